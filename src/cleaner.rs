@@ -1,0 +1,224 @@
+//! Retirement: which workers are surplus, and the thread that tells them.
+//!
+//! Looking at how long each worker has been idle does not work: where tasks
+//! come from threads that share nothing, the ready ring hands them out in
+//! rotation, and a trickle keeps every worker young. So the cleaner asks
+//! demand instead, by the second-chance rule of page replacement (CLOCK,
+//! F. Corbato, 1968), with a bench instead of a hand:
+//!
+//! * Now and then it marks every idle worker `BENCHED`. A submitter takes one of
+//!   those only if no other worker is idle, the lowest slot first, and by that
+//!   it is off the bench.
+//! * A worker that is still benched after `idle_timeout` was not needed at any
+//!   moment of that time, whichever others were: it is told to end.
+//!
+//! A benched worker was idle before, so nobody retires early; the next bench
+//! comes at most a quarter of the timeout after a worker went idle, so nobody
+//! retires later than one and a quarter timeouts and the finest tick. The thread
+//! exists only while there is a worker it could retire. With everybody on the
+//! bench it sleeps until the first is due; with nobody there it sleeps until a
+//! worker about to park wakes it (`DOZING`, a Dekker pair with `PARKED`).
+
+use crate::shared::{Registry, Shared, BENCHED};
+use crate::slot::RETIRING;
+use crate::sync::{dekker, lock, thread, Arc, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// There is no cleaner, and need not be one.
+const ABSENT: u32 = 0;
+/// It has been woken, or runs.
+const AWAKE: u32 = 1;
+/// It sleeps, or is about to look around and sleep.
+const DOZING: u32 = 2;
+/// The system gave no thread for it.
+const MISSING: u32 = 3;
+/// It may have to end.
+const CALLED: u32 = 4;
+
+/// The finest time between two benches.
+const FINEST: Duration = Duration::from_micros(250);
+
+#[derive(Debug)]
+pub(crate) struct Cleaning {
+    state: AtomicU32,
+}
+
+impl Cleaning {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: AtomicU32::new(ABSENT),
+        }
+    }
+
+    /// Calls the cleaner to see whether it should end.
+    pub(crate) fn wake(&self, registry: &Registry) {
+        if let Some(cleaner) = &registry.cleaner {
+            self.state.swap(CALLED, Ordering::SeqCst);
+            cleaner.thread().unpark();
+        }
+    }
+}
+
+impl Shared {
+    fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
+        registry.live > self.settings.min_workers
+            && self.settings.idle_timeout != Duration::MAX
+            && !self.is_closed()
+    }
+
+    /// Starts the cleaner if there should be one. If there is no thread to be
+    /// had, workers that go to sleep try again.
+    pub(crate) fn ensure_cleaner(self: &Arc<Self>, registry: &mut Registry) {
+        if cfg!(lazypool_loom) || registry.cleaner.is_some() || !self.is_cleaner_of_use(registry) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        self.cleaning.state.swap(AWAKE, Ordering::SeqCst);
+        match thread::Builder::new()
+            .name(format!("{}-cleaner", self.settings.thread_name))
+            .spawn(move || main(&shared))
+        {
+            Ok(handle) => registry.cleaner = Some(handle),
+            Err(_) => {
+                self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
+                self.cleaning.state.swap(MISSING, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Worker, about to park: sees to it that a cleaner will look at it.
+    #[inline]
+    pub(crate) fn tell_cleaner(self: &Arc<Self>, slot: usize) {
+        dekker();
+        let state = self.cleaning.state.load(Ordering::SeqCst);
+        if matches!(state, DOZING | MISSING) {
+            self.tell_cleaner_slowly(slot, state);
+        }
+    }
+
+    #[cold]
+    fn tell_cleaner_slowly(self: &Arc<Self>, slot: usize, state: u32) {
+        if state == MISSING {
+            self.ensure_cleaner(&mut lock(&self.registry));
+        } else if !self.slots[slot].see().is_benched() {
+            let woken = self.cleaning.state.compare_exchange(
+                DOZING,
+                AWAKE,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            if woken.is_ok() {
+                if let Some(cleaner) = &lock(&self.registry).cleaner {
+                    cleaner.thread().unpark();
+                }
+            }
+        }
+    }
+
+    /// Worker: sleeps; on a timer only as long as there ought to be a cleaner
+    /// and no thread for it.
+    pub(crate) fn sleep_idle(self: &Arc<Self>, slot: usize) {
+        #[cfg(not(lazypool_loom))]
+        if self.cleaning.state.load(Ordering::SeqCst) == MISSING {
+            thread::park_timeout(self.settings.idle_timeout.max(Duration::from_millis(1)));
+            self.tell_cleaner(slot);
+            return;
+        }
+        let _ = slot;
+        thread::park();
+    }
+
+    /// Marks an idle worker, unless it is benched already.
+    pub(crate) fn bench(&self, slot: usize) -> bool {
+        self.transit.add(BENCHED);
+        let benched = self.slots[slot].bench();
+        if !benched {
+            self.transit.sub(BENCHED);
+        }
+        benched
+    }
+}
+
+/// What is left to do after a look around.
+enum Round {
+    End,
+    Sleep(Option<Duration>),
+}
+
+fn main(shared: &Arc<Shared>) {
+    let state = &shared.cleaning.state;
+    let tick = (shared.settings.idle_timeout / 4).max(FINEST);
+    let mut since = Vec::new();
+    loop {
+        state.swap(DOZING, Ordering::SeqCst);
+        dekker();
+        match look_around(shared, &mut since) {
+            Round::End => return,
+            Round::Sleep(None) => thread::park(),
+            #[cfg(not(lazypool_loom))]
+            Round::Sleep(Some(limit)) => thread::park_timeout(limit),
+            #[cfg(lazypool_loom)]
+            Round::Sleep(Some(_)) => unreachable!("models call the parts"),
+        }
+        // Woken by a worker going to sleep: others may follow, once a tick is
+        // enough for them all.
+        #[cfg(not(lazypool_loom))]
+        {
+            let until = Instant::now() + tick;
+            while state.load(Ordering::SeqCst) == AWAKE {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                thread::park_timeout(left);
+            }
+        }
+        #[cfg(lazypool_loom)]
+        let _ = tick;
+    }
+}
+
+/// Benches whom it can, retires whose time has come.
+fn look_around(shared: &Shared, since: &mut Vec<Option<Instant>>) -> Round {
+    let timeout = shared.settings.idle_timeout;
+    let mut guard = lock(&shared.registry);
+    let registry = &mut *guard;
+    if !shared.is_cleaner_of_use(registry) {
+        shared.cleaning.state.swap(ABSENT, Ordering::SeqCst);
+        // Its own handle: it cannot join itself.
+        registry.graveyard.extend(registry.cleaner.take());
+        shared.changed.notify_all();
+        return Round::End;
+    }
+    since.resize(registry.handles.len(), None);
+    let ending = (registry.handles.iter().enumerate())
+        .filter(|(slot, h)| h.is_some() && shared.slots[*slot].see().state() == RETIRING)
+        .count();
+    let mut surplus = (registry.live - shared.settings.min_workers).saturating_sub(ending);
+    let now = Instant::now();
+    let mut next: Option<Instant> = None;
+    // Submitters take the lowest benched slot; retire from the other end.
+    for (slot, handle) in registry.handles.iter().enumerate().rev() {
+        let Some(handle) = handle else { continue };
+        let seen = shared.slots[slot].see();
+        if !seen.is_idle() {
+            continue;
+        }
+        if !seen.is_benched() {
+            if !shared.bench(slot) {
+                continue;
+            }
+            since[slot] = Some(now);
+        }
+        let due = since[slot].and_then(|at| at.checked_add(timeout));
+        if surplus == 0 {
+            continue;
+        }
+        match due {
+            Some(due) if due <= now => surplus -= usize::from(shared.retire(slot, handle, true)),
+            Some(due) => next = Some(next.map_or(due, |n| n.min(due))),
+            None => {}
+        }
+    }
+    Round::Sleep(next.map(|at| at.saturating_duration_since(now)))
+}

@@ -1,0 +1,385 @@
+//! Sets of tasks: to wait for, or to cancel, together.
+
+use crate::deadline::Deadline;
+use crate::error::{Refused, Unfinished};
+use crate::park::{Spin, Step};
+use crate::pool::submit;
+use crate::shared::{Patience, Shared};
+use crate::sync::{
+    dekker, lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering,
+};
+use crate::task::{drop_contained, drop_payload, Ctx, Ended, Job, Payload, Release};
+use std::fmt;
+use std::time::Duration;
+
+/// The tasks of a group or scope, as far as their end is waited for.
+///
+/// A task's end decrements `pending`, *then* reads `waiting`; a waiter increments
+/// `waiting`, *then* reads `pending`: one of the two sees the other.
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// Accepted and not ended, or being submitted.
+    pending: AtomicUsize,
+    waiting: AtomicUsize,
+    lock: Mutex<()>,
+    all_ended: Condvar,
+    pub(crate) cancelled: AtomicBool,
+    completed: AtomicU64,
+    panicked: AtomicU64,
+    discarded: AtomicU64,
+}
+
+impl Members {
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            all_ended: Condvar::new(),
+            cancelled: AtomicBool::new(false),
+            completed: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
+        }
+    }
+
+    /// One more: before it is submitted.
+    pub(crate) fn enter(&self) {
+        // Relaxed: the submission that follows publishes it.
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less: it ended, or was refused.
+    pub(crate) fn leave(&self) {
+        // Release: all that the task did, to the Acquire in `has_ended`.
+        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
+            dekker();
+            if self.waiting.load(Ordering::SeqCst) != 0 {
+                drop(lock(&self.lock));
+                self.all_ended.notify_all();
+            }
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits for the end of all; `false` if the deadline came first.
+    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        let mut spin = Spin::new(parallel);
+        while spin.step() != Step::Spent {
+            if self.has_ended() {
+                return true;
+            }
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        dekker();
+        let mut guard = lock(&self.lock);
+        let ended = loop {
+            if self.has_ended() {
+                break true;
+            }
+            guard = match deadline.left() {
+                None => self
+                    .all_ended
+                    .wait(guard)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner),
+                Some(left) if left.is_zero() => break false,
+                Some(left) => match self.all_ended.wait_timeout(guard, left) {
+                    Ok((guard, _)) => guard,
+                    Err(poisoned) => poisoned.into_inner().0,
+                },
+            };
+        };
+        drop(guard);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        ended
+    }
+}
+
+/// A group's task has ended: what to do once its worker is free.
+#[derive(Debug)]
+pub(crate) struct GroupEnd {
+    members: Arc<Members>,
+}
+
+impl GroupEnd {
+    pub(crate) fn new(members: Arc<Members>) -> Self {
+        Self { members }
+    }
+
+    pub(crate) fn finish(self) {
+        self.members.leave();
+    }
+}
+
+struct Member<F> {
+    members: Arc<Members>,
+    f: F,
+}
+
+impl<F: FnOnce()> Job for Member<F> {
+    const WITHDRAWABLE: bool = true;
+
+    fn run(self, ctx: &Ctx<'_>) -> Ended {
+        let Self { members, f } = self;
+        let result = ctx.with_group(&members.cancelled, || ctx.call(f));
+        let panicked = result.is_err();
+        // Relaxed: published by `leave`.
+        match result {
+            Ok(()) => members.completed.fetch_add(1, Ordering::Relaxed),
+            Err(payload) => {
+                drop_payload(payload);
+                members.panicked.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+        Ended {
+            panicked,
+            release: Release::Group(GroupEnd::new(members)),
+        }
+    }
+
+    fn discard(self) -> Release {
+        drop_contained(self.f);
+        self.members.discarded.fetch_add(1, Ordering::Relaxed);
+        Release::Group(GroupEnd::new(self.members))
+    }
+
+    fn group(&self) -> *const () {
+        Arc::as_ptr(&self.members).cast()
+    }
+}
+
+/// A set of tasks to wait for, or to cancel, together; from
+/// [`Pool::group`](crate::Pool::group).
+///
+/// Clones are handles to the same group. Dropping the last one neither waits nor
+/// cancels: the tasks run. A group may outlive its pool, and then refuses.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use std::sync::Arc;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(100).build()?;
+/// let sum = Arc::new(AtomicU32::new(0));
+/// let group = pool.group();
+/// for n in 1..=100 {
+///     let sum = Arc::clone(&sum);
+///     group.serve(move || {
+///         sum.fetch_add(n, Ordering::Relaxed);
+///     })?;
+/// }
+/// group.wait();
+/// assert_eq!(sum.load(Ordering::Relaxed), 5050);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Group {
+    shared: Arc<Shared>,
+    members: Arc<Members>,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("pending", &self.pending())
+            .field("completed", &self.completed())
+            .field("panicked", &self.panicked())
+            .field("discarded", &self.discarded())
+            .finish()
+    }
+}
+
+impl Group {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            members: Arc::new(Members::new()),
+        }
+    }
+
+    /// [`Pool::serve`](crate::Pool::serve), as a task of this group. The group takes
+    /// 8 of the 48 bytes that a closure may have without a box.
+    ///
+    /// # Errors
+    /// As [`Pool::serve`](crate::Pool::serve); and
+    /// [`Cancelled`](crate::Refusal::Cancelled) after [`Group::cancel`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// group.serve(|| println!("hello"))?;
+    /// group.wait();
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "execute")]
+    #[doc(alias = "spawn")]
+    #[doc(alias = "submit")]
+    #[doc(alias = "spawn_blocking")]
+    pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        self.members.enter();
+        let job = Member {
+            members: Arc::clone(&self.members),
+            f: closure,
+        };
+        let patience = Patience::group(&self.members.cancelled, false);
+        // SAFETY: F is Send and 'static, and so is the rest of the job.
+        match unsafe { submit(&self.shared, job, patience) } {
+            Ok(()) => {
+                // A cancel that looked through the queue before this task was in
+                // it has set the flag before.
+                if self.members.cancelled.load(Ordering::SeqCst) {
+                    self.discard_queued();
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                self.members.leave();
+                Err(refused.map(|job| job.f))
+            }
+        }
+    }
+
+    /// Waits until no task of the group is pending: all have ended, are counted,
+    /// and their workers free. It parks, it does not poll.
+    ///
+    /// On a worker of the same pool this **can deadlock**: the tasks waited for may
+    /// need the worker that waits.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// group.wait(); // nothing to wait for
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(&self) {
+        self.members.wait(&Deadline::NEVER, self.shared.parallel);
+    }
+
+    /// [`Group::wait`], at most `d`.
+    ///
+    /// # Errors
+    /// [`Unfinished`] with the number of tasks still pending.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// group.serve(|| std::thread::sleep(Duration::from_millis(50)))?;
+    /// assert_eq!(group.wait_timeout(Duration::ZERO).unwrap_err().pending(), 1);
+    /// group.wait();
+    /// # Ok(()) }
+    /// ```
+    pub fn wait_timeout(&self, d: Duration) -> Result<(), Unfinished> {
+        let ended = if d.is_zero() {
+            self.members.has_ended()
+        } else {
+            let deadline = Deadline::after(d);
+            self.members.wait(&deadline, self.shared.parallel)
+        };
+        if ended {
+            return Ok(());
+        }
+        match self.pending() {
+            0 => Ok(()),
+            pending => Err(Unfinished::new(pending)),
+        }
+    }
+
+    /// Cancels the group for good: [`task::is_cancelled`](crate::task::is_cancelled)
+    /// turns true in its running tasks, its queued ones are discarded (here, on
+    /// this thread), and new ones are refused as
+    /// [`Cancelled`](crate::Refusal::Cancelled). It does not wait.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// group.serve(|| while !lazypool::task::is_cancelled() {})?;
+    /// group.cancel();
+    /// group.wait();
+    /// assert!(group.serve(|| ()).is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn cancel(&self) {
+        self.members.cancelled.swap(true, Ordering::SeqCst);
+        self.discard_queued();
+        self.shared.room.notify_all();
+    }
+
+    fn discard_queued(&self) {
+        let Some(queue) = &self.shared.queue else {
+            return;
+        };
+        let group = Arc::as_ptr(&self.members).cast();
+        while let Some(task) = queue.take_of_group(group) {
+            self.shared.made_room();
+            let release = task.discard();
+            self.shared.counts.discarded.fetch_add(1, Ordering::SeqCst);
+            release.finish();
+            self.shared.nudge_shutdown();
+        }
+    }
+
+    /// Tasks accepted and not yet ended.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(lazypool::Pool::new(1)?.group().pending(), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.members.pending.load(Ordering::SeqCst)
+    }
+
+    /// Tasks that ran to their end.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(lazypool::Pool::new(1)?.group().completed(), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn completed(&self) -> usize {
+        self.members.completed.load(Ordering::SeqCst) as usize
+    }
+
+    /// Tasks that panicked.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// group.serve(|| panic!("on purpose"))?;
+    /// group.wait();
+    /// assert_eq!(group.panicked(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn panicked(&self) -> usize {
+        self.members.panicked.load(Ordering::SeqCst) as usize
+    }
+
+    /// Tasks dropped before they started: by [`Group::cancel`] or by a shutdown.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(lazypool::Pool::new(1)?.group().discarded(), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn discarded(&self) -> usize {
+        self.members.discarded.load(Ordering::SeqCst) as usize
+    }
+}
+
+/// The first panic of a scope's tasks.
+pub(crate) type FirstPanic = Mutex<Option<Payload>>;

@@ -1,0 +1,61 @@
+//! A lock-free, lazily spawned, bounded pool of worker threads, for services that
+//! must bound their blocking or CPU work and stop waiting for it in time.
+//!
+//! Work goes in by two verbs: [`Pool::serve`] hands a closure over and forgets
+//! it, [`Pool::do_with_deadline`] runs it and waits for its value, but no longer
+//! than it is told. A saturated pool refuses, and gives the closure back.
+//!
+//! ```
+//! use lazypool::{Pool, Refused};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
+//! pool.serve(|| println!("on a worker")).unwrap_or_else(Refused::run);
+//! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1));
+//! assert_eq!(answer.map_err(|e| e.without_closure())?, 42);
+//! # Ok(()) }
+//! ```
+//!
+//! # The map
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `slot` | **the protocol**: a worker's status word, its states and transitions |
+//! | `shared` | how work gets in; why none is lost and none refused in vain |
+//! | `wait` | `do_with_deadline`: the two decisions between a caller and its task |
+//! | `ring`, `queue` | slot indices, and tasks that wait for a worker |
+//! | `worker`, `cleaner`, `shutdown` | a worker's life, retirement, the end |
+//! | `task` | type-erased closures, and what the code in one can ask |
+//! | `room` | submitters that wait for room |
+//! | `park`, `deadline`, `sync` | waiting; the switch between `std` and loom |
+//! | `pool`, `builder`, `group`, `scope`, `error`, `stats` | the public rest |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod builder;
+mod cleaner;
+mod deadline;
+mod error;
+mod group;
+mod park;
+mod pool;
+mod queue;
+mod ring;
+mod room;
+mod scope;
+mod shared;
+mod shutdown;
+mod slot;
+mod stats;
+mod sync;
+pub mod task;
+mod wait;
+mod worker;
+
+pub use builder::Builder;
+pub use error::{BuildError, DeadlineError, Panic, Refusal, Refused, TaskPanic, Unfinished};
+pub use group::Group;
+pub use pool::{Pool, View};
+pub use scope::Scope;
+pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};

@@ -1,0 +1,525 @@
+//! The pool, and what it tells about itself.
+
+use crate::builder::Builder;
+use crate::error::{BuildError, DeadlineError, Refused};
+use crate::group::Group;
+use crate::scope::Scope;
+use crate::shared::{Denied, Patience, Shared};
+use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
+use crate::sync::{lock, Arc, Ordering};
+use crate::task::{Job, Labelled, Serve, Task};
+use crate::wait;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+/// A bounded pool of worker threads, started only when nobody is idle.
+///
+/// Work goes in by two verbs: [`serve`](Pool::serve) hands a closure over and
+/// forgets it; [`do_with_deadline`](Pool::do_with_deadline) waits for its value,
+/// but no longer than it is told. Both refuse, and give the closure back, when
+/// every worker is occupied and the queue (if there is one) is full.
+///
+/// The pool owns its workers: share it in an [`Arc`](std::sync::Arc). Dropping it
+/// does what [`Builder::shutdown_on_drop`] says; by default it lets every
+/// accepted task run and waits for that. A child made by `fork` without `exec`
+/// has the pool's memory but not its threads: do not use the pool there.
+///
+/// ```
+/// use std::time::Duration;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(4)?;
+/// pool.serve(|| println!("on a worker"))?;
+/// let sum = pool.do_with_deadline(|| (1..=10).sum::<u32>(), Duration::from_secs(1));
+/// assert_eq!(sum.map_err(|e| e.without_closure())?, 55);
+/// # Ok(()) }
+/// ```
+pub struct Pool {
+    shared: Arc<Shared>,
+    on_drop: (Shutdown, Duration),
+}
+
+// No task sees the pool in a broken state after a panic: panics of user code are
+// caught before they reach the pool's own steps.
+impl UnwindSafe for Pool {}
+impl RefUnwindSafe for Pool {}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("max_workers", &self.max_workers())
+            .field("min_workers", &self.min_workers())
+            .field("queue_capacity", &self.queue_capacity())
+            .field("closed", &self.is_closed())
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+impl Pool {
+    /// A pool of at most `max_workers` threads, the rest as
+    /// [`Builder`] defaults: no queue, no worker before the first task.
+    ///
+    /// # Errors
+    /// [`BuildError::ZeroWorkers`], [`BuildError::TooManyWorkers`] (more than
+    /// 65,536).
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(2)?;
+    /// assert_eq!(pool.max_workers(), 2);
+    /// assert_eq!(pool.stats().workers, 0);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    pub fn new(max_workers: usize) -> Result<Self, BuildError> {
+        Self::builder().max_workers(max_workers).build()
+    }
+
+    /// Settings to build a pool from.
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(64).build()?;
+    /// assert_eq!(pool.queue_capacity(), 64);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn from_parts(shared: Arc<Shared>, on_drop: (Shutdown, Duration)) -> Self {
+        Self { shared, on_drop }
+    }
+
+    /// Hands `closure` to a worker and returns at once.
+    ///
+    /// An idle worker takes it; else a new one is started, up to
+    /// [`max_workers`](Pool::max_workers); else it waits in the queue, if the
+    /// pool has one with room. Nothing is allocated for closures of up to 48
+    /// bytes (alignment up to 8); a larger one is boxed. A panic in it is caught,
+    /// counted, and reported to [`Builder::on_panic`].
+    ///
+    /// # Errors
+    /// The closure, unrun, and why: [`Saturated`](crate::Refusal::Saturated) if
+    /// at some moment of this call every worker was occupied and the queue full
+    /// (with [`WhenFull::Block`](crate::WhenFull::Block) the call waits instead,
+    /// except on a worker of this pool), [`Closed`](crate::Refusal::Closed) once a
+    /// shutdown was asked for, [`SpawnFailed`](crate::Refusal::SpawnFailed) if a
+    /// thread was needed and the system gave none.
+    ///
+    /// ```
+    /// use lazypool::{Pool, Refused};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(1)?;
+    /// // Run by the caller where the pool is saturated:
+    /// pool.serve(|| println!("hello")).unwrap_or_else(Refused::run);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "execute")]
+    #[doc(alias = "spawn")]
+    #[doc(alias = "submit")]
+    #[doc(alias = "spawn_blocking")]
+    #[inline]
+    pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        // SAFETY: F is Send and 'static.
+        unsafe { submit(&self.shared, Serve { f: closure }, Patience::FOREVER) }
+            .map_err(|refused| refused.map(|job| job.f))
+    }
+
+    /// Runs `closure` on a worker and waits for its value, at most `deadline`.
+    ///
+    /// `deadline` is a duration that counts from this call. It covers everything:
+    /// waiting for room ([`WhenFull::Block`](crate::WhenFull::Block)), queueing,
+    /// starting a thread, hand-over and running. [`Duration::ZERO`] gives the
+    /// closure back at once; [`Duration::MAX`] waits as long as it takes. The
+    /// value may be of any size and alignment and is not boxed; nothing is
+    /// allocated for closures of up to 32 bytes (alignment up to 8).
+    ///
+    /// When the deadline passes, a closure that no worker has started comes back
+    /// unrun; one that runs goes on, and can see by
+    /// [`task::is_cancelled`](crate::task::is_cancelled) that nobody waits.
+    ///
+    /// This **blocks the calling thread**: within an async runtime it blocks the
+    /// executor. There, use [`serve`](Pool::serve) and send the value through a
+    /// channel of the runtime.
+    ///
+    /// # Errors
+    /// * [`Refused`](DeadlineError::Refused): as for [`serve`](Pool::serve), or a
+    ///   shutdown discarded the task before it started. On a worker of this pool
+    ///   the call never queues: if no worker is idle and none can be started, it
+    ///   is refused as [`Saturated`](crate::Refusal::Saturated).
+    /// * [`Expired`](DeadlineError::Expired): no worker started it in time; the
+    ///   closure never ran.
+    /// * [`TimedOut`](DeadlineError::TimedOut): it started and still runs; its
+    ///   value will be dropped on the worker.
+    /// * [`Panicked`](DeadlineError::Panicked): with the payload, also where what
+    ///   the closure captured panicked when dropped.
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(1)?;
+    /// let n = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(5));
+    /// assert!(matches!(n, Ok(42)));
+    ///
+    /// let slow = || std::thread::sleep(Duration::from_millis(50));
+    /// let late = pool.do_with_deadline(slow, Duration::from_millis(1));
+    /// assert!(matches!(late, Err(DeadlineError::TimedOut | DeadlineError::Expired(_))));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "timeout")]
+    #[doc(alias = "install")]
+    #[doc(alias = "join_timeout")]
+    #[inline]
+    pub fn do_with_deadline<F, R>(
+        &self,
+        closure: F,
+        deadline: Duration,
+    ) -> Result<R, DeadlineError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        wait::do_with_deadline(&self.shared, None, closure, deadline)
+    }
+
+    /// A view of the pool whose tasks carry a label: shown by
+    /// [`workers`](Pool::workers), given to [`Builder::on_panic`], and known to
+    /// the task itself.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let parsing = pool.labelled("parse");
+    /// let label = parsing.do_with_deadline(lazypool::task::label, Duration::MAX);
+    /// assert_eq!(label.map_err(|e| e.without_closure())?, Some("parse"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub const fn labelled(&self, label: &'static str) -> View<'_> {
+        View { pool: self, label }
+    }
+
+    /// A set of tasks to wait for, or to cancel, together.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(8).build()?;
+    /// let group = pool.group();
+    /// for n in 0..4 {
+    ///     group.serve(move || println!("{n}"))?;
+    /// }
+    /// group.wait();
+    /// assert_eq!(group.completed(), 4);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn group(&self) -> Group {
+        Group::new(Arc::clone(&self.shared))
+    }
+
+    /// Runs `f`, whose tasks may borrow what outlives this call, and returns once
+    /// all of them have ended.
+    ///
+    /// A task that was accepted runs, whatever shutdown is asked for meanwhile.
+    /// On a worker of this pool, [`Scope::serve`] never queues.
+    ///
+    /// # Panics
+    /// If `f` panics, or one of the tasks does: with that payload, once all have
+    /// ended.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(2)?;
+    /// let (mut a, mut b) = (vec![3, 1, 2], vec![6, 5, 4]);
+    /// pool.scope(|s| {
+    ///     s.serve(|| a.sort()).unwrap_or_else(lazypool::Refused::run);
+    ///     s.serve(|| b.sort()).unwrap_or_else(lazypool::Refused::run);
+    /// });
+    /// assert_eq!((a, b), (vec![1, 2, 3], vec![4, 5, 6]));
+    /// # Ok(()) }
+    /// ```
+    pub fn scope<'env, F, T>(&self, f: F) -> T
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        crate::scope::scope(&self.shared, f)
+    }
+
+    /// Counts since the pool was built, and what it is doing now.
+    ///
+    /// Exact at rest. While tasks come and go the figures are read one after the
+    /// other: none is ever ahead of what it depends on (see [`Stats`]).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// assert_eq!(pool.stats(), lazypool::Stats::default());
+    /// println!("{}", pool.stats());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// The workers that exist now, by slot.
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::builder().max_workers(4).min_workers(2).build()?;
+    /// assert_eq!(pool.workers().len(), 2);
+    /// assert!(pool.workers().iter().all(|w| !w.busy));
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerSnapshot> {
+        crate::shutdown::workers(&self.shared)
+    }
+
+    /// The most workers that ever exist at once.
+    ///
+    /// ```
+    /// assert_eq!(lazypool::Pool::new(3)?.max_workers(), 3);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn max_workers(&self) -> usize {
+        self.shared.settings.max_workers
+    }
+
+    /// The workers that are started by [`Builder::build`] and never retire.
+    ///
+    /// ```
+    /// assert_eq!(lazypool::Pool::new(3)?.min_workers(), 0);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn min_workers(&self) -> usize {
+        self.shared.settings.min_workers
+    }
+
+    /// How many tasks may wait for a worker.
+    ///
+    /// ```
+    /// assert_eq!(lazypool::Pool::new(3)?.queue_capacity(), 0);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn queue_capacity(&self) -> usize {
+        self.shared.settings.queue_capacity
+    }
+
+    /// Whether a shutdown has been asked for: submissions are refused as
+    /// [`Closed`](crate::Refusal::Closed).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = lazypool::Pool::new(1)?;
+    /// assert!(!pool.is_closed());
+    /// pool.shutdown(lazypool::Shutdown::Drain, Duration::MAX);
+    /// assert!(pool.is_closed());
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    /// Closes the pool and waits, at most `timeout`, until every worker has ended
+    /// and its thread has been joined. It never returns earlier.
+    ///
+    /// `mode` says what becomes of accepted tasks; see [`Shutdown`]. It may be
+    /// called again, with a stricter mode too, and from several threads; the
+    /// strictest mode asked for stays. Called inside one of the pool's tasks it
+    /// closes the pool and returns at once, its own worker among the stragglers.
+    ///
+    /// The report names the workers that are still busy. `timeout` does not
+    /// bound thread-local destructors that tasks left behind.
+    ///
+    /// ```
+    /// use lazypool::{Pool, Shutdown};
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(1)?;
+    /// pool.serve(|| std::thread::sleep(Duration::from_millis(10)))?;
+    /// let report = pool.shutdown(Shutdown::Drain, Duration::from_secs(10));
+    /// assert!(report.is_clean());
+    /// assert_eq!(pool.stats().completed, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn shutdown(&self, mode: Shutdown, timeout: Duration) -> ShutdownReport {
+        crate::shutdown::shutdown(&self.shared, mode, timeout)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let (mode, timeout) = self.on_drop;
+        self.shutdown(mode, timeout);
+    }
+}
+
+/// Submits a job; refused, the job comes back with the reason.
+///
+/// # Safety
+/// As [`Task::new`].
+#[inline]
+pub(crate) unsafe fn submit<J: Job>(
+    shared: &Arc<Shared>,
+    job: J,
+    patience: Patience<'_>,
+) -> Result<(), Refused<J>> {
+    // SAFETY: by this function's contract.
+    let task = unsafe { Task::new(job) };
+    match shared.submit(task, patience) {
+        Ok(_) => Ok(()),
+        Err((task, denied)) => {
+            // SAFETY: only this call's task comes back to it.
+            let job = unsafe { task.into_job::<J>() };
+            match denied {
+                Denied::Refused(why) => Err(Refused::new(job, why)),
+                Denied::Expired => unreachable!("without a deadline nothing expires"),
+            }
+        }
+    }
+}
+
+/// A pool whose tasks carry a label; from [`Pool::labelled`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(1)?;
+/// let mail = pool.labelled("mail");
+/// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    pool: &'a Pool,
+    label: &'static str,
+}
+
+impl View<'_> {
+    /// [`Pool::serve`], with the label. It takes 16 of the 48 bytes that a
+    /// closure may have without a box.
+    ///
+    /// # Errors
+    /// As [`Pool::serve`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// pool.labelled("mail").serve(|| println!("sending"))?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "execute")]
+    #[doc(alias = "spawn")]
+    #[doc(alias = "submit")]
+    #[doc(alias = "spawn_blocking")]
+    pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let job = Labelled {
+            label: self.label,
+            f: closure,
+        };
+        // SAFETY: F is Send and 'static.
+        unsafe { submit(&self.pool.shared, job, Patience::FOREVER) }
+            .map_err(|refused| refused.map(|job| job.f))
+    }
+
+    /// [`Pool::do_with_deadline`], with the label.
+    ///
+    /// # Errors
+    /// As [`Pool::do_with_deadline`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let n = pool.labelled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
+    /// assert!(matches!(n, Ok(2)));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "timeout")]
+    #[doc(alias = "install")]
+    #[doc(alias = "join_timeout")]
+    pub fn do_with_deadline<F, R>(
+        &self,
+        closure: F,
+        deadline: Duration,
+    ) -> Result<R, DeadlineError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        wait::do_with_deadline(&self.pool.shared, Some(self.label), closure, deadline)
+    }
+}
+
+impl Shared {
+    /// Figures are read so that none runs ahead: endings before acceptances, the
+    /// queue before the workers that take from it.
+    pub(crate) fn stats(&self) -> Stats {
+        let counts = &self.counts;
+        let load = |n: &crate::sync::AtomicU64| n.load(Ordering::SeqCst);
+        // The lock holds the number of workers still.
+        let registry = lock(&self.registry);
+        let used = &self.slots[..registry.handles.len()];
+        let mut stats = Stats {
+            expired: load(&counts.expired),
+            discarded: load(&counts.discarded),
+            timed_out: load(&counts.timed_out),
+            workers: registry.live,
+            peak_workers: registry.peak,
+            spawned: registry.spawned,
+            retired: registry.retired,
+            spawn_failures: load(&counts.spawn_failures),
+            hook_panics: load(&counts.hook_panics),
+            ..Stats::default()
+        };
+        for slot in used {
+            stats.completed += load(&slot.own.completed);
+            stats.panicked += load(&slot.own.panicked);
+        }
+        let reclaimed = load(&counts.reclaimed);
+        if let Some(queue) = &self.queue {
+            stats.queued = queue.len();
+        }
+        stats.queued += registry.kept.len();
+        for (slot, handle) in used.iter().zip(&registry.handles) {
+            let seen = slot.see();
+            stats.accepted += seen.claims();
+            if handle.is_none() {
+                continue;
+            }
+            if seen.is_occupied() || slot.own.dequeuing.load(Ordering::SeqCst) {
+                stats.running += 1;
+            } else {
+                stats.idle += 1;
+            }
+        }
+        if let Some(queue) = &self.queue {
+            stats.accepted += queue.pushed() - reclaimed;
+        }
+        stats.refused = counts.refused();
+        stats
+    }
+
+    pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
+        let it = &self.slots[slot];
+        let own = &it.own;
+        let busy = it.see().is_occupied() || own.dequeuing.load(Ordering::SeqCst);
+        WorkerSnapshot {
+            slot,
+            busy,
+            label: own.label.get().filter(|_| busy),
+            abandoned: busy && wait::is_abandoned(own.decide.load(Ordering::SeqCst)),
+            tasks: own.completed.load(Ordering::SeqCst) + own.panicked.load(Ordering::SeqCst),
+        }
+    }
+}

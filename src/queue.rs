@@ -1,0 +1,459 @@
+//! Tasks that wait for a worker: a bounded FIFO of 64-byte cells.
+//!
+//! A ring of cells, each with a stamp (the lap of the position it serves, and a
+//! state) and room for one task, after D. Vyukov's bounded MPMC queue. A
+//! position is reserved by moving `tail` or `head`; the stamp then says how far
+//! the cell is. Added to that: an exact bound below the ring's size, a closed
+//! bit, and tasks that can be taken out of the middle.
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | `EMPTY(n)` | `FULL(n)`, `FULL_W(n)` | push, after it moved `tail` |
+//! | `FULL(n)` | `EMPTY(n + 1)` | pop, after it moved `head` |
+//! | `FULL_W(n)` | `TAKEN(n)` | pop, by CAS; it then moves `head` (or is helped) |
+//! | `FULL_W(n)` | `LOCKED(n)` | withdrawal, by CAS |
+//! | `LOCKED(n)` | `HOLE(n)`, `FULL_W(n)` | the same: taken out, or not the one looked for |
+//! | `HOLE(n)` | `FILLING(n)` | push into a full queue, by CAS: it inherits the position |
+//! | `FILLING(n)` | `FULL(n)`, `FULL_W(n)`, `HOLE(n)` | the same; the last one if the queue was closed |
+//! | `HOLE(n)` | `TAKEN(n)` | pop, by CAS: it skips the hole |
+//! | `TAKEN(n)` | `EMPTY(n + 1)` | the same pop, after `head` has moved |
+//!
+//! `FULL_W` holds a task that may be withdrawn (its caller waits with a
+//! deadline, or its group may be cancelled); plain tasks are popped without a
+//! read-modify-write on the stamp. Every arrow into `FULL*` releases the task,
+//! every arrow into `TAKEN` or `LOCKED`, and the read before `head` moves, acquires
+//! it; arrows into `EMPTY` and `HOLE` release the emptied cell to the next push.
+//!
+//! `pop` answers "empty" only if `head` met `tail`; a push caught between
+//! `tail` and its stamp is waited for. `push` answers "full" only if
+//! `capacity` positions lie between two readings of an unmoved end and no hole
+//! is left. `holes` grows before a cell becomes a hole and shrinks after it
+//! stopped being one, so it never lags behind room that somebody was promised.
+
+use crate::park::Nearly;
+use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
+use crate::task::Task;
+use crossbeam_utils::CachePadded;
+use std::mem::MaybeUninit;
+
+const EMPTY: u64 = 0;
+const FULL: u64 = 1;
+const FULL_W: u64 = 2;
+const HOLE: u64 = 3;
+const FILLING: u64 = 4;
+const LOCKED: u64 = 5;
+const TAKEN: u64 = 6;
+const LAP_SHIFT: u32 = 3;
+const STATE: u64 = 7;
+/// In `tail`: nothing is pushed any more.
+const CLOSED: u64 = 1 << 63;
+
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Cell {
+    stamp: AtomicU64,
+    task: UnsafeCell<MaybeUninit<Task>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    cells: Box<[Cell]>,
+    shift: u32,
+    capacity: u64,
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
+    /// Rarely written: `holes`, and the pushes that went into one.
+    holes: CachePadded<AtomicU64>,
+    hole_pushes: AtomicU64,
+}
+
+// SAFETY: a cell's task is touched only by the thread that owns the cell by the
+// table above; tasks are Send.
+unsafe impl Sync for Queue {}
+
+/// Why a push gave the task back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotPushed {
+    Full,
+    Closed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Popped {
+    pub(crate) task: Task,
+    pub(crate) position: u64,
+}
+
+impl Queue {
+    /// A queue of at most `capacity` tasks (at least one).
+    pub(crate) fn new(capacity: usize) -> Self {
+        assert!(capacity > 0);
+        let size = capacity.next_power_of_two();
+        Self {
+            cells: empty_cells(size),
+            shift: size.trailing_zeros(),
+            capacity: capacity as u64,
+            head: CachePadded::new(AtomicU64::new(0)),
+            tail: CachePadded::new(AtomicU64::new(0)),
+            holes: CachePadded::new(AtomicU64::new(0)),
+            hole_pushes: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn cell(&self, position: u64) -> &Cell {
+        &self.cells[position as usize & (self.cells.len() - 1)]
+    }
+
+    #[inline]
+    fn stamp(&self, position: u64, state: u64) -> u64 {
+        position >> self.shift << LAP_SHIFT | state
+    }
+
+    fn full(&self, position: u64, task: &Task) -> u64 {
+        let state = if task.is_withdrawable() { FULL_W } else { FULL };
+        self.stamp(position, state)
+    }
+
+    /// Writes a task into a cell that is the caller's and publishes it.
+    ///
+    /// # Safety
+    /// The caller reserved the position (`tail`), or made its cell `FILLING`.
+    #[inline]
+    unsafe fn fill(&self, position: u64, task: Task) {
+        let cell = self.cell(position);
+        let stamp = self.full(position, &task);
+        // SAFETY: the cell is the caller's.
+        cell.task.with_mut(|t| unsafe {
+            (*t).write(task);
+        });
+        // Release: publishes the task to the popper's or withdrawer's Acquire.
+        store_release(&cell.stamp, stamp);
+    }
+
+    /// # Safety
+    /// The caller owns a cell with a task in it: it moved `head` past `FULL`, or
+    /// made it `TAKEN` or `LOCKED`, having seen the stamp with Acquire.
+    #[inline]
+    unsafe fn read(&self, position: u64) -> Task {
+        // SAFETY: by this function's contract.
+        self.cell(position)
+            .task
+            .with_mut(|t| unsafe { (*t).assume_init_read() })
+    }
+
+    /// Adds a task and returns its position; never more than `capacity`.
+    #[inline]
+    pub(crate) fn push(&self, task: Task) -> Result<u64, (Task, NotPushed)> {
+        let mut nearly = Nearly::default();
+        loop {
+            let tail = self.tail.load(Ordering::SeqCst);
+            if tail & CLOSED != 0 {
+                return Err((task, NotPushed::Closed));
+            }
+            let head = self.head.load(Ordering::SeqCst);
+            if tail.wrapping_sub(head) as i64 >= self.capacity as i64 {
+                if self.tail.load(Ordering::SeqCst) != tail
+                    || self.head.load(Ordering::SeqCst) != head
+                {
+                    continue;
+                }
+                return self.push_into_hole(task, head, tail);
+            }
+            let stamp = self.cell(tail).stamp.load(Ordering::Acquire);
+            if stamp == self.stamp(tail, EMPTY) {
+                // SeqCst: announces the task to workers about to sleep (see
+                // `shared.rs`).
+                if self
+                    .tail
+                    .compare_exchange(tail, tail + 1, Ordering::SeqCst, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    // SAFETY: `tail` moved from this position: it is ours.
+                    unsafe { self.fill(tail, task) };
+                    return Ok(tail);
+                }
+                crate::sync::spin_loop();
+            } else if self.tail.load(Ordering::SeqCst) == tail {
+                // The pop of the lap before has yet to empty the cell.
+                nearly.wait();
+            }
+        }
+    }
+
+    #[cold]
+    fn push_into_hole(&self, task: Task, head: u64, tail: u64) -> Result<u64, (Task, NotPushed)> {
+        if self.holes.load(Ordering::SeqCst) == 0 {
+            return Err((task, NotPushed::Full));
+        }
+        for position in head..tail {
+            let stamp = &self.cell(position).stamp;
+            if stamp
+                .compare_exchange(
+                    self.stamp(position, HOLE),
+                    self.stamp(position, FILLING),
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                )
+                .is_err()
+            {
+                continue;
+            }
+            if self.is_closed() {
+                store_release(stamp, self.stamp(position, HOLE));
+                return Err((task, NotPushed::Closed));
+            }
+            self.hole_pushes.fetch_add(1, Ordering::SeqCst);
+            self.holes.fetch_sub(1, Ordering::SeqCst);
+            // SAFETY: the cell is FILLING by us.
+            unsafe { self.fill(position, task) };
+            return Ok(position);
+        }
+        Err((task, NotPushed::Full))
+    }
+
+    /// Takes the oldest task; `None` if the queue was empty.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Popped> {
+        let mut nearly = Nearly::default();
+        loop {
+            let head = self.head.load(Ordering::SeqCst);
+            let cell = self.cell(head);
+            // Acquire: pairs with `fill`.
+            let stamp = cell.stamp.load(Ordering::Acquire);
+            if stamp >> LAP_SHIFT != head >> self.shift {
+                continue; // `head` has moved
+            }
+            match stamp & STATE {
+                FULL => {
+                    if self.advance_head(head) {
+                        // SAFETY: `head` moved past FULL by us.
+                        let task = unsafe { self.read(head) };
+                        self.release(head);
+                        return Some(Popped {
+                            task,
+                            position: head,
+                        });
+                    }
+                    crate::sync::spin_loop();
+                }
+                FULL_W | HOLE => {
+                    if cell
+                        .stamp
+                        .compare_exchange(
+                            stamp,
+                            self.stamp(head, TAKEN),
+                            Ordering::SeqCst,
+                            Ordering::Relaxed,
+                        )
+                        .is_err()
+                    {
+                        continue;
+                    }
+                    self.advance_head(head);
+                    if stamp & STATE == HOLE {
+                        self.release(head);
+                        self.holes.fetch_sub(1, Ordering::SeqCst);
+                        continue;
+                    }
+                    // SAFETY: FULL_W -> TAKEN by us.
+                    let task = unsafe { self.read(head) };
+                    self.release(head);
+                    return Some(Popped {
+                        task,
+                        position: head,
+                    });
+                }
+                TAKEN => {
+                    self.advance_head(head);
+                }
+                EMPTY => {
+                    let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
+                    if self.head.load(Ordering::SeqCst) != head {
+                        continue;
+                    }
+                    if tail == head {
+                        return None;
+                    }
+                    nearly.wait(); // pushed, but for the stamp
+                }
+                _ => nearly.wait(), // FILLING or LOCKED
+            }
+        }
+    }
+
+    fn advance_head(&self, head: u64) -> bool {
+        self.head
+            .compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Gives the emptied cell to the next lap.
+    fn release(&self, position: u64) {
+        // Release: the task was read; pairs with the push's Acquire.
+        store_release(
+            &self.cell(position).stamp,
+            self.stamp(position + self.cells.len() as u64, EMPTY),
+        );
+    }
+
+    /// Takes a withdrawable task out again; `None` if a pop was faster.
+    pub(crate) fn withdraw(&self, position: u64) -> Option<Task> {
+        self.take_out(position, FULL_W)
+    }
+
+    /// Takes any task out again, while nothing can pop.
+    ///
+    /// # Safety
+    /// No `pop` runs until this returns: the pool has no worker, and the caller
+    /// holds the registry's lock, which both starting one and discarding need.
+    pub(crate) unsafe fn reclaim(&self, position: u64) -> Option<Task> {
+        self.take_out(position, FULL)
+            .or_else(|| self.take_out(position, FULL_W))
+    }
+
+    fn take_out(&self, position: u64, state: u64) -> Option<Task> {
+        let stamp = &self.cell(position).stamp;
+        let mut nearly = Nearly::default();
+        loop {
+            // Acquire: pairs with `fill`.
+            match stamp.compare_exchange(
+                self.stamp(position, state),
+                self.stamp(position, LOCKED),
+                Ordering::SeqCst,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                // A group being cancelled looks at the task.
+                Err(now) if now == self.stamp(position, LOCKED) => nearly.wait(),
+                Err(_) => return None,
+            }
+        }
+        // SAFETY: the cell is LOCKED by us.
+        let task = unsafe { self.read(position) };
+        self.make_hole(position);
+        Some(task)
+    }
+
+    fn make_hole(&self, position: u64) {
+        self.holes.fetch_add(1, Ordering::SeqCst);
+        store_release(&self.cell(position).stamp, self.stamp(position, HOLE));
+    }
+
+    /// Takes out one queued task of the group; `None` once none is left that
+    /// was queued before the call.
+    pub(crate) fn take_of_group(&self, group: *const ()) -> Option<Task> {
+        let head = self.head.load(Ordering::SeqCst);
+        let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
+        for position in head..tail {
+            let stamp = &self.cell(position).stamp;
+            let mut nearly = Nearly::default();
+            loop {
+                let now = stamp.load(Ordering::Acquire);
+                let pending = [EMPTY, FILLING, LOCKED].map(|s| self.stamp(position, s));
+                if pending.contains(&now) {
+                    nearly.wait();
+                    continue;
+                }
+                if now != self.stamp(position, FULL_W) {
+                    break;
+                }
+                if stamp
+                    .compare_exchange(
+                        now,
+                        self.stamp(position, LOCKED),
+                        Ordering::SeqCst,
+                        Ordering::Relaxed,
+                    )
+                    .is_err()
+                {
+                    continue;
+                }
+                // SAFETY: the cell is LOCKED by us and holds a task; a look only.
+                let of_group = self
+                    .cell(position)
+                    .task
+                    .with(|t| unsafe { (*t).assume_init_ref().group() == group });
+                if !of_group {
+                    store_release(stamp, now);
+                    break;
+                }
+                // SAFETY: as above.
+                let task = unsafe { self.read(position) };
+                self.make_hole(position);
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    /// Refuses all further pushes.
+    pub(crate) fn close(&self) {
+        self.tail.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.tail.load(Ordering::SeqCst) & CLOSED != 0
+    }
+
+    /// Whether there is nothing to pop; holes may make it say no in vain.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        let head = self.head.load(Ordering::SeqCst);
+        self.tail.load(Ordering::SeqCst) & !CLOSED == head
+    }
+
+    /// Whether there is no room. Two equal readings of [`Queue::pops`] around it
+    /// mean that it was so at one moment.
+    pub(crate) fn is_full(&self) -> bool {
+        let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
+        let head = self.head.load(Ordering::SeqCst);
+        tail.wrapping_sub(head) as i64 >= self.capacity as i64
+            && self.holes.load(Ordering::SeqCst) == 0
+    }
+
+    /// Grows with every pop.
+    pub(crate) fn pops(&self) -> u64 {
+        self.head.load(Ordering::SeqCst)
+    }
+
+    /// Tasks waiting; approximate while they come and go.
+    pub(crate) fn len(&self) -> usize {
+        let holes = self.holes.load(Ordering::SeqCst);
+        let head = self.head.load(Ordering::SeqCst);
+        let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
+        (tail.saturating_sub(head).saturating_sub(holes)).min(self.capacity) as usize
+    }
+
+    /// Tasks ever accepted.
+    pub(crate) fn pushed(&self) -> u64 {
+        let into_holes = self.hole_pushes.load(Ordering::SeqCst);
+        (self.tail.load(Ordering::SeqCst) & !CLOSED) + into_holes
+    }
+}
+
+#[cfg(not(lazypool_loom))]
+fn empty_cells(size: usize) -> Box<[Cell]> {
+    let layout = std::alloc::Layout::array::<Cell>(size).expect("a checked capacity");
+    // SAFETY: the layout is not empty.
+    let at = unsafe { std::alloc::alloc_zeroed(layout) };
+    if at.is_null() {
+        std::alloc::handle_alloc_error(layout);
+    }
+    let cells = std::ptr::slice_from_raw_parts_mut(at.cast::<Cell>(), size);
+    // SAFETY: allocated with the layout of such a slice, and zeroes are a valid
+    // `Cell`: an atomic word, stamp `EMPTY` of lap 0, and an uninitialised task.
+    // The system gives zero pages on first touch, so a long queue costs nothing
+    // before it is used.
+    unsafe { Box::from_raw(cells) }
+}
+
+#[cfg(lazypool_loom)]
+fn empty_cells(size: usize) -> Box<[Cell]> {
+    (0..size)
+        .map(|_| Cell {
+            stamp: AtomicU64::new(0),
+            task: UnsafeCell::new(MaybeUninit::uninit()),
+        })
+        .collect()
+}

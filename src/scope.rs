@@ -1,0 +1,213 @@
+//! Tasks that borrow.
+//!
+//! Soundness is that of [`std::thread::scope`]: the types are invariant in both
+//! lifetimes, `'scope` is chosen by us for a call that does not return before
+//! every task has ended, and nothing that the user does (leaking the handle,
+//! panicking in the body) skips that wait.
+
+use crate::deadline::Deadline;
+use crate::error::Refused;
+use crate::group::{FirstPanic, GroupEnd, Members};
+use crate::pool::submit;
+use crate::shared::{Patience, Shared};
+use crate::sync::{lock, Arc, Mutex};
+use crate::task::{drop_payload, Ctx, Ended, Job, Release};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+
+#[derive(Debug)]
+struct Inner {
+    members: Arc<Members>,
+    panic: FirstPanic,
+}
+
+/// Serves tasks that may borrow; from [`Pool::scope`](crate::Pool::scope).
+///
+/// Tasks may borrow what outlives the scope, not what its body owns:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// let outside = String::from("lives long enough");
+/// pool.scope(|s| {
+///     s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+/// });
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0373
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// pool.scope(|s| {
+///     let inside = String::from("gone before the task ends");
+///     s.serve(|| println!("{inside}")).unwrap_or_else(lazypool::Refused::run);
+/// });
+/// # Ok(()) }
+/// ```
+///
+/// A task may serve further tasks, which may borrow from outside the scope but not
+/// from the task:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// let outside = 1;
+/// pool.scope(|s| {
+///     let first = || {
+///         s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+///     };
+///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+/// });
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0373
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// pool.scope(|s| {
+///     let first = || {
+///         let local = 1;
+///         s.serve(|| println!("{local}")).unwrap_or_else(lazypool::Refused::run);
+///     };
+///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+/// });
+/// # Ok(()) }
+/// ```
+///
+/// The handle cannot leave:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// let mut left = None;
+/// pool.scope(|s| left = Some(s.serve(|| ()).is_ok()));
+/// assert!(left.is_some());
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0521
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// let mut left = None;
+/// pool.scope(|s| left = Some(s));
+/// assert!(left.is_some());
+/// # Ok(()) }
+/// ```
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Arc<Shared>,
+    inner: Arc<Inner>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
+}
+
+struct Scoped<F> {
+    inner: Arc<Inner>,
+    f: F,
+}
+
+impl<F: FnOnce()> Job for Scoped<F> {
+    const KEEP: bool = true;
+
+    fn run(self, ctx: &Ctx<'_>) -> Ended {
+        let Self { inner, f } = self;
+        let result = ctx.call(f);
+        let panicked = result.is_err();
+        if let Err(payload) = result {
+            let mut first = lock(&inner.panic);
+            if first.is_none() {
+                *first = Some(payload);
+            } else {
+                drop(first);
+                drop_payload(payload);
+            }
+        }
+        Ended {
+            panicked,
+            release: Release::Group(GroupEnd::new(Arc::clone(&inner.members))),
+        }
+    }
+
+    fn discard(self) -> Release {
+        unreachable!("a scope's task is never discarded")
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// [`Pool::serve`](crate::Pool::serve), for a closure that may borrow. `Ok`
+    /// means that it runs, whatever shutdown follows. The scope takes 8 of the 48
+    /// bytes that a closure may have without a box.
+    ///
+    /// # Errors
+    /// As [`Pool::serve`](crate::Pool::serve). On a worker of the same pool it
+    /// never queues: if no worker is idle and none can be started, it is refused
+    /// as [`Saturated`](crate::Refusal::Saturated).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let mut n = 0;
+    /// pool.scope(|s| s.serve(|| n += 1).unwrap_or_else(lazypool::Refused::run));
+    /// assert_eq!(n, 1);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "execute")]
+    #[doc(alias = "spawn")]
+    #[doc(alias = "submit")]
+    #[doc(alias = "spawn_blocking")]
+    pub fn serve<F>(&'scope self, closure: F) -> Result<(), Refused<F>>
+    where
+        F: FnOnce() + Send + 'scope,
+    {
+        let members = &self.inner.members;
+        members.enter();
+        let job = Scoped {
+            inner: Arc::clone(&self.inner),
+            f: closure,
+        };
+        let patience = Patience::group(&members.cancelled, true);
+        // SAFETY: F is Send, and `scope` does not return before the task has
+        // ended and dropped what it borrows: `enter` above, `leave` after it.
+        unsafe { submit(&self.shared, job, patience) }.map_err(|refused| {
+            members.leave();
+            refused.map(|job| job.f)
+        })
+    }
+}
+
+pub(crate) fn scope<'env, F, T>(shared: &Arc<Shared>, f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let scope = Scope {
+        shared: Arc::clone(shared),
+        inner: Arc::new(Inner {
+            members: Arc::new(Members::new()),
+            panic: Mutex::new(None),
+        }),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.inner.members.wait(&Deadline::NEVER, shared.parallel);
+    let panic = lock(&scope.inner.panic).take();
+    match (result, panic) {
+        (Ok(value), None) => value,
+        (Ok(value), Some(payload)) => {
+            drop(value);
+            resume_unwind(payload)
+        }
+        (Err(payload), panic) => {
+            if let Some(panic) = panic {
+                drop_payload(panic);
+            }
+            resume_unwind(payload)
+        }
+    }
+}

@@ -1,0 +1,920 @@
+//! What a pool and its workers share, and how work gets in.
+//!
+//! # Submitting
+//!
+//! In this order: the queue, if a worker is looking at it (`seekers`); an idle
+//! worker, by this thread's hint, the ready ring, or the bench; a free slot and
+//! a new thread; the queue; then a refusal, or a wait for room.
+//!
+//! # Never lost: who looks after a queued task
+//!
+//! `seekers` counts the workers that are awake without a task and will look at
+//! the queue again. Every change below is a `SeqCst` read-modify-write followed
+//! by `SeqCst` loads, so of two threads that each announce and then look, at
+//! least one sees the other:
+//!
+//! 1. A submitter pushes, *then* reads `seekers`. Not zero: some seeker will
+//!    look again. Zero: it wakes an idle worker or starts one (`rouse`).
+//! 2. A seeker that took a task decrements `seekers`, *then* looks whether there
+//!    is more, and if so rouses the next: a burst spreads one by one.
+//! 3. A seeker about to sleep publishes that it is idle, decrements, *then*
+//!    looks once more.
+//! 4. A worker that ends looks under the registry's lock, before it gives its
+//!    slot back. Until it has, `limbo` makes submitters wait for the outcome.
+//! 5. An occupied worker looks when its task has ended.
+//!
+//! # Never refused in vain: `is_saturated`
+//!
+//! Workers and slots that are neither occupied nor visible through the rings are
+//! counted in `transit` or `seekers` *before* they leave the rings and until they
+//! are back: benched workers, those being woken for the queue, those told to end
+//! and slots being given a thread (`limbo`), workers in their stop hook
+//! (`stopping`). A submitter refuses
+//! only if, between two equal readings of the ready ring's pushes and the
+//! queue's pops, with no seeker and nobody in transit at either end, both rings
+//! were empty and the queue full. A worker can have become unoccupied in between
+//! only by entering the ready ring (seen), or by an entry that another
+//! submission held and followed through (occupied by that). So at the moment the
+//! free ring was found empty, every worker was occupied. All of these words are
+//! read-only in a saturated pool: a refusal moves no cache line.
+
+use crate::cleaner::Cleaning;
+use crate::deadline::Deadline;
+use crate::error::Refusal;
+use crate::park::Nearly;
+use crate::queue::{NotPushed, Queue};
+use crate::ring::Ring;
+use crate::room::{Blocked, Room};
+use crate::slot::{Claim, For, Hand, Slot};
+use crate::stats::{Shutdown, WhenFull};
+use crate::sync::{dekker, lock, thread, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::task::{drop_payload, with_current, Task};
+use crossbeam_utils::CachePadded;
+use std::cell::Cell;
+use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::Duration;
+
+type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
+type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+type OnPanic = Box<dyn Fn(&crate::error::TaskPanic<'_>) + Send + Sync>;
+
+/// User code that runs on workers.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) start: Option<Hook<usize>>,
+    pub(crate) stop: Option<Hook<usize>>,
+    pub(crate) around: Option<Around>,
+    pub(crate) on_panic: Option<OnPanic>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("start", &self.start.is_some())
+            .field("stop", &self.stop.is_some())
+            .field("around", &self.around.is_some())
+            .field("on_panic", &self.on_panic.is_some())
+            .finish()
+    }
+}
+
+/// What a builder settled.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_workers: usize,
+    pub(crate) min_workers: usize,
+    pub(crate) queue_capacity: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) thread_name: String,
+    pub(crate) stack_size: Option<usize>,
+}
+
+/// Refusals, counted on a line per thread as far as there are lines.
+#[derive(Debug)]
+struct Refusals([CachePadded<AtomicU64>; 16]);
+
+impl Refusals {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))))
+    }
+
+    fn count(&self) {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        thread_local! {
+            static SHARD: Cell<usize> =
+                Cell::new(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        }
+        let shard = SHARD.try_with(Cell::get).unwrap_or(0);
+        // Relaxed: a count.
+        self.0[shard % 16].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Counts of what is rare.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    refused: Refusals,
+    pub(crate) expired: AtomicU64,
+    pub(crate) discarded: AtomicU64,
+    /// Of those, by shutdowns.
+    pub(crate) shut_out: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) spawn_failures: AtomicU64,
+    pub(crate) hook_panics: AtomicU64,
+    /// Queued, and given back because no thread was to be had after all.
+    pub(crate) reclaimed: AtomicU64,
+}
+
+impl Counts {
+    fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            refused: Refusals::new(),
+            expired: zero(),
+            discarded: zero(),
+            shut_out: zero(),
+            timed_out: zero(),
+            spawn_failures: zero(),
+            hook_panics: zero(),
+            reclaimed: zero(),
+        }
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.sum()
+    }
+}
+
+/// Workers that the rings do not show: three counts in one word, so that one
+/// load reads them all and one addition moves a worker between them.
+#[derive(Debug)]
+pub(crate) struct Transit(AtomicU64);
+
+pub(crate) const BENCHED: u64 = 1;
+pub(crate) const LIMBO: u64 = 1 << 20;
+pub(crate) const STOPPING: u64 = 1 << 40;
+const FIELD: u64 = (1 << 20) - 1;
+
+impl Transit {
+    pub(crate) fn add(&self, what: u64) {
+        self.0.fetch_add(what, Ordering::SeqCst);
+    }
+
+    pub(crate) fn sub(&self, what: u64) {
+        self.0.fetch_sub(what, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn is_nobody(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
+    #[inline]
+    fn any_benched(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & FIELD != 0
+    }
+
+    fn any_in_limbo(&self) -> bool {
+        (self.0.load(Ordering::SeqCst) / LIMBO) & FIELD != 0
+    }
+}
+
+/// What changes only with threads, under one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// Workers that exist: started and not yet ended.
+    pub(crate) live: usize,
+    pub(crate) spawned: u64,
+    pub(crate) retired: u64,
+    pub(crate) peak: usize,
+    /// By slot; as long as the highest slot ever used.
+    pub(crate) handles: Vec<Option<thread::JoinHandle<()>>>,
+    pub(crate) cleaner: Option<thread::JoinHandle<()>>,
+    /// Threads past their last step, to be joined.
+    pub(crate) graveyard: Vec<thread::JoinHandle<()>>,
+    /// Taken from the graveyard, and being joined.
+    pub(crate) joining: usize,
+    /// Queued tasks that a discarding shutdown must let run.
+    pub(crate) kept: Vec<Task>,
+}
+
+/// Where an accepted task went.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Mailbox { slot: usize, claim: u64 },
+    Queue { position: u64 },
+}
+
+/// Why a task came back from `submit`.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    Refused(Refusal),
+    /// The deadline passed before there was room.
+    Expired,
+}
+
+/// How long, and for what, a submission waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience<'a> {
+    deadline: &'a Deadline,
+    /// Somebody waits for the task's end: on a worker of the pool it must not
+    /// queue.
+    awaited: bool,
+    /// Its group's flag.
+    cancelled: Option<&'a AtomicBool>,
+}
+
+impl<'a> Patience<'a> {
+    pub(crate) const FOREVER: Patience<'static> = Patience {
+        deadline: &Deadline::NEVER,
+        awaited: false,
+        cancelled: None,
+    };
+
+    pub(crate) fn caller(deadline: &'a Deadline) -> Self {
+        Self {
+            deadline,
+            awaited: true,
+            cancelled: None,
+        }
+    }
+
+    pub(crate) fn group(cancelled: &'a AtomicBool, awaited: bool) -> Self {
+        Self {
+            deadline: &Deadline::NEVER,
+            awaited,
+            cancelled: Some(cancelled),
+        }
+    }
+
+    /// Relaxed: a flag; a cancel that races the submission may miss it or not.
+    #[inline]
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed))
+    }
+}
+
+/// One attempt's result, where the task was not accepted.
+enum Not {
+    /// Saturated, exactly.
+    Room,
+    /// Something is half done: look again.
+    Settled,
+    Refused(Refusal),
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    // Read by every submission, written once or never.
+    id: u64,
+    phase: AtomicU64,
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) queue: Option<Queue>,
+    pub(crate) settings: Settings,
+    pub(crate) hooks: Hooks,
+    /// More than one core: spinning can pay.
+    pub(crate) parallel: bool,
+
+    pub(crate) ready: Ring,
+    free: Ring,
+    pub(crate) seekers: CachePadded<AtomicU64>,
+    pub(crate) transit: CachePadded<Transit>,
+    pub(crate) cleaning: Cleaning,
+    pub(crate) room: Room,
+    /// `registry.kept.len()`, readable without the lock.
+    pub(crate) kept: AtomicU64,
+    pub(crate) counts: Counts,
+    pub(crate) registry: Mutex<Registry>,
+    /// A thread has ended, or a task was taken back.
+    pub(crate) changed: Condvar,
+}
+
+thread_local! {
+    /// The pool and slot that this thread's last task went to.
+    static HINT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, hooks: Hooks) -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let max = settings.max_workers;
+        Self {
+            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            phase: AtomicU64::new(0),
+            slots: (0..max).map(|_| Slot::new()).collect(),
+            queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
+            hooks,
+            parallel: crate::park::is_parallel(),
+            ready: Ring::new(max, 0),
+            free: Ring::new(max, max),
+            seekers: CachePadded::new(AtomicU64::new(0)),
+            transit: CachePadded::new(Transit(AtomicU64::new(0))),
+            cleaning: Cleaning::new(),
+            room: Room::new(),
+            kept: AtomicU64::new(0),
+            counts: Counts::new(),
+            registry: Mutex::new(Registry::default()),
+            changed: Condvar::new(),
+            settings,
+        }
+    }
+
+    // ---- closing ----------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) != 0
+    }
+
+    pub(crate) fn is_cancelling(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= u64::from(Shutdown::Cancel.rank())
+    }
+
+    /// Closes the pool; the strictest mode asked stays.
+    pub(crate) fn close(&self, mode: Shutdown) -> bool {
+        let rank = u64::from(mode.rank());
+        let before = self.phase.fetch_max(rank, Ordering::SeqCst);
+        if let Some(queue) = &self.queue {
+            queue.close();
+        }
+        before.max(rank) >= u64::from(Shutdown::Discard.rank())
+    }
+
+    // ---- user code ----------------------------------------------------------------
+
+    /// Runs a hook; its panic is contained and counted.
+    pub(crate) fn hook(&self, f: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+            self.counts.hook_panics.fetch_add(1, Ordering::Relaxed);
+            drop_payload(payload);
+        }
+    }
+
+    /// Whether this thread is a worker of this pool.
+    pub(crate) fn is_own_worker(&self) -> bool {
+        with_current(|ctx| ctx.is_some_and(|c| std::ptr::eq(&**c.shared, self)))
+    }
+
+    // ---- submitting ---------------------------------------------------------------
+
+    /// Accepts a task, or gives it back.
+    #[inline]
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        task: Task,
+        patience: Patience<'_>,
+    ) -> Result<Place, (Task, Denied)> {
+        if !self.is_closed()
+            && !patience.is_cancelled()
+            && (self.queue.is_none() || self.seekers.load(Ordering::SeqCst) == 0)
+        {
+            if let Some((slot, claim)) = self.claim_hinted() {
+                return Ok(self.hand_over(slot, claim, task));
+            }
+        }
+        self.submit_slowly(task, patience)
+    }
+
+    fn submit_slowly(
+        self: &Arc<Self>,
+        mut task: Task,
+        patience: Patience<'_>,
+    ) -> Result<Place, (Task, Denied)> {
+        let own = self.is_own_worker();
+        let may_queue = !(own && patience.awaited);
+        let may_block = self.settings.when_full == WhenFull::Block && !own;
+        let mut nearly = Nearly::default();
+        let mut blocked: Option<Blocked<'_>> = None;
+        let why = loop {
+            if let Some(blocked) = &mut blocked {
+                blocked.rejoin();
+            }
+            match self.attempt(task, patience, may_queue) {
+                Ok(place) => return Ok(place),
+                Err((back, not)) => {
+                    task = back;
+                    match not {
+                        Not::Refused(why) => break Denied::Refused(why),
+                        Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
+                        Not::Room | Not::Settled if patience.deadline.has_passed() => {
+                            break Denied::Expired;
+                        }
+                        Not::Settled => nearly.wait(),
+                        Not::Room => match &blocked {
+                            // Joined, it must look once more before it sleeps.
+                            None => blocked = Some(self.room.join()),
+                            Some(blocked) => blocked.sleep(patience.deadline),
+                        },
+                    }
+                }
+            }
+        };
+        self.counts.refused.count();
+        Err((task, why))
+    }
+
+    fn attempt(
+        self: &Arc<Self>,
+        task: Task,
+        patience: Patience<'_>,
+        may_queue: bool,
+    ) -> Result<Place, (Task, Not)> {
+        if self.is_closed() {
+            return Err((task, Not::Refused(Refusal::Closed)));
+        }
+        // Relaxed: a flag; a cancel that races this call may miss it either way.
+        if patience
+            .cancelled
+            .is_some_and(|c| c.load(Ordering::Relaxed))
+        {
+            return Err((task, Not::Refused(Refusal::Cancelled)));
+        }
+        let queue = self.queue.as_ref().filter(|_| may_queue);
+        let mut task = task;
+        if let Some(queue) = queue.filter(|_| self.seekers.load(Ordering::SeqCst) > 0) {
+            match self.enqueue(queue, task) {
+                Ok(place) => return Ok(place),
+                Err((back, Some(why))) => return Err((back, Not::Refused(why))),
+                Err((back, None)) => task = back,
+            }
+        }
+        if let Some((slot, claim)) = self.claim_idle(For::Task) {
+            return Ok(self.hand_over(slot, claim, task));
+        }
+        if let Some(slot) = self.take_free() {
+            match self.spawn(slot, First::Run(task)) {
+                Ok(Some(place)) => return Ok(place),
+                Ok(None) => unreachable!("a first task has a place"),
+                Err(NotSpawned::Closed(First::Run(back))) => {
+                    return Err((back, Not::Refused(Refusal::Closed)));
+                }
+                Err(NotSpawned::Failed(First::Run(back), error)) => {
+                    return self.without_thread(back, queue, error);
+                }
+                Err(_) => unreachable!("the task comes back"),
+            }
+        }
+        if let Some(queue) = queue {
+            match self.enqueue(queue, task) {
+                Ok(place) => return Ok(place),
+                Err((back, Some(why))) => return Err((back, Not::Refused(why))),
+                Err((back, None)) => task = back,
+            }
+        }
+        let not = if self.is_saturated(queue) {
+            Not::Room
+        } else {
+            Not::Settled
+        };
+        Err((task, not))
+    }
+
+    /// The system gave no thread: another worker, the queue while a worker
+    /// lives, or back.
+    #[cold]
+    fn without_thread(
+        self: &Arc<Self>,
+        task: Task,
+        queue: Option<&Queue>,
+        error: io::Error,
+    ) -> Result<Place, (Task, Not)> {
+        if let Some((slot, claim)) = self.claim_idle(For::Task) {
+            return Ok(self.hand_over(slot, claim, task));
+        }
+        let failed = |task| Err((task, Not::Refused(Refusal::SpawnFailed(error))));
+        let Some(queue) = queue else {
+            return failed(task);
+        };
+        // Under the lock a worker that lives looks at the queue again.
+        let registry = lock(&self.registry);
+        if registry.live == 0 {
+            return failed(task);
+        }
+        let pushed = queue.push(task);
+        drop(registry);
+        match pushed {
+            Ok(position) => {
+                self.rouse_slowly(queue, None, false);
+                Ok(Place::Queue { position })
+            }
+            Err((task, NotPushed::Closed)) => Err((task, Not::Refused(Refusal::Closed))),
+            Err((task, NotPushed::Full)) => failed(task),
+        }
+    }
+
+    #[inline]
+    fn hand_over(&self, slot: usize, claim: Claim, task: Task) -> Place {
+        let hand = Hand::of(&task);
+        // SAFETY: claimed.
+        unsafe { self.slots[slot].hand_over(claim, task, hand) };
+        Place::Mailbox {
+            slot,
+            claim: claim.number,
+        }
+    }
+
+    /// Whether every worker was occupied and the queue full at one moment
+    /// during this call; see the module's doc.
+    fn is_saturated(&self, queue: Option<&Queue>) -> bool {
+        let ready = self.ready.pushes();
+        let pops = queue.map_or(0, Queue::pops);
+        let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
+        settled()
+            && self.ready.is_empty()
+            && self.free.is_empty()
+            && queue.is_none_or(Queue::is_full)
+            && settled()
+            && self.ready.pushes() == ready
+            && queue.map_or(0, Queue::pops) == pops
+    }
+
+    // ---- idle workers ---------------------------------------------------------------
+
+    #[inline]
+    fn claim_hinted(&self) -> Option<(usize, Claim)> {
+        let (pool, slot) = HINT.try_with(Cell::get).unwrap_or((0, 0));
+        if pool != self.id {
+            return None;
+        }
+        Some((slot, self.slots[slot].claim_hinted()?))
+    }
+
+    fn claim_idle(&self, purpose: For) -> Option<(usize, Claim)> {
+        let claimed = self
+            .claim_ready(purpose)
+            .or_else(|| self.claim_benched(purpose));
+        if let (Some((slot, _)), For::Task) = (&claimed, purpose) {
+            let _ = HINT.try_with(|h| h.set((self.id, *slot)));
+        }
+        claimed
+    }
+
+    fn claim_ready(&self, purpose: For) -> Option<(usize, Claim)> {
+        while let Some(slot) = self.ready.pop() {
+            if let Some(claim) = self.slots[slot].claim_listed(purpose) {
+                return Some((slot, claim));
+            }
+        }
+        None
+    }
+
+    /// The benched worker with the lowest slot: the others get to retire.
+    fn claim_benched(&self, purpose: For) -> Option<(usize, Claim)> {
+        if !self.transit.any_benched() {
+            return None;
+        }
+        for (index, slot) in self.slots.iter().enumerate() {
+            if let Some(claim) = slot.claim_benched(purpose) {
+                self.transit.sub(BENCHED);
+                return Some((index, claim));
+            }
+            if !self.transit.any_benched() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Room for one more task has come up.
+    #[inline]
+    pub(crate) fn made_room(&self) {
+        self.room.notify();
+    }
+
+    // ---- the queue --------------------------------------------------------------------
+
+    /// `None` as the reason: full.
+    fn enqueue(
+        self: &Arc<Self>,
+        queue: &Queue,
+        task: Task,
+    ) -> Result<Place, (Task, Option<Refusal>)> {
+        match queue.push(task) {
+            Ok(position) => match self.rouse(queue, Some(position)) {
+                None => Ok(Place::Queue { position }),
+                Some((task, error)) => Err((task, Some(Refusal::SpawnFailed(error)))),
+            },
+            Err((task, NotPushed::Full)) => Err((task, None)),
+            Err((task, NotPushed::Closed)) => Err((task, Some(Refusal::Closed))),
+        }
+    }
+
+    /// Whether there is nothing for a worker in the queue.
+    #[inline]
+    pub(crate) fn nothing_queued(&self) -> bool {
+        self.queue.as_ref().is_none_or(Queue::is_empty) && self.kept.load(Ordering::SeqCst) == 0
+    }
+
+    /// Sees to it that a queued task is looked at.
+    pub(crate) fn wake_for_queue(self: &Arc<Self>) {
+        if let Some(queue) = &self.queue {
+            if !self.nothing_queued() {
+                self.rouse(queue, None);
+            }
+        }
+    }
+
+    /// Sees to it that a worker looks at the queue. Where no thread is to be
+    /// had and no worker lives, the task at `position` comes back.
+    #[inline]
+    fn rouse(self: &Arc<Self>, queue: &Queue, position: Option<u64>) -> Option<(Task, io::Error)> {
+        dekker();
+        if self.seekers.load(Ordering::SeqCst) > 0 || self.is_everybody_occupied() {
+            return None;
+        }
+        self.rouse_slowly(queue, position, true)
+    }
+
+    /// Whether at one moment of this call nobody was idle, in transit or to be
+    /// started: whoever lives is occupied, and looks at the queue afterwards.
+    /// Without the second and third look, a spawn that failed meanwhile (its slot
+    /// is in limbo, then pushed back) would pass for a worker.
+    fn is_everybody_occupied(&self) -> bool {
+        let freed = self.free.pushes();
+        self.transit.is_nobody()
+            && self.ready.is_empty()
+            && self.free.is_empty()
+            && self.transit.is_nobody()
+            && self.free.pushes() == freed
+    }
+
+    #[cold]
+    fn rouse_slowly(
+        self: &Arc<Self>,
+        queue: &Queue,
+        position: Option<u64>,
+        may_spawn: bool,
+    ) -> Option<(Task, io::Error)> {
+        let mut nearly = Nearly::default();
+        while self.seekers.load(Ordering::SeqCst) == 0 && !self.nothing_queued() {
+            if !self.ready.is_empty() || self.transit.any_benched() {
+                // While it is held, the worker is neither idle nor a seeker.
+                self.transit.add(LIMBO);
+                let held = self.claim_idle(For::Wake);
+                if let Some((slot, claim)) = held {
+                    self.seekers.fetch_add(1, Ordering::SeqCst);
+                    // SAFETY: held.
+                    unsafe { self.slots[slot].send_seeking(claim) };
+                }
+                self.transit.sub(LIMBO);
+                if held.is_some() {
+                    return None;
+                }
+            } else if let Some(slot) = may_spawn.then(|| self.take_free()).flatten() {
+                let Err(NotSpawned::Failed(_, error)) = self.spawn(slot, First::Seek) else {
+                    return None;
+                };
+                let registry = lock(&self.registry);
+                if registry.live > 0 {
+                    return None; // it looks before it ends
+                }
+                let position = position?;
+                // SAFETY: no worker lives, and the lock is held.
+                let task = unsafe { queue.reclaim(position) }?;
+                self.counts.reclaimed.fetch_add(1, Ordering::SeqCst);
+                self.changed.notify_all();
+                return Some((task, error));
+            } else if self.transit.any_in_limbo() {
+                nearly.wait();
+            } else if !may_spawn || self.is_everybody_occupied() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Takes a queued task back from its place; `None` if it is being started.
+    pub(crate) fn withdraw_queued(&self, position: u64) -> Option<Task> {
+        let task = self.queue.as_ref()?.withdraw(position)?;
+        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        self.made_room();
+        self.nudge_shutdown();
+        Some(task)
+    }
+
+    /// Takes an offered task back; `None` if its worker has started it.
+    pub(crate) fn withdraw_mailbox(self: &Arc<Self>, slot: usize, claim: u64) -> Option<Task> {
+        let task = self.slots[slot].withdraw(claim)?;
+        self.slots[slot].publish_idle(&self.ready, slot);
+        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        self.made_room();
+        // What a worker does after it has published that it is idle.
+        dekker();
+        if self.is_closed() {
+            self.retire_idle();
+        }
+        self.wake_for_queue();
+        Some(task)
+    }
+
+    /// A shutdown may wait for the queue to be empty.
+    pub(crate) fn nudge_shutdown(&self) {
+        if self.is_closed() {
+            let _registry = lock(&self.registry);
+            self.changed.notify_all();
+        }
+    }
+
+    // ---- threads ------------------------------------------------------------------------
+
+    /// A slot without a thread. It is in limbo until [`Shared::spawn`] returns.
+    pub(crate) fn take_free(&self) -> Option<usize> {
+        if self.free.is_empty() {
+            return None;
+        }
+        self.transit.add(LIMBO);
+        let slot = self.free.pop();
+        if slot.is_none() {
+            self.transit.sub(LIMBO);
+        }
+        slot
+    }
+
+    /// Starts a worker on a slot from [`Shared::take_free`], and gives it its
+    /// first order.
+    #[cold]
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        slot: usize,
+        first: First,
+    ) -> Result<Option<Place>, NotSpawned> {
+        let spawned = self.spawn_in_limbo(slot, first);
+        self.transit.sub(LIMBO);
+        if spawned.is_err() {
+            self.made_room();
+        }
+        spawned
+    }
+
+    fn spawn_in_limbo(
+        self: &Arc<Self>,
+        slot: usize,
+        first: First,
+    ) -> Result<Option<Place>, NotSpawned> {
+        let mut registry = lock(&self.registry);
+        if self.is_closed() && !matches!(first, First::Seek) {
+            self.free_slot(slot);
+            drop(registry);
+            return Err(NotSpawned::Closed(first));
+        }
+        let it = &self.slots[slot];
+        it.start();
+        let mut builder =
+            thread::Builder::new().name(format!("{}-{slot}", self.settings.thread_name));
+        if let Some(bytes) = self.settings.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let shared = Arc::clone(self);
+        let handle = match builder.spawn(move || crate::worker::main(&shared, slot)) {
+            Ok(handle) => handle,
+            Err(error) => {
+                it.start_failed();
+                self.free_slot(slot);
+                drop(registry);
+                self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
+                return Err(NotSpawned::Failed(first, error));
+            }
+        };
+        // SAFETY: STARTING by us; the thread waits for the lock.
+        unsafe { it.set_thread(handle.thread().clone()) };
+        if registry.handles.len() <= slot {
+            registry.handles.resize_with(slot + 1, || None);
+        }
+        registry.handles[slot] = Some(handle);
+        registry.live += 1;
+        registry.spawned += 1;
+        registry.peak = registry.peak.max(registry.live);
+        let place = match first {
+            First::Run(task) => {
+                let hand = Hand::of(&task);
+                // SAFETY: as above.
+                let claim = unsafe { it.hand_first(task, hand) };
+                let _ = HINT.try_with(|h| h.set((self.id, slot)));
+                Some(Place::Mailbox { slot, claim })
+            }
+            First::Seek => {
+                self.seekers.fetch_add(1, Ordering::SeqCst);
+                it.start_seeking();
+                None
+            }
+            First::Idle => {
+                it.publish_idle(&self.ready, slot);
+                None
+            }
+        };
+        self.ensure_cleaner(&mut registry);
+        let ended = registry.take_ended();
+        drop(registry);
+        self.join(ended);
+        Ok(place)
+    }
+
+    pub(crate) fn free_slot(&self, slot: usize) {
+        self.free
+            .push(slot)
+            .expect("one entry per slot at most: the ring has room");
+    }
+
+    /// Tells every idle worker to end.
+    pub(crate) fn retire_idle(&self) {
+        let registry = lock(&self.registry);
+        for (slot, handle) in registry.handles.iter().enumerate() {
+            if let Some(handle) = handle {
+                self.retire(slot, handle, false);
+            }
+        }
+        self.cleaning.wake(&registry);
+    }
+
+    /// Tells an idle worker to end; the caller holds the registry's lock, so the
+    /// handle is of the thread that is told.
+    pub(crate) fn retire(
+        &self,
+        slot: usize,
+        handle: &thread::JoinHandle<()>,
+        only_benched: bool,
+    ) -> bool {
+        self.transit.add(LIMBO);
+        let Some(claim) = self.slots[slot].retire(only_benched) else {
+            self.transit.sub(LIMBO);
+            return false;
+        };
+        if claim.benched {
+            self.transit.sub(BENCHED);
+        }
+        if claim.parked {
+            handle.thread().unpark();
+        }
+        true
+    }
+
+    /// Joins threads that have ended but for their thread-local destructors.
+    pub(crate) fn join(&self, ended: Vec<thread::JoinHandle<()>>) {
+        if ended.is_empty() {
+            return;
+        }
+        let count = ended.len();
+        for handle in ended {
+            // One of our own thread-local destructors may be calling.
+            if handle.thread().id() != thread::current().id() {
+                // A worker's panics are contained; there is nothing to report.
+                let _ = handle.join();
+            }
+        }
+        let mut registry = lock(&self.registry);
+        registry.joining -= count;
+        self.changed.notify_all();
+    }
+}
+
+impl Registry {
+    /// The threads that can be joined without waiting, to be given to
+    /// [`Shared::join`].
+    pub(crate) fn take_ended(&mut self) -> Vec<thread::JoinHandle<()>> {
+        let (ended, running) = std::mem::take(&mut self.graveyard)
+            .into_iter()
+            .partition(has_finished);
+        self.graveyard = running;
+        self.joining += ended.len();
+        ended
+    }
+
+    /// All threads past their last step.
+    pub(crate) fn take_ending(&mut self) -> Vec<thread::JoinHandle<()>> {
+        let ending = std::mem::take(&mut self.graveyard);
+        self.joining += ending.len();
+        ending
+    }
+}
+
+#[cfg(not(lazypool_loom))]
+fn has_finished(handle: &thread::JoinHandle<()>) -> bool {
+    handle.is_finished()
+}
+
+/// loom cannot tell; shutdown joins them.
+#[cfg(lazypool_loom)]
+fn has_finished(_: &thread::JoinHandle<()>) -> bool {
+    false
+}
+
+/// A new worker's first order.
+#[derive(Debug)]
+pub(crate) enum First {
+    Run(Task),
+    Seek,
+    Idle,
+}
+
+/// Why no worker was started. The free entry is back in its ring.
+#[derive(Debug)]
+pub(crate) enum NotSpawned {
+    Closed(First),
+    Failed(First, io::Error),
+}

@@ -1,0 +1,103 @@
+//! Ending a pool: close it, empty the queue if asked to, tell idle workers,
+//! wait for the others, join.
+
+use crate::deadline::Deadline;
+use crate::shared::Shared;
+use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
+use crate::sync::{lock, Arc, MutexGuard, Ordering};
+use std::time::Duration;
+
+/// Begins a shutdown, and waits for its end unless this is one of the workers.
+pub(crate) fn shutdown(shared: &Arc<Shared>, mode: Shutdown, timeout: Duration) -> ShutdownReport {
+    let discards = shared.close(mode);
+    if discards {
+        discard_queued(shared);
+    }
+    shared.room.notify_all();
+    shared.retire_idle();
+    if !shared.is_own_worker() {
+        wait(shared, timeout);
+    }
+    ShutdownReport {
+        discarded: shared.counts.shut_out.load(Ordering::SeqCst),
+        stragglers: workers(shared),
+    }
+}
+
+/// Takes every task out of the closed queue.
+fn discard_queued(shared: &Arc<Shared>) {
+    let Some(queue) = &shared.queue else { return };
+    loop {
+        // The lock: a worker about to end looks at the queue under it, and must
+        // not miss a task on its way from there to the kept ones.
+        let mut registry = lock(&shared.registry);
+        let Some(popped) = queue.pop() else { break };
+        if popped.task.is_kept() {
+            registry.kept.insert(0, popped.task);
+            shared.kept.fetch_add(1, Ordering::SeqCst);
+            continue;
+        }
+        drop(registry);
+        let release = popped.task.discard();
+        shared.counts.discarded.fetch_add(1, Ordering::SeqCst);
+        shared.counts.shut_out.fetch_add(1, Ordering::SeqCst);
+        release.finish();
+    }
+    shared.wake_for_queue();
+}
+
+/// Waits until every thread of the pool has ended and been joined. The timeout
+/// bounds the wait for user code; once no worker is left, what remains are the
+/// cleaner's and the threads' last instructions.
+fn wait(shared: &Arc<Shared>, timeout: Duration) {
+    let deadline = Deadline::after(timeout);
+    let mut registry = lock(&shared.registry);
+    loop {
+        let ending = registry.take_ending();
+        if !ending.is_empty() {
+            drop(registry);
+            shared.join(ending);
+            registry = lock(&shared.registry);
+            continue;
+        }
+        let queued = shared.queue.as_ref().map_or(0, |q| q.len());
+        if registry.live > 0 || queued > 0 || !registry.kept.is_empty() {
+            if timeout.is_zero() || deadline.has_passed() {
+                return;
+            }
+            registry = wait_changed(shared, registry, &deadline);
+        } else if registry.cleaner.is_some() || registry.joining > 0 {
+            registry = wait_changed(shared, registry, &Deadline::NEVER);
+        } else {
+            return;
+        }
+    }
+}
+
+fn wait_changed<'a>(
+    shared: &'a Shared,
+    registry: MutexGuard<'a, crate::shared::Registry>,
+    deadline: &Deadline,
+) -> MutexGuard<'a, crate::shared::Registry> {
+    let woken = match deadline.left() {
+        None => shared.changed.wait(registry),
+        Some(left) => shared
+            .changed
+            .wait_timeout(registry, left)
+            .map(|(guard, _)| guard)
+            .map_err(|poisoned| std::sync::PoisonError::new(poisoned.into_inner().0)),
+    };
+    match woken {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// The workers that exist, by slot.
+pub(crate) fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
+    let registry = lock(&shared.registry);
+    (registry.handles.iter().enumerate())
+        .filter(|(_, handle)| handle.is_some())
+        .map(|(slot, _)| shared.snapshot(slot))
+        .collect()
+}

@@ -1,0 +1,626 @@
+//! A slot: a single-slot channel to one worker thread.
+//!
+//! # The status word
+//!
+//! One word is the truth about a slot; the rings only hint at it. It holds a
+//! state, three flags and the number of claims so far, and changes only by
+//! read-modify-write.
+//!
+//! | state | who may change it | meaning |
+//! |---|---|---|
+//! | `FREE` | the popper of its entry in the free ring | no thread |
+//! | `STARTING` | the spawner | a thread is being started |
+//! | `CLAIMED` | the submitter that claimed it | its task is being written |
+//! | `HELD` | the thread that holds it | being woken to look at the queue, or taken back |
+//! | `HANDED` | the worker | a task is in the mailbox, or running |
+//! | `OFFERED` | worker or caller, by CAS | as `HANDED`, not started; its caller may take it back |
+//! | `RUNNING` | the worker | an offered task has started |
+//! | `SEEK` | the worker | awake, without an order, looking at the queue |
+//! | `IDLE` | anybody, by CAS | waiting for an order |
+//! | `RETIRING` | the worker | told to end |
+//!
+//! | from | to | by | publishes |
+//! |---|---|---|---|
+//! | `IDLE` | `CLAIMED`, claims + 1 | submitter: hint, ready ring or bench | - |
+//! | `CLAIMED` | `HANDED`, `OFFERED` | the submitter | the task (Release; Acquire in `order`) |
+//! | `OFFERED` | `RUNNING` | worker | - |
+//! | `OFFERED` | `HELD` | its caller, at the deadline | - |
+//! | `HANDED`, `RUNNING` | `IDLE`, `SEEK` | worker | the emptied mailbox (Release; Acquire in the next claim) |
+//! | `HELD` | `IDLE` | the caller that took its task back | as above |
+//! | `IDLE` | `HELD`, then `SEEK` | whoever sees a queued task and no seeker | - |
+//! | `SEEK` | `IDLE` | worker that found the queue empty | - |
+//! | `IDLE` | `SEEK` | the same worker, looking once more | - |
+//! | `IDLE` | `RETIRING` | cleaner (benched ones), shutdown (all) | - |
+//! | `RETIRING` | `SEEK` | worker that found a queued task instead | - |
+//! | `SEEK` | `RETIRING` | worker that finds the pool closed and the queue empty | - |
+//! | `RETIRING` | `FREE` | worker, its last act on the slot | - |
+//! | `FREE` | `STARTING` | popper of its free entry | - |
+//! | `STARTING` | `HANDED`, `OFFERED` (claims + 1), `SEEK`, `IDLE` | spawner | task and thread handle |
+//! | `STARTING` | `FREE` | spawner without a thread | - |
+//!
+//! Flags: `LISTED`: an entry of this slot is in the ready ring, or in the hands
+//! of one popper, who always follows through. `BENCHED`: idle for a while;
+//! claimed only when no other idle worker is to be had, and retired if it stays
+//! so (see `cleaner.rs`). `PARKED`: the worker sleeps; who claims it wakes it.
+//!
+//! **Invariant**: an `IDLE` slot is `LISTED` or `BENCHED`, so a submitter that
+//! finds the ready ring empty and nobody benched has seen every idle worker. A
+//! claim by hint leaves the entry behind (`LISTED` stays); the popper of an
+//! entry whose slot is not idle clears `LISTED` by CAS, and a worker that loses
+//! against that CAS lists itself again before it goes idle.
+
+use crate::park::{Spin, Step};
+use crate::ring::Ring;
+use crate::sync::{thread, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::task::Task;
+use std::mem::MaybeUninit;
+
+pub(crate) const FREE: u64 = 0;
+pub(crate) const STARTING: u64 = 1;
+pub(crate) const CLAIMED: u64 = 2;
+pub(crate) const HELD: u64 = 3;
+pub(crate) const HANDED: u64 = 4;
+pub(crate) const OFFERED: u64 = 5;
+pub(crate) const RUNNING: u64 = 6;
+pub(crate) const SEEK: u64 = 7;
+pub(crate) const IDLE: u64 = 8;
+pub(crate) const RETIRING: u64 = 9;
+const STATE: u64 = 15;
+const LISTED: u64 = 1 << 4;
+const BENCHED: u64 = 1 << 5;
+const PARKED: u64 = 1 << 6;
+const CLAIM: u64 = 1 << 8;
+
+const fn state(word: u64) -> u64 {
+    word & STATE
+}
+
+/// The word with another state; awake and off the bench.
+const fn with_state(word: u64, to: u64) -> u64 {
+    word & !(STATE | PARKED | BENCHED) | to
+}
+
+/// An idle worker that the caller now owns.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(crate) struct Claim {
+    /// The slot's claim number: names the task that is about to be handed over.
+    pub(crate) number: u64,
+    /// The worker sleeps and must be woken once it has its order.
+    pub(crate) parked: bool,
+    /// It sat on the bench; the pool's count of those must go down by one.
+    pub(crate) benched: bool,
+}
+
+/// What a claim is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A task: counts as accepted.
+    Task,
+    /// Waking the worker to look at the queue.
+    Wake,
+}
+
+impl For {
+    const fn apply(self, word: u64) -> u64 {
+        match self {
+            Self::Task => (with_state(word, CLAIMED)).wrapping_add(CLAIM),
+            Self::Wake => with_state(word, HELD),
+        }
+    }
+}
+
+/// How a task is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hand {
+    /// For good.
+    Over,
+    /// Its caller may take it back until the worker starts it.
+    Offer,
+}
+
+impl Hand {
+    pub(crate) fn of(task: &Task) -> Self {
+        if task.is_awaited() {
+            Self::Offer
+        } else {
+            Self::Over
+        }
+    }
+
+    const fn state(self) -> u64 {
+        match self {
+            Self::Over => HANDED,
+            Self::Offer => OFFERED,
+        }
+    }
+}
+
+/// What an idle worker is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Run { task: Task, claim: u64 },
+    Seek,
+    Retire,
+}
+
+/// The line that a hand-over moves: the status word and the mailbox.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Hot {
+    status: AtomicU64,
+    mailbox: UnsafeCell<MaybeUninit<Task>>,
+}
+
+/// What the worker writes and others rarely read.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// See `wait.rs`.
+    pub(crate) decide: AtomicU64,
+    /// Written by the worker of the slot only.
+    pub(crate) completed: AtomicU64,
+    pub(crate) panicked: AtomicU64,
+    /// Taking or running a queued task. Written by the worker only.
+    pub(crate) dequeuing: AtomicBool,
+    pub(crate) label: Label,
+    /// Written by the spawner while `STARTING`; read by who has claimed it.
+    thread: UnsafeCell<Option<thread::Thread>>,
+}
+
+/// The label of the running task, for snapshots: a sequence lock with one
+/// writer, touched only by labelled tasks.
+#[derive(Debug)]
+pub(crate) struct Label {
+    at: AtomicPtr<u8>,
+    /// The length, and a count of the writes that is odd during one.
+    len: AtomicUsize,
+    writes: AtomicU64,
+}
+
+impl Label {
+    fn new() -> Self {
+        Self {
+            at: AtomicPtr::new(std::ptr::null_mut()),
+            len: AtomicUsize::new(0),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// Only from the slot's worker.
+    pub(crate) fn set(&self, label: Option<&'static str>) {
+        let writes = self.writes.load(Ordering::Relaxed);
+        self.writes.swap(writes + 1, Ordering::SeqCst);
+        let (at, len) = label.map_or((std::ptr::null(), 0), |l| (l.as_ptr(), l.len()));
+        self.at.store(at.cast_mut(), Ordering::SeqCst);
+        self.len.store(len, Ordering::SeqCst);
+        self.writes.swap(writes + 2, Ordering::SeqCst);
+    }
+
+    /// The label at some moment; `None` if it keeps changing.
+    pub(crate) fn get(&self) -> Option<&'static str> {
+        for _ in 0..8 {
+            let before = self.writes.load(Ordering::SeqCst);
+            let at = self.at.load(Ordering::SeqCst);
+            let len = self.len.load(Ordering::SeqCst);
+            if before % 2 == 1 || self.writes.load(Ordering::SeqCst) != before {
+                continue;
+            }
+            if at.is_null() {
+                return None;
+            }
+            // SAFETY: no write between the two equal, even readings of `writes`
+            // (all `SeqCst`), so both parts are of one `&'static str`.
+            let bytes = unsafe { std::slice::from_raw_parts(at.cast_const(), len) };
+            // SAFETY: as above: they were a `str`.
+            return Some(unsafe { std::str::from_utf8_unchecked(bytes) });
+        }
+        None
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    hot: Hot,
+    pub(crate) own: Own,
+}
+
+// SAFETY: the mailbox and the thread handle are touched only by the thread that
+// owns them by the module's tables; a task is Send, a handle Send and Sync.
+unsafe impl Sync for Slot {}
+
+/// A reading of the status word.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen(u64);
+
+impl Seen {
+    pub(crate) fn state(self) -> u64 {
+        state(self.0)
+    }
+
+    /// Tasks handed over, or about to be, since the slot exists.
+    pub(crate) fn claims(self) -> u64 {
+        self.0 / CLAIM
+    }
+
+    pub(crate) fn is_idle(self) -> bool {
+        self.state() == IDLE
+    }
+
+    pub(crate) fn is_benched(self) -> bool {
+        self.0 & BENCHED != 0
+    }
+
+    /// Holds a task, by the word alone (a worker in `SEEK` may hold one, too).
+    pub(crate) fn is_occupied(self) -> bool {
+        matches!(self.state(), CLAIMED | HANDED | OFFERED | RUNNING)
+    }
+}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self {
+            hot: Hot {
+                status: AtomicU64::new(FREE),
+                mailbox: UnsafeCell::new(MaybeUninit::uninit()),
+            },
+            own: Own {
+                decide: AtomicU64::new(0),
+                completed: AtomicU64::new(0),
+                panicked: AtomicU64::new(0),
+                dequeuing: AtomicBool::new(false),
+                label: Label::new(),
+                thread: UnsafeCell::new(None),
+            },
+        }
+    }
+
+    fn status(&self) -> &AtomicU64 {
+        &self.hot.status
+    }
+
+    #[inline]
+    pub(crate) fn see(&self) -> Seen {
+        Seen(self.status().load(Ordering::SeqCst))
+    }
+
+    /// CAS on the status word. SeqCst throughout: status changes take part in
+    /// the Dekker pairs of `shared.rs`; on x86-64 it costs what AcqRel does.
+    #[inline]
+    fn swap_if(&self, from: u64, to: u64) -> bool {
+        self.status()
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// A change of state by its one owner. Others may clear `LISTED` meanwhile,
+    /// so it is an addition; the word read before is returned.
+    #[inline]
+    fn step(&self, from: u64, to: u64, claims: u64) -> u64 {
+        let delta = to.wrapping_sub(from).wrapping_add(claims * CLAIM);
+        let before = self.status().fetch_add(delta, Ordering::SeqCst);
+        debug_assert_eq!(state(before), from);
+        before
+    }
+
+    // ---- claiming an idle worker -------------------------------------------
+
+    fn claimed(before: u64, purpose: For) -> Claim {
+        Claim {
+            number: purpose.apply(before) / CLAIM,
+            parked: before & PARKED != 0,
+            benched: before & BENCHED != 0,
+        }
+    }
+
+    /// Claims the worker if it is idle and not benched, whatever the rings say.
+    #[inline]
+    pub(crate) fn claim_hinted(&self) -> Option<Claim> {
+        let word = self.status().load(Ordering::SeqCst);
+        let ok = word & (STATE | BENCHED) == IDLE && self.swap_if(word, For::Task.apply(word));
+        ok.then(|| Self::claimed(word, For::Task))
+    }
+
+    /// Follows an entry of the ready ring through: claims the worker, or drops
+    /// the listing if it is busy or benched.
+    #[inline]
+    pub(crate) fn claim_listed(&self, purpose: For) -> Option<Claim> {
+        loop {
+            let word = self.status().load(Ordering::SeqCst);
+            debug_assert!(word & LISTED != 0);
+            if word & (STATE | BENCHED) == IDLE {
+                if self.swap_if(word, purpose.apply(word) & !LISTED) {
+                    return Some(Self::claimed(word, purpose));
+                }
+            } else if self.swap_if(word, word & !LISTED) {
+                return None;
+            }
+        }
+    }
+
+    /// Claims the worker if it is idle on the bench.
+    pub(crate) fn claim_benched(&self, purpose: For) -> Option<Claim> {
+        loop {
+            let word = self.status().load(Ordering::SeqCst);
+            if word & (STATE | BENCHED) != IDLE | BENCHED {
+                return None;
+            }
+            if self.swap_if(word, purpose.apply(word)) {
+                return Some(Self::claimed(word, purpose));
+            }
+        }
+    }
+
+    /// The worker to wake once it has its order, if it sleeps.
+    ///
+    /// # Safety
+    /// The caller has claimed or holds the slot (`CLAIMED`, `HELD`).
+    unsafe fn sleeper(&self, claim: Claim) -> Option<thread::Thread> {
+        if !claim.parked {
+            return None;
+        }
+        // SAFETY: written only while STARTING; a claimed slot is not, and the
+        // claim's Acquire saw the spawner's publication.
+        self.own.thread.with(|t| unsafe { (*t).clone() })
+    }
+
+    /// Hands the task to a claimed worker. Who claimed it wakes it if `parked`.
+    ///
+    /// # Safety
+    /// The caller's claim (`CLAIMED`).
+    #[inline]
+    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: Task, hand: Hand) {
+        // Cloned before the worker can end and another take the slot.
+        // SAFETY: the slot is claimed.
+        let sleeper = unsafe { self.sleeper(claim) };
+        // SAFETY: the slot is claimed: the mailbox is empty and ours.
+        unsafe { self.fill(task) };
+        self.step(CLAIMED, hand.state(), 0);
+        if let Some(sleeper) = sleeper {
+            sleeper.unpark();
+        }
+    }
+
+    /// # Safety
+    /// The slot is `CLAIMED` or `STARTING` by the caller.
+    #[inline]
+    unsafe fn fill(&self, task: Task) {
+        // SAFETY: by this function's contract nobody else touches the mailbox.
+        self.hot.mailbox.with_mut(|m| unsafe {
+            (*m).write(task);
+        });
+    }
+
+    /// # Safety
+    /// There is a task in the mailbox, and it is the caller's alone: the worker
+    /// saw `HANDED` or won `OFFERED -> RUNNING`, or its submitter won
+    /// `OFFERED -> HELD`.
+    #[inline]
+    unsafe fn empty(&self) -> Task {
+        // SAFETY: by this function's contract.
+        self.hot
+            .mailbox
+            .with_mut(|m| unsafe { (*m).assume_init_read() })
+    }
+
+    /// Takes an offered task back if the worker has not started it. The slot is
+    /// then `HELD` by the caller.
+    pub(crate) fn withdraw(&self, claim: u64) -> Option<Task> {
+        loop {
+            let word = self.status().load(Ordering::SeqCst);
+            if state(word) != OFFERED || word / CLAIM != claim {
+                return None;
+            }
+            if self.swap_if(word, with_state(word, HELD)) {
+                // SAFETY: won OFFERED -> HELD.
+                return Some(unsafe { self.empty() });
+            }
+        }
+    }
+
+    /// Wakes a held worker to look at the queue.
+    ///
+    /// # Safety
+    /// The caller holds the slot (`HELD`).
+    pub(crate) unsafe fn send_seeking(&self, claim: Claim) {
+        // SAFETY: held.
+        let sleeper = unsafe { self.sleeper(claim) };
+        self.step(HELD, SEEK, 0);
+        if let Some(sleeper) = sleeper {
+            sleeper.unpark();
+        }
+    }
+
+    // ---- going idle -----------------------------------------------------------
+
+    /// Makes the slot claimable, from a state that the caller owns; `ready` is the
+    /// pool's ready ring and `index` this slot's.
+    #[inline]
+    pub(crate) fn publish_idle(&self, ready: &Ring, index: usize) {
+        let mut word = self.status().load(Ordering::SeqCst);
+        loop {
+            if word & LISTED == 0 {
+                self.status().fetch_or(LISTED, Ordering::SeqCst);
+                ready
+                    .push(index)
+                    .expect("one entry per slot at most: the ring has room");
+                word = self.status().load(Ordering::SeqCst);
+            } else {
+                // Release: the emptied mailbox. A failure is a popper that
+                // dropped the listing.
+                match self.status().compare_exchange(
+                    word,
+                    with_state(word, IDLE),
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                ) {
+                    Ok(_) => return,
+                    Err(now) => word = now,
+                }
+            }
+        }
+    }
+
+    /// Worker: from a finished task to looking at the queue.
+    pub(crate) fn seek(&self) {
+        let from = state(self.status().load(Ordering::SeqCst));
+        if from != SEEK {
+            debug_assert!(matches!(from, HANDED | RUNNING | RETIRING));
+            self.step(from, SEEK, 0);
+        }
+    }
+
+    /// Worker: takes itself back from `IDLE` to look at the queue once more.
+    /// `None` if another was faster, whose order is on its way.
+    pub(crate) fn claim_self(&self) -> Option<Claim> {
+        loop {
+            let word = self.status().load(Ordering::SeqCst);
+            if state(word) != IDLE {
+                return None;
+            }
+            if self.swap_if(word, with_state(word, SEEK)) {
+                return Some(Self::claimed(word, For::Wake));
+            }
+        }
+    }
+
+    // ---- worker: waiting for an order -----------------------------------------
+
+    /// The order in the word, if there is one.
+    #[inline]
+    fn order(&self) -> Option<Order> {
+        let mut word = self.status().load(Ordering::SeqCst);
+        loop {
+            match state(word) {
+                HANDED => break,
+                OFFERED => {
+                    match self.status().compare_exchange(
+                        word,
+                        with_state(word, RUNNING),
+                        Ordering::SeqCst,
+                        Ordering::SeqCst,
+                    ) {
+                        Ok(_) => break,
+                        Err(now) => word = now,
+                    }
+                }
+                SEEK => return Some(Order::Seek),
+                RETIRING => return Some(Order::Retire),
+                _ => return None,
+            }
+        }
+        Some(Order::Run {
+            // SAFETY: HANDED was seen with Acquire, or OFFERED -> RUNNING won.
+            task: unsafe { self.empty() },
+            claim: word / CLAIM,
+        })
+    }
+
+    /// Waits for an order. `before_park` runs each time just before the thread
+    /// sleeps, and `sleep` puts it to sleep.
+    #[inline]
+    pub(crate) fn wait_for_order(
+        &self,
+        parallel: bool,
+        before_park: impl Fn(),
+        sleep: impl Fn(),
+    ) -> Order {
+        loop {
+            let mut spin = Spin::new(parallel);
+            loop {
+                if let Some(order) = self.order() {
+                    return order;
+                }
+                if spin.step() == Step::Spent {
+                    break;
+                }
+            }
+            let word = self.status().load(Ordering::SeqCst);
+            if state(word) != IDLE {
+                // Claimed, its order a few instructions away, or taken back by
+                // a caller about to make the slot idle again.
+                thread::yield_now();
+                continue;
+            }
+            if word & PARKED == 0 && !self.swap_if(word, word | PARKED) {
+                continue;
+            }
+            before_park();
+            while self.is_parked() {
+                sleep();
+            }
+        }
+    }
+
+    fn is_parked(&self) -> bool {
+        self.status().load(Ordering::SeqCst) & (STATE | PARKED) == IDLE | PARKED
+    }
+
+    // ---- retirement -------------------------------------------------------------
+
+    /// Cleaner: marks an idle worker; `false` if it is not idle, or benched.
+    pub(crate) fn bench(&self) -> bool {
+        let word = self.status().load(Ordering::SeqCst);
+        word & (STATE | BENCHED) == IDLE && self.swap_if(word, word | BENCHED)
+    }
+
+    /// Tells an idle worker to end: a benched one (cleaner), or any (shutdown).
+    pub(crate) fn retire(&self, only_benched: bool) -> Option<Claim> {
+        loop {
+            let word = self.status().load(Ordering::SeqCst);
+            if state(word) != IDLE || only_benched && word & BENCHED == 0 {
+                return None;
+            }
+            if self.swap_if(word, with_state(word, RETIRING)) {
+                return Some(Self::claimed(word, For::Wake));
+            }
+        }
+    }
+
+    /// Worker that looked at the queue of a closed pool in vain.
+    pub(crate) fn retire_self(&self) {
+        self.step(SEEK, RETIRING, 0);
+    }
+
+    /// Worker, its last act on the slot.
+    pub(crate) fn vacate(&self) {
+        self.step(RETIRING, FREE, 0);
+    }
+
+    // ---- spawning ---------------------------------------------------------------
+
+    /// Spawner: takes a slot whose free entry it popped.
+    pub(crate) fn start(&self) {
+        self.step(FREE, STARTING, 0);
+    }
+
+    /// Spawner: there is no thread to be had.
+    pub(crate) fn start_failed(&self) {
+        self.step(STARTING, FREE, 0);
+    }
+
+    /// Spawner: the thread exists and waits for the registry's lock.
+    ///
+    /// # Safety
+    /// The caller started the slot (`STARTING`), and the thread does not touch
+    /// it before the caller has published its first order.
+    pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
+        // SAFETY: STARTING is the caller's alone.
+        self.own.thread.with_mut(|t| unsafe { *t = Some(thread) });
+    }
+
+    /// Spawner: the new worker's first task. Returns its claim number.
+    ///
+    /// # Safety
+    /// As `set_thread`, which came before.
+    pub(crate) unsafe fn hand_first(&self, task: Task, hand: Hand) -> u64 {
+        // SAFETY: STARTING is the caller's alone.
+        unsafe { self.fill(task) };
+        self.step(STARTING, hand.state(), 1) / CLAIM + 1
+    }
+
+    /// Spawner: the new worker starts by looking at the queue.
+    pub(crate) fn start_seeking(&self) {
+        self.step(STARTING, SEEK, 0);
+    }
+}

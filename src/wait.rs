@@ -1,0 +1,452 @@
+//! `do_with_deadline`: a caller, its task and their two decisions.
+//!
+//! The caller's block, a [`Waiter`], lies on the caller's stack; the closure
+//! travels in the task. Nothing is allocated. Two races are decided, each by
+//! one atomic transition:
+//!
+//! **Start.** Until a worker starts the task, the caller may take it back. In a
+//! slot's mailbox that is `OFFERED -> RUNNING` (worker) against
+//! `OFFERED -> CLAIMED` (caller) on the status word, in the queue
+//! `FULL_W -> TAKEN` (worker) against `FULL_W -> LOCKED` (caller) on the cell's
+//! stamp. Who wins owns the closure.
+//!
+//! **End.** A started task's result belongs to whoever moves the *decision
+//! word* of the worker's slot, which outlives the caller:
+//!
+//! | from | to | by | then |
+//! |---|---|---|---|
+//! | anything | `RUNNING(t)` | worker, at start | it has copied what it needs of the block; the caller may leave from now on |
+//! | `RUNNING(t)` | `COMPLETING(t)` | worker | it writes the result into the block, becomes free, counts, raises `done` |
+//! | `RUNNING(t)` | `ABANDONED(t)` | caller, at its deadline | `TimedOut`; the worker never touches the block again, drops the result itself |
+//! | `ABANDONED(t)` | 0 | worker | the result has been dropped |
+//!
+//! The ticket `t` names the task uniquely (the slot's claim number, or the
+//! queue position with a bit of its own), so a caller that reads the word of a
+//! slot that has moved on can tell. A caller that loses the first race finds
+//! the ticket on the word, or `done`, within a few instructions of the worker;
+//! one that loses the second finds `done`. The worker's last touch of the block
+//! is raising `done`; where the caller is parked, its handle is cloned before.
+
+use crate::deadline::Deadline;
+use crate::error::{DeadlineError, Panic, Refusal, Refused};
+use crate::park::{Nearly, Spin, Step};
+use crate::shared::{Denied, Patience, Place, Shared};
+use crate::slot::Own;
+use crate::sync::{thread, Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::task::{Ctx, Ended, Job, Payload, Release, Task};
+use std::time::{Duration, Instant};
+
+const WAITING: u32 = 0;
+const PARKED: u32 = 1;
+const DONE: u32 = 2;
+
+/// The untyped part of a caller's block.
+#[derive(Debug)]
+pub(crate) struct WaiterHead {
+    /// `WAITING -> PARKED` (caller) and either `-> DONE` (worker).
+    done: AtomicU32,
+    /// Slot + 1 of the worker that took the task from the queue.
+    place: AtomicU32,
+    /// Written by the caller before `PARKED`, read by the worker after it.
+    thread: UnsafeCell<Option<thread::Thread>>,
+    label: Option<&'static str>,
+    deadline: Option<Instant>,
+}
+
+impl WaiterHead {
+    fn is_done(&self) -> bool {
+        // Acquire: pairs with the release in `release`; the outcome is written.
+        self.done.load(Ordering::Acquire) == DONE
+    }
+
+    /// Waits until the outcome is there; `false` if the deadline came first.
+    fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        let mut spin = Spin::new(parallel);
+        loop {
+            if self.is_done() {
+                return true;
+            }
+            match spin.step() {
+                Step::Spun => {}
+                Step::Yielded if deadline.has_passed() => return self.is_done(),
+                Step::Yielded => {}
+                Step::Spent => break,
+            }
+        }
+        // Relaxed: only this thread sets PARKED, and DONE is looked for below.
+        if self.done.load(Ordering::Relaxed) == WAITING {
+            // SAFETY: only this thread writes it, before PARKED; the worker
+            // reads it after it has seen PARKED.
+            self.thread
+                .with_mut(|t| unsafe { *t = Some(thread::current()) });
+            // Release: publishes the handle to `release`'s Acquire. A failure
+            // means DONE, which the loop reads again with Acquire.
+            let _ =
+                self.done
+                    .compare_exchange(WAITING, PARKED, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        loop {
+            if self.is_done() {
+                return true;
+            }
+            if deadline.has_passed() {
+                return false;
+            }
+            deadline.park();
+        }
+    }
+
+    /// Tells the caller that its outcome is there.
+    ///
+    /// # Safety
+    /// `this` is the block of a caller that still waits, its outcome is
+    /// written, and this is the one call for it.
+    pub(crate) unsafe fn release(this: *const Self) {
+        // SAFETY: the caller leaves only after DONE (it lost the decision), so
+        // the block is alive until the transition below that sets it.
+        let done = unsafe { &(*this).done };
+        // Release: publishes the outcome and all that the worker did before to
+        // `is_done`'s Acquire. Acquire: the handle written before PARKED.
+        if done
+            .compare_exchange(WAITING, DONE, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
+            return;
+        }
+        // SAFETY: PARKED was seen with Acquire, so the handle is written and
+        // no longer changes; the block is alive, as above.
+        let caller = unsafe { (*this).thread.with(|t| (*t).clone()) };
+        done.swap(DONE, Ordering::AcqRel);
+        if let Some(caller) = caller {
+            caller.unpark();
+        }
+    }
+}
+
+enum Outcome<F, R> {
+    Pending,
+    Value(R),
+    Panicked(Payload),
+    /// A shutdown discarded the task before it started.
+    Returned(F),
+}
+
+/// A caller's block. Aligned so that the worker's touches share no line with
+/// the caller's own variables.
+#[repr(C, align(64))]
+struct Waiter<F, R> {
+    head: WaiterHead,
+    /// Written by the worker (or discarder) that owns it by decision, before
+    /// `done`; read by the caller after it.
+    outcome: UnsafeCell<Outcome<F, R>>,
+}
+
+impl<F, R> Waiter<F, R> {
+    /// # Safety
+    /// The one writer by decision, before `done` is raised.
+    unsafe fn write(this: *const Self, outcome: Outcome<F, R>) {
+        // SAFETY: the block is alive and nobody else touches the outcome until
+        // `done`. The value replaced is `Pending`, which needs no drop.
+        unsafe { (*this).outcome.with_mut(|o| o.write(outcome)) };
+    }
+}
+
+/// The task of a caller that waits.
+struct WaitJob<F, R> {
+    waiter: *const Waiter<F, R>,
+    f: F,
+}
+
+impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
+    const AWAITED: bool = true;
+
+    fn run(self, ctx: &Ctx<'_>) -> Ended {
+        let Self { waiter, f } = self;
+        // SAFETY: the task has been started, and the caller cannot leave before
+        // `start` publishes the ticket: its block is alive.
+        let (label, deadline) = unsafe { ((*waiter).head.label, (*waiter).head.deadline) };
+        let decision = Decision::of(ctx.own(), ctx.ticket.get());
+        decision.start();
+        // SAFETY: as above for a queued task: its caller cannot leave before it
+        // has been told the place.
+        unsafe { decision.publish_place(std::ptr::addr_of!((*waiter).head), ctx.slot) };
+
+        let mut panicked = false;
+        let result = ctx.with_label(label, || {
+            ctx.with_caller(decision.running(), deadline, || {
+                let result = ctx.call(f);
+                panicked = result.is_err();
+                if decision.complete() {
+                    return Some(result);
+                }
+                match result {
+                    Ok(value) => panicked = ctx.drop_reported(value),
+                    Err(payload) => crate::task::drop_payload(payload),
+                }
+                decision.forget();
+                None
+            })
+        });
+        let release = match result {
+            None => Release::Nobody,
+            Some(result) => {
+                let outcome = match result {
+                    Ok(value) => Outcome::Value(value),
+                    Err(payload) => Outcome::Panicked(payload),
+                };
+                // SAFETY: the decision is won: the caller waits for `done`.
+                unsafe { Waiter::write(waiter, outcome) };
+                // SAFETY: as above; only the address is taken.
+                Release::Caller(unsafe { std::ptr::addr_of!((*waiter).head) })
+            }
+        };
+        Ended { panicked, release }
+    }
+
+    fn discard(self) -> Release {
+        // SAFETY: the discarder took the task out of the queue, so the caller
+        // can neither withdraw nor leave; it waits for `done`.
+        unsafe {
+            Waiter::write(self.waiter, Outcome::Returned(self.f));
+            Release::Caller(std::ptr::addr_of!((*self.waiter).head))
+        }
+    }
+}
+
+const RUNNING: u64 = 1;
+const COMPLETING: u64 = 2;
+const ABANDONED: u64 = 3;
+const STATE: u64 = 3;
+const QUEUED: u64 = 4;
+const TICKET_SHIFT: u32 = 3;
+
+/// The ticket of the task claimed as the slot's `claim`-th.
+#[inline]
+pub(crate) fn mailbox_ticket(claim: u64) -> u64 {
+    claim << TICKET_SHIFT
+}
+
+/// The ticket of the task at a queue position.
+#[inline]
+pub(crate) fn queue_ticket(position: u64) -> u64 {
+    position << TICKET_SHIFT | QUEUED
+}
+
+/// Whether the word says that its task's caller has left.
+pub(crate) fn is_abandoned(word: u64) -> bool {
+    word & STATE == ABANDONED
+}
+
+/// The decision word of a slot, seen by the two parties of one ticket.
+struct Decision<'a> {
+    word: &'a AtomicU64,
+    ticket: u64,
+}
+
+/// What a caller at its deadline finds.
+enum Leave {
+    Left,
+    Outcome,
+    NotYet,
+}
+
+impl<'a> Decision<'a> {
+    fn of(own: &'a Own, ticket: u64) -> Self {
+        Self {
+            word: &own.decide,
+            ticket,
+        }
+    }
+
+    fn running(&self) -> u64 {
+        self.ticket | RUNNING
+    }
+
+    /// Worker: the task runs.
+    fn start(&self) {
+        // Release: what was copied from the caller's block was copied before;
+        // pairs with the Acquire in `leave`. A swap, not a store, for loom.
+        self.word.swap(self.running(), Ordering::AcqRel);
+    }
+
+    /// Worker: tells the caller of a queued task whose decision word to look at.
+    /// For a mailbox task this does nothing: its caller knows, and may have left.
+    ///
+    /// # Safety
+    /// `head` is this ticket's block, and its caller waits for the place.
+    unsafe fn publish_place(&self, head: *const WaiterHead, slot: usize) {
+        if self.ticket & QUEUED != 0 {
+            // Release: publishes `start` to the Acquire in `leave`.
+            // SAFETY: alive until this store, by this function's contract.
+            unsafe { &(*head).place }.store(slot as u32 + 1, Ordering::Release);
+        }
+    }
+
+    /// Worker: tries to become the owner of the outcome.
+    fn complete(&self) -> bool {
+        // Either way the loser acts on the word alone; the outcome itself is
+        // published by `done`. Acquire: pairs with `leave`'s Release.
+        self.word
+            .compare_exchange(
+                self.running(),
+                self.ticket | COMPLETING,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    /// Worker: an abandoned task has ended.
+    fn forget(&self) {
+        self.word.swap(0, Ordering::Relaxed);
+    }
+
+    /// Caller: tries to leave a started task.
+    fn leave(&self) -> Leave {
+        let seen = self.word.load(Ordering::Acquire);
+        if seen == self.running() {
+            // Release: what the caller did happens before the worker's drop of
+            // the result; pairs with `complete`'s Acquire on failure.
+            let left = self.word.compare_exchange(
+                seen,
+                self.ticket | ABANDONED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            return if left.is_ok() {
+                Leave::Left
+            } else {
+                Leave::Outcome
+            };
+        }
+        if seen == self.ticket | COMPLETING {
+            Leave::Outcome
+        } else {
+            Leave::NotYet
+        }
+    }
+}
+
+/// Runs `f` on the pool and waits for it until the deadline.
+pub(crate) fn do_with_deadline<F, R>(
+    shared: &Arc<Shared>,
+    label: Option<&'static str>,
+    f: F,
+    limit: Duration,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    if limit.is_zero() {
+        return Err(DeadlineError::Expired(f));
+    }
+    do_until(shared, label, f, &Deadline::after(limit))
+}
+
+pub(crate) fn do_until<F, R>(
+    shared: &Arc<Shared>,
+    label: Option<&'static str>,
+    f: F,
+    deadline: &Deadline,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let waiter = Waiter {
+        head: WaiterHead {
+            done: AtomicU32::new(WAITING),
+            place: AtomicU32::new(0),
+            thread: UnsafeCell::new(None),
+            label,
+            deadline: deadline.instant(),
+        },
+        outcome: UnsafeCell::new(Outcome::Pending),
+    };
+    let job = WaitJob {
+        waiter: std::ptr::from_ref(&waiter),
+        f,
+    };
+    // SAFETY: F and R are Send and 'static. The block outlives every touch of it:
+    // this function returns only with the task back in hand, with `done` seen, or
+    // with the decision won.
+    let task = unsafe { Task::new(job) };
+    let unjob = |task: Task| {
+        // SAFETY: only this call's task comes back to it.
+        let job = unsafe { task.into_job::<WaitJob<F, R>>() };
+        job.f
+    };
+    let place = match shared.submit(task, Patience::caller(deadline)) {
+        Ok(place) => place,
+        Err((task, Denied::Expired)) => return Err(DeadlineError::Expired(unjob(task))),
+        Err((task, Denied::Refused(why))) => {
+            return Err(DeadlineError::Refused(Refused::new(unjob(task), why)))
+        }
+    };
+    if !waiter.head.wait(deadline, shared.parallel) {
+        match leave(shared, &place, &waiter.head) {
+            Left::Withdrawn(task) => return Err(DeadlineError::Expired(unjob(task))),
+            Left::Abandoned => {
+                shared.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+                return Err(DeadlineError::TimedOut);
+            }
+            Left::Outcome => {
+                waiter.head.wait(&Deadline::NEVER, shared.parallel);
+            }
+        }
+    }
+    // SAFETY: `done` was seen with Acquire: the outcome is written, and nobody
+    // else touches the block any more.
+    let outcome = waiter
+        .outcome
+        .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
+    match outcome {
+        Outcome::Value(value) => Ok(value),
+        Outcome::Panicked(payload) => Err(DeadlineError::Panicked(Panic::new(payload))),
+        Outcome::Returned(f) => Err(DeadlineError::Refused(Refused::new(f, Refusal::Closed))),
+        Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
+    }
+}
+
+enum Left {
+    Withdrawn(Task),
+    Abandoned,
+    Outcome,
+}
+
+/// A caller at its deadline: takes the task back, or leaves it running, or
+/// finds that the outcome is being delivered.
+#[cold]
+fn leave(shared: &Arc<Shared>, place: &Place, head: &WaiterHead) -> Left {
+    let mut nearly = Nearly::default();
+    let (slot, ticket) = match *place {
+        Place::Mailbox { slot, claim } => match shared.withdraw_mailbox(slot, claim) {
+            Some(task) => return Left::Withdrawn(task),
+            None => (slot, mailbox_ticket(claim)),
+        },
+        Place::Queue { position } => match shared.withdraw_queued(position) {
+            Some(task) => return Left::Withdrawn(task),
+            None => loop {
+                // Acquire: pairs with `publish_place`.
+                let place = head.place.load(Ordering::Acquire);
+                if place != 0 {
+                    break (place as usize - 1, queue_ticket(position));
+                }
+                if head.is_done() {
+                    return Left::Outcome;
+                }
+                nearly.wait();
+            },
+        },
+    };
+    let decision = Decision::of(&shared.slots[slot].own, ticket);
+    loop {
+        match decision.leave() {
+            Leave::Left => return Left::Abandoned,
+            Leave::Outcome => return Left::Outcome,
+            Leave::NotYet if head.is_done() => return Left::Outcome,
+            Leave::NotYet => nearly.wait(),
+        }
+    }
+}

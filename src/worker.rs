@@ -1,0 +1,243 @@
+//! A worker's life.
+//!
+//! ```text
+//!            order: task            the queue is empty, closed
+//!  IDLE ----------------> run ---> SEEK ---------------------> end
+//!   ^  \--order: look at queue---> SEEK       order: retire     ^
+//!   |                              |  |                         |
+//!   +---- nothing there -----------+  +-- task: run, then SEEK  |
+//!   +-------------------------------------------- IDLE ---------+
+//! ```
+//!
+//! A task's end goes in this order, which the laws on admission and accounting
+//! rest on: the worker finds its next state (the next queued task, `SEEK`, or
+//! `IDLE`), *then* counts the task, *then* releases whoever waits for it. So who
+//! sees the end of a task, by its counters or its result, finds its worker free.
+
+use crate::park::{Spin, Step};
+use crate::queue::Queue;
+use crate::shared::{Shared, BENCHED, LIMBO, STOPPING};
+use crate::slot::{Order, Slot};
+use crate::sync::{dekker, lock, Arc, Ordering};
+use crate::task::{Ctx, Task};
+use crate::wait::{mailbox_ticket, queue_ticket};
+
+/// The thread of the worker on a slot.
+pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
+    // The spawner holds the lock until it has published the first order.
+    drop(lock(&shared.registry));
+    let ctx = Ctx::new(shared, slot);
+    let _entered = ctx.enter();
+    let worker = Worker {
+        shared,
+        slot,
+        it: &shared.slots[slot],
+        ctx: &ctx,
+    };
+    worker.start_hook();
+    while worker.obey() {}
+}
+
+struct Worker<'a> {
+    shared: &'a Arc<Shared>,
+    slot: usize,
+    it: &'a Slot,
+    ctx: &'a Ctx<'a>,
+}
+
+impl Worker<'_> {
+    fn start_hook(&self) {
+        if let Some(start) = &self.shared.hooks.start {
+            self.shared.hook(|| start(self.slot));
+        }
+    }
+
+    /// Waits for one order and carries it out; `false` at the end.
+    fn obey(&self) -> bool {
+        let order = self.it.wait_for_order(
+            self.shared.parallel,
+            || self.shared.tell_cleaner(self.slot),
+            || self.shared.sleep_idle(self.slot),
+        );
+        match order {
+            Order::Run { task, claim } => {
+                self.work(task, mailbox_ticket(claim));
+                match &self.shared.queue {
+                    Some(queue) => self.seek(queue),
+                    None => self.stay_or_go(),
+                }
+            }
+            Order::Seek => match &self.shared.queue {
+                Some(queue) => self.seek(queue),
+                None => unreachable!("only a queued task sends a worker seeking"),
+            },
+            Order::Retire => self.end(),
+        }
+    }
+
+    /// Runs a task, and queued ones after it as long as there are any. Without a
+    /// queue the worker is `IDLE` then, with one it is a seeker.
+    fn work(&self, task: Task, ticket: u64) {
+        let mut next = Some((task, ticket));
+        while let Some((task, ticket)) = next {
+            self.ctx.ticket.set(ticket);
+            let ended = task.run(self.ctx);
+            next = match &self.shared.queue {
+                None => {
+                    self.it.publish_idle(&self.shared.ready, self.slot);
+                    None
+                }
+                Some(queue) => {
+                    let popped = self.dequeue(queue);
+                    if popped.is_none() {
+                        self.shared.seekers.fetch_add(1, Ordering::SeqCst);
+                        self.it.seek();
+                    }
+                    popped
+                }
+            };
+            if next.is_none() {
+                self.it.own.dequeuing.store(false, Ordering::SeqCst);
+            }
+            self.shared.made_room();
+            let count = if ended.panicked {
+                &self.it.own.panicked
+            } else {
+                &self.it.own.completed
+            };
+            // Release: whoever sees the count sees the worker free. Only this
+            // thread writes it.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+            ended.release.finish();
+        }
+    }
+
+    /// The next queued task. From the first doubt until it has ended, the worker
+    /// counts as occupied by it.
+    fn dequeue(&self, queue: &Queue) -> Option<(Task, u64)> {
+        if self.shared.nothing_queued() {
+            return None;
+        }
+        self.it.own.dequeuing.store(true, Ordering::SeqCst);
+        if let Some(popped) = queue.pop() {
+            return Some((popped.task, queue_ticket(popped.position)));
+        }
+        if self.shared.kept.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let kept = lock(&self.shared.registry).kept.pop()?;
+        self.shared.kept.fetch_sub(1, Ordering::SeqCst);
+        // No caller waits for a kept task: it needs no ticket.
+        Some((kept, 0))
+    }
+
+    /// A seeker looks at the queue until it has gone idle (`true`) or ended.
+    fn seek(&self, queue: &Queue) -> bool {
+        let shared = self.shared;
+        loop {
+            let mut spin = Spin::new(shared.parallel);
+            loop {
+                if let Some((task, ticket)) = self.dequeue(queue) {
+                    shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                    shared.made_room();
+                    // A burst spreads: one seeker less, so call the next.
+                    shared.wake_for_queue();
+                    self.work(task, ticket);
+                    spin = Spin::new(shared.parallel);
+                    continue;
+                }
+                self.it.own.dequeuing.store(false, Ordering::SeqCst);
+                if shared.is_closed() || spin.step() == Step::Spent {
+                    break;
+                }
+            }
+            if shared.is_closed() && shared.nothing_queued() {
+                shared.transit.add(LIMBO);
+                shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                self.it.retire_self();
+                return self.end();
+            }
+            self.it.publish_idle(&shared.ready, self.slot);
+            shared.seekers.fetch_sub(1, Ordering::SeqCst);
+            shared.made_room();
+            dekker();
+            if shared.nothing_queued() && !shared.is_closed() {
+                return true;
+            }
+            shared.seekers.fetch_add(1, Ordering::SeqCst);
+            let Some(claim) = self.it.claim_self() else {
+                // Claimed: whoever did has an order for us. The count may have
+                // been relied on meanwhile.
+                shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                dekker();
+                shared.wake_for_queue();
+                return true;
+            };
+            if claim.benched {
+                shared.transit.sub(BENCHED);
+            }
+        }
+    }
+
+    /// Without a queue, after a task: the pool may have closed before the worker
+    /// published that it is idle, and nobody may have told it.
+    fn stay_or_go(&self) -> bool {
+        dekker();
+        if self.shared.is_closed() {
+            self.shared.retire_idle();
+        }
+        true
+    }
+
+    /// Told to end: does so unless there is a queued task to look at. In limbo
+    /// on entry.
+    fn end(&self) -> bool {
+        let shared = self.shared;
+        if let Some(stop) = &shared.hooks.stop {
+            let registry = lock(&shared.registry);
+            if !shared.nothing_queued() {
+                return self.go_on();
+            }
+            // Submitters no longer wait for the outcome: the second look below
+            // is under the lock, too.
+            shared.transit.add(STOPPING - LIMBO);
+            drop(registry);
+            shared.hook(|| stop(self.slot));
+        }
+        let mut registry = lock(&shared.registry);
+        if shared.hooks.stop.is_some() {
+            shared.transit.sub(STOPPING - LIMBO);
+            dekker();
+        }
+        if !shared.nothing_queued() {
+            self.go_on();
+            drop(registry);
+            if shared.hooks.stop.is_some() {
+                self.start_hook();
+            }
+            return true;
+        }
+        registry.live -= 1;
+        registry.retired += 1;
+        let own = registry.handles[self.slot].take();
+        registry.graveyard.extend(own);
+        self.it.vacate();
+        shared.free_slot(self.slot);
+        shared.transit.sub(LIMBO);
+        if registry.live <= shared.settings.min_workers {
+            shared.cleaning.wake(&registry);
+        }
+        shared.changed.notify_all();
+        drop(registry);
+        shared.made_room();
+        false
+    }
+
+    /// Back to the queue instead of ending.
+    fn go_on(&self) -> bool {
+        self.shared.seekers.fetch_add(1, Ordering::SeqCst);
+        self.it.seek();
+        self.shared.transit.sub(LIMBO);
+        true
+    }
+}
