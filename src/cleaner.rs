@@ -21,7 +21,7 @@
 
 use crate::shared::{Registry, Shared, BENCHED};
 use crate::slot::RETIRING;
-use crate::sync::{dekker, lock, thread, Arc, AtomicU32, Ordering};
+use crate::sync::{dekker, lock, thread, Arc, AtomicU32, MutexGuard, Ordering};
 use std::time::{Duration, Instant};
 
 /// There is no cleaner, and need not be one.
@@ -38,6 +38,15 @@ const CALLED: u32 = 4;
 /// The finest time between two benches.
 const FINEST: Duration = Duration::from_micros(250);
 
+/// The cleaner's thread, in the registry.
+#[derive(Debug, Default)]
+pub(crate) enum Cleaner {
+    #[default]
+    Absent,
+    Starting,
+    Here(thread::JoinHandle<()>),
+}
+
 #[derive(Debug)]
 pub(crate) struct Cleaning {
     state: AtomicU32,
@@ -52,7 +61,7 @@ impl Cleaning {
 
     /// Calls the cleaner to see whether it should end.
     pub(crate) fn wake(&self, registry: &Registry) {
-        if let Some(cleaner) = &registry.cleaner {
+        if let Cleaner::Here(cleaner) = &registry.cleaner {
             self.state.swap(CALLED, Ordering::SeqCst);
             cleaner.thread().unpark();
         }
@@ -68,22 +77,33 @@ impl Shared {
 
     /// Starts the cleaner if there should be one. If there is no thread to be
     /// had, workers that go to sleep try again.
-    pub(crate) fn ensure_cleaner(self: &Arc<Self>, registry: &mut Registry) {
-        if cfg!(lazypool_loom) || registry.cleaner.is_some() || !self.is_cleaner_of_use(registry) {
+    pub(crate) fn ensure_cleaner(self: &Arc<Self>, mut registry: MutexGuard<'_, Registry>) {
+        let absent = matches!(registry.cleaner, Cleaner::Absent);
+        if cfg!(lazypool_loom) || !absent || !self.is_cleaner_of_use(&registry) {
             return;
         }
-        let shared = Arc::clone(self);
+        registry.cleaner = Cleaner::Starting;
         self.cleaning.state.swap(AWAKE, Ordering::SeqCst);
-        match thread::Builder::new()
+        drop(registry);
+        let shared = Arc::clone(self);
+        let spawned = thread::Builder::new()
             .name(format!("{}-cleaner", self.settings.thread_name))
-            .spawn(move || main(&shared))
-        {
-            Ok(handle) => registry.cleaner = Some(handle),
+            .spawn(move || main(&shared));
+        let mut registry = lock(&self.registry);
+        registry.cleaner = match spawned {
+            Ok(handle) => Cleaner::Here(handle),
             Err(_) => {
                 self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
                 self.cleaning.state.swap(MISSING, Ordering::SeqCst);
+                // Who went to sleep meanwhile sleeps on a timer now.
+                for handle in registry.handles.iter().flatten() {
+                    handle.thread().unpark();
+                }
+                Cleaner::Absent
             }
-        }
+        };
+        // A shutdown may wait for this.
+        self.changed.notify_all();
     }
 
     /// Worker, about to park: sees to it that a cleaner will look at it.
@@ -99,7 +119,7 @@ impl Shared {
     #[cold]
     fn tell_cleaner_slowly(self: &Arc<Self>, slot: usize, state: u32) {
         if state == MISSING {
-            self.ensure_cleaner(&mut lock(&self.registry));
+            self.ensure_cleaner(lock(&self.registry));
         } else if !self.slots[slot].see().is_benched() {
             let woken = self.cleaning.state.compare_exchange(
                 DOZING,
@@ -108,7 +128,7 @@ impl Shared {
                 Ordering::Relaxed,
             );
             if woken.is_ok() {
-                if let Some(cleaner) = &lock(&self.registry).cleaner {
+                if let Cleaner::Here(cleaner) = &lock(&self.registry).cleaner {
                     cleaner.thread().unpark();
                 }
             }
@@ -182,11 +202,19 @@ fn main(shared: &Arc<Shared>) {
 fn look_around(shared: &Shared, since: &mut Vec<Option<Instant>>) -> Round {
     let timeout = shared.settings.idle_timeout;
     let mut guard = lock(&shared.registry);
+    while matches!(guard.cleaner, Cleaner::Starting) {
+        // Its spawner has yet to register it.
+        drop(guard);
+        thread::yield_now();
+        guard = lock(&shared.registry);
+    }
     let registry = &mut *guard;
     if !shared.is_cleaner_of_use(registry) {
         shared.cleaning.state.swap(ABSENT, Ordering::SeqCst);
         // Its own handle: it cannot join itself.
-        registry.graveyard.extend(registry.cleaner.take());
+        if let Cleaner::Here(own) = std::mem::take(&mut registry.cleaner) {
+            registry.graveyard.push(own);
+        }
         shared.changed.notify_all();
         return Round::End;
     }

@@ -8,12 +8,21 @@
 use crate::deadline::Deadline;
 use crate::sync::{dekker, lock, thread, Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 struct Entry {
+    /// Not on the list: taken off by an event. Written under the list's lock.
     notified: AtomicBool,
     thread: thread::Thread,
+}
+
+thread_local! {
+    /// This thread's entry, for the next time: waiting allocates nothing in the
+    /// long run. Whoever took it off the list may hold it a moment longer, and
+    /// then does no more than unpark this thread.
+    static SPARE: Cell<Option<Arc<Entry>>> = const { Cell::new(None) };
 }
 
 #[derive(Debug)]
@@ -40,11 +49,15 @@ impl Room {
 
     /// Enters at the end.
     pub(crate) fn join(&self) -> Blocked<'_> {
-        let entry = Arc::new(Entry {
-            notified: AtomicBool::new(false),
-            thread: thread::current(),
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        let entry = spare.unwrap_or_else(|| {
+            Arc::new(Entry {
+                notified: AtomicBool::new(false),
+                thread: thread::current(),
+            })
         });
         let mut list = lock(&self.list);
+        entry.notified.store(false, Ordering::Relaxed);
         list.push_back(Arc::clone(&entry));
         self.waiting.fetch_add(1, Ordering::SeqCst);
         drop(list);
@@ -68,8 +81,9 @@ impl Room {
             return;
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        entry.take_off();
         drop(list);
-        entry.wake();
+        entry.thread.unpark();
     }
 
     /// Everybody looks again: the pool or a group refuses from now on.
@@ -78,25 +92,23 @@ impl Room {
         let entries = std::mem::take(&mut *list);
         self.waiting
             .fetch_sub(entries.len() as u64, Ordering::SeqCst);
+        entries.iter().for_each(|e| e.take_off());
         drop(list);
-        for entry in entries {
-            entry.wake();
-        }
+        entries.iter().for_each(|e| e.thread.unpark());
     }
 }
 
 impl Entry {
-    fn wake(&self) {
-        // Release: pairs with the Acquire in `sleep`.
+    fn take_off(&self) {
+        // Release: pairs with the Acquire in `sleep` and `rejoin`.
         self.notified.store(true, Ordering::Release);
-        self.thread.unpark();
     }
 }
 
 impl Blocked<'_> {
     /// Back on the list, at its head, if it was taken off: before the next try.
     pub(crate) fn rejoin(&mut self) {
-        // Acquire: pairs with `wake`.
+        // Acquire: pairs with `take_off`.
         if !self.entry.notified.load(Ordering::Acquire) {
             return;
         }
@@ -119,14 +131,16 @@ impl Blocked<'_> {
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         let mut list = lock(&self.room.list);
-        let before = list.len();
-        list.retain(|e| !Arc::ptr_eq(e, &self.entry));
-        if list.len() < before {
+        let on_list = !self.entry.notified.load(Ordering::Relaxed);
+        if on_list {
+            list.retain(|e| !Arc::ptr_eq(e, &self.entry));
             self.room.waiting.fetch_sub(1, Ordering::SeqCst);
-            return;
         }
         drop(list);
-        // Taken off for room that this submitter does not use.
-        self.room.notify();
+        let _ = SPARE.try_with(|spare| spare.set(Some(Arc::clone(&self.entry))));
+        if !on_list {
+            // Taken off for room that this submitter does not use.
+            self.room.notify();
+        }
     }
 }

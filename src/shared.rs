@@ -38,7 +38,7 @@
 //! free ring was found empty, every worker was occupied. All of these words are
 //! read-only in a saturated pool: a refusal moves no cache line.
 
-use crate::cleaner::Cleaning;
+use crate::cleaner::{Cleaner, Cleaning};
 use crate::deadline::Deadline;
 use crate::error::Refusal;
 use crate::park::Nearly;
@@ -190,12 +190,14 @@ impl Transit {
 pub(crate) struct Registry {
     /// Workers that exist: started and not yet ended.
     pub(crate) live: usize,
+    /// Threads that the system has been asked for.
+    pub(crate) starting: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
     /// By slot; as long as the highest slot ever used.
     pub(crate) handles: Vec<Option<thread::JoinHandle<()>>>,
-    pub(crate) cleaner: Option<thread::JoinHandle<()>>,
+    pub(crate) cleaner: Cleaner,
     /// Threads past their last step, to be joined.
     pub(crate) graveyard: Vec<thread::JoinHandle<()>>,
     /// Taken from the graveyard, and being joined.
@@ -674,8 +676,13 @@ impl Shared {
                 if registry.live > 0 {
                     return None; // it looks before it ends
                 }
+                if registry.starting > 0 {
+                    drop(registry);
+                    nearly.wait();
+                    continue;
+                }
                 let position = position?;
-                // SAFETY: no worker lives, and the lock is held.
+                // SAFETY: no worker lives or can begin to, and the lock is held.
                 let task = unsafe { queue.reclaim(position) }?;
                 self.counts.reclaimed.fetch_add(1, Ordering::SeqCst);
                 self.changed.notify_all();
@@ -757,11 +764,13 @@ impl Shared {
         slot: usize,
         first: First,
     ) -> Result<Option<Place>, NotSpawned> {
-        let mut registry = lock(&self.registry);
-        if self.is_closed() && !matches!(first, First::Seek) {
-            self.free_slot(slot);
-            drop(registry);
-            return Err(NotSpawned::Closed(first));
+        {
+            let mut registry = lock(&self.registry);
+            if self.is_closed() && !matches!(first, First::Seek) {
+                self.free_slot(slot);
+                return Err(NotSpawned::Closed(first));
+            }
+            registry.starting += 1;
         }
         let it = &self.slots[slot];
         it.start();
@@ -771,17 +780,22 @@ impl Shared {
             builder = builder.stack_size(bytes);
         }
         let shared = Arc::clone(self);
-        let handle = match builder.spawn(move || crate::worker::main(&shared, slot)) {
+        // Not under the lock: the system may take its time.
+        let spawned = builder.spawn(move || crate::worker::main(&shared, slot));
+        let mut registry = lock(&self.registry);
+        registry.starting -= 1;
+        let handle = match spawned {
             Ok(handle) => handle,
             Err(error) => {
                 it.start_failed();
                 self.free_slot(slot);
+                self.changed.notify_all();
                 drop(registry);
                 self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
                 return Err(NotSpawned::Failed(first, error));
             }
         };
-        // SAFETY: STARTING by us; the thread waits for the lock.
+        // SAFETY: STARTING by us; the thread waits for its first order.
         unsafe { it.set_thread(handle.thread().clone()) };
         if registry.handles.len() <= slot {
             registry.handles.resize_with(slot + 1, || None);
@@ -790,6 +804,7 @@ impl Shared {
         registry.live += 1;
         registry.spawned += 1;
         registry.peak = registry.peak.max(registry.live);
+        let ended = registry.take_ended();
         let place = match first {
             First::Run(task) => {
                 let hand = Hand::of(&task);
@@ -808,9 +823,7 @@ impl Shared {
                 None
             }
         };
-        self.ensure_cleaner(&mut registry);
-        let ended = registry.take_ended();
-        drop(registry);
+        self.ensure_cleaner(registry);
         self.join(ended);
         Ok(place)
     }

@@ -1,6 +1,7 @@
 //! Ending a pool: close it, empty the queue if asked to, tell idle workers,
 //! wait for the others, join.
 
+use crate::cleaner::Cleaner;
 use crate::deadline::Deadline;
 use crate::shared::Shared;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
@@ -66,7 +67,10 @@ fn wait(shared: &Arc<Shared>, timeout: Duration) {
                 return;
             }
             registry = wait_changed(shared, registry, &deadline);
-        } else if registry.cleaner.is_some() || registry.joining > 0 {
+        } else if !matches!(registry.cleaner, Cleaner::Absent)
+            || registry.starting > 0
+            || registry.joining > 0
+        {
             registry = wait_changed(shared, registry, &Deadline::NEVER);
         } else {
             return;

@@ -49,7 +49,7 @@
 //! entry whose slot is not idle clears `LISTED` by CAS, and a worker that loses
 //! against that CAS lists itself again before it goes idle.
 
-use crate::park::{Spin, Step};
+use crate::park::{Nearly, Spin, Step};
 use crate::ring::Ring;
 use crate::sync::{thread, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use crate::task::Task;
@@ -486,6 +486,14 @@ impl Slot {
 
     // ---- worker: waiting for an order -----------------------------------------
 
+    /// A new worker: waits until its spawner has registered it.
+    pub(crate) fn await_first_order(&self) {
+        let mut nearly = Nearly::default();
+        while self.see().state() == STARTING {
+            nearly.wait();
+        }
+    }
+
     /// The order in the word, if there is one.
     #[inline]
     fn order(&self) -> Option<Order> {
@@ -599,7 +607,7 @@ impl Slot {
         self.step(STARTING, FREE, 0);
     }
 
-    /// Spawner: the thread exists and waits for the registry's lock.
+    /// Spawner: the thread exists and waits for its first order.
     ///
     /// # Safety
     /// The caller started the slot (`STARTING`), and the thread does not touch

@@ -24,8 +24,7 @@ use crate::wait::{mailbox_ticket, queue_ticket};
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
-    // The spawner holds the lock until it has published the first order.
-    drop(lock(&shared.registry));
+    shared.slots[slot].await_first_order();
     let ctx = Ctx::new(shared, slot);
     let _entered = ctx.enter();
     let worker = Worker {
