@@ -4,65 +4,144 @@
 //! makes room does so by a `SeqCst` read-modify-write, *then* reads `waiting`.
 //! One of the two sees the other. An event takes one entry off the list; an
 //! entry taken off while its submitter was succeeding anyway is passed on.
+//!
+//! Entries lie on the submitters' stacks, linked both ways: waiting allocates
+//! nothing. Others touch an entry only under the list's lock and only while it is
+//! on the list, and a submitter takes that lock before it lets its entry go.
 
 use crate::deadline::Deadline;
-use crate::sync::{dekker, lock, thread, Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{dekker, lock, thread, AtomicBool, AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell};
+use std::ptr;
 
+/// A submitter's place in the list.
 #[derive(Debug)]
-struct Entry {
-    /// Not on the list: taken off by an event. Written under the list's lock.
+pub(crate) struct Entry {
+    /// Not on the list: taken off by an event. Written under the lock.
     notified: AtomicBool,
-    thread: thread::Thread,
+    // All of these only under the lock.
+    thread: RefCell<Option<thread::Thread>>,
+    next: Cell<*const Entry>,
+    previous: Cell<*const Entry>,
 }
 
-thread_local! {
-    /// This thread's entry, for the next time: waiting allocates nothing in the
-    /// long run. Whoever took it off the list may hold it a moment longer, and
-    /// then does no more than unpark this thread.
-    static SPARE: Cell<Option<Arc<Entry>>> = const { Cell::new(None) };
+impl Entry {
+    pub(crate) fn new() -> Self {
+        Self {
+            notified: AtomicBool::new(false),
+            thread: RefCell::new(None),
+            next: Cell::new(ptr::null()),
+            previous: Cell::new(ptr::null()),
+        }
+    }
+}
+
+/// Entries in order; null at both ends.
+#[derive(Debug)]
+struct List {
+    first: *const Entry,
+    last: *const Entry,
+}
+
+// SAFETY: the pointers are followed only under the lock around the list, while
+// their entries are alive; see the module's doc.
+unsafe impl Send for List {}
+
+impl List {
+    /// # Safety
+    /// The entry is not on the list, and lives until it has been taken off.
+    unsafe fn push(&mut self, entry: &Entry, in_front: bool) {
+        let at: *const Entry = entry;
+        let (previous, next) = if in_front {
+            (ptr::null(), self.first)
+        } else {
+            (self.last, ptr::null())
+        };
+        entry.previous.set(previous);
+        entry.next.set(next);
+        // SAFETY: entries on the list are alive.
+        unsafe { self.link(previous, next, at, at) };
+        // Relaxed: read by others under the lock.
+        entry.notified.store(false, Ordering::Relaxed);
+    }
+
+    /// # Safety
+    /// The entry is on this list.
+    unsafe fn remove(&mut self, entry: &Entry) {
+        let (previous, next) = (entry.previous.get(), entry.next.get());
+        // SAFETY: its neighbours are on the list, and alive.
+        unsafe { self.link(previous, next, next, previous) };
+    }
+
+    /// What follows `previous` is `after` from now on, what precedes `next` is
+    /// `before`.
+    ///
+    /// # Safety
+    /// `previous` and `next` are alive and on the list, or null.
+    unsafe fn link(
+        &mut self,
+        previous: *const Entry,
+        next: *const Entry,
+        after: *const Entry,
+        before: *const Entry,
+    ) {
+        // SAFETY: by this function's contract.
+        match unsafe { previous.as_ref() } {
+            Some(previous) => previous.next.set(after),
+            None => self.first = after,
+        }
+        // SAFETY: by this function's contract.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.previous.set(before),
+            None => self.last = before,
+        }
+    }
+
+    /// Takes the first entry off, and returns whom to wake.
+    fn pop(&mut self) -> Option<thread::Thread> {
+        // SAFETY: an entry on the list is alive.
+        let first = unsafe { self.first.as_ref() }?;
+        // SAFETY: it is on the list.
+        unsafe { self.remove(first) };
+        let thread = first.thread.borrow_mut().take();
+        // Release: pairs with the Acquire in `sleep` and `rejoin`. It is the last
+        // touch: the submitter may go on, but takes the lock before it leaves.
+        first.notified.store(true, Ordering::Release);
+        thread
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Room {
     /// The length of the list; written under its lock.
     waiting: CachePadded<AtomicU64>,
-    list: Mutex<VecDeque<Arc<Entry>>>,
+    list: Mutex<List>,
 }
 
 /// A submitter on the list. Dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Blocked<'a> {
     room: &'a Room,
-    entry: Arc<Entry>,
+    entry: &'a Entry,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
         Self {
             waiting: CachePadded::new(AtomicU64::new(0)),
-            list: Mutex::new(VecDeque::new()),
+            list: Mutex::new(List {
+                first: ptr::null(),
+                last: ptr::null(),
+            }),
         }
     }
 
     /// Enters at the end.
-    pub(crate) fn join(&self) -> Blocked<'_> {
-        let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let entry = spare.unwrap_or_else(|| {
-            Arc::new(Entry {
-                notified: AtomicBool::new(false),
-                thread: thread::current(),
-            })
-        });
-        let mut list = lock(&self.list);
-        entry.notified.store(false, Ordering::Relaxed);
-        list.push_back(Arc::clone(&entry));
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        drop(list);
-        dekker();
-        Blocked { room: self, entry }
+    pub(crate) fn join<'a>(&'a self, entry: &'a Entry) -> Blocked<'a> {
+        let blocked = Blocked { room: self, entry };
+        blocked.enter(false);
+        blocked
     }
 
     /// There is room for one more.
@@ -77,47 +156,42 @@ impl Room {
     #[cold]
     fn notify_one(&self) {
         let mut list = lock(&self.list);
-        let Some(entry) = list.pop_front() else {
-            return;
-        };
+        let Some(thread) = list.pop() else { return };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        entry.take_off();
         drop(list);
-        entry.thread.unpark();
+        thread.unpark();
     }
 
     /// Everybody looks again: the pool or a group refuses from now on.
     pub(crate) fn notify_all(&self) {
         let mut list = lock(&self.list);
-        let entries = std::mem::take(&mut *list);
-        self.waiting
-            .fetch_sub(entries.len() as u64, Ordering::SeqCst);
-        entries.iter().for_each(|e| e.take_off());
-        drop(list);
-        entries.iter().for_each(|e| e.thread.unpark());
-    }
-}
-
-impl Entry {
-    fn take_off(&self) {
-        // Release: pairs with the Acquire in `sleep` and `rejoin`.
-        self.notified.store(true, Ordering::Release);
+        // Those who come after this look at what has changed first.
+        for _ in 0..self.waiting.load(Ordering::Relaxed) {
+            let Some(thread) = list.pop() else { return };
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            thread.unpark();
+        }
     }
 }
 
 impl Blocked<'_> {
-    /// Back on the list, at its head, if it was taken off: before the next try.
-    pub(crate) fn rejoin(&mut self) {
-        // Acquire: pairs with `take_off`.
-        if !self.entry.notified.load(Ordering::Acquire) {
-            return;
-        }
+    fn enter(&self, in_front: bool) {
         let mut list = lock(&self.room.list);
-        self.entry.notified.store(false, Ordering::Relaxed);
-        list.push_front(Arc::clone(&self.entry));
+        *self.entry.thread.borrow_mut() = Some(thread::current());
+        // SAFETY: not on the list: new, or taken off. It is borrowed for as long
+        // as `self` lives, whose drop takes it off.
+        unsafe { list.push(self.entry, in_front) };
         self.room.waiting.fetch_add(1, Ordering::SeqCst);
         drop(list);
         dekker();
+    }
+
+    /// Back on the list, at its head, if it was taken off: before the next try.
+    pub(crate) fn rejoin(&mut self) {
+        // Acquire: pairs with `pop`.
+        if self.entry.notified.load(Ordering::Acquire) {
+            self.enter(true);
+        }
     }
 
     /// Sleeps until taken off the list, or the deadline.
@@ -131,16 +205,14 @@ impl Blocked<'_> {
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         let mut list = lock(&self.room.list);
-        let on_list = !self.entry.notified.load(Ordering::Relaxed);
-        if on_list {
-            list.retain(|e| !Arc::ptr_eq(e, &self.entry));
-            self.room.waiting.fetch_sub(1, Ordering::SeqCst);
-        }
-        drop(list);
-        let _ = SPARE.try_with(|spare| spare.set(Some(Arc::clone(&self.entry))));
-        if !on_list {
+        if self.entry.notified.load(Ordering::Relaxed) {
+            drop(list);
             // Taken off for room that this submitter does not use.
             self.room.notify();
+        } else {
+            // SAFETY: still on the list.
+            unsafe { list.remove(self.entry) };
+            self.room.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

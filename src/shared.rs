@@ -44,7 +44,7 @@ use crate::error::Refusal;
 use crate::park::Nearly;
 use crate::queue::{NotPushed, Queue};
 use crate::ring::Ring;
-use crate::room::{Blocked, Room};
+use crate::room::{Blocked, Entry, Room};
 use crate::slot::{Claim, For, Hand, Slot};
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{dekker, lock, thread, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
@@ -392,6 +392,7 @@ impl Shared {
         let may_queue = !(own && patience.awaited);
         let may_block = self.settings.when_full == WhenFull::Block && !own;
         let mut nearly = Nearly::default();
+        let entry = Entry::new();
         let mut blocked: Option<Blocked<'_>> = None;
         let why = loop {
             if let Some(blocked) = &mut blocked {
@@ -410,7 +411,7 @@ impl Shared {
                         Not::Settled => nearly.wait(),
                         Not::Room => match &blocked {
                             // Joined, it must look once more before it sleeps.
-                            None => blocked = Some(self.room.join()),
+                            None => blocked = Some(self.room.join(&entry)),
                             Some(blocked) => blocked.sleep(patience.deadline),
                         },
                     }
