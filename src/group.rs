@@ -238,9 +238,9 @@ impl Group {
                 }
                 Ok(())
             }
-            Err(refused) => {
+            Err((job, why)) => {
                 self.members.leave();
-                Err(refused.map(|job| job.f))
+                Err(Refused::new(job.f, why))
             }
         }
     }

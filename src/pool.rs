@@ -1,7 +1,7 @@
 //! The pool, and what it tells about itself.
 
 use crate::builder::Builder;
-use crate::error::{BuildError, DeadlineError, Refused};
+use crate::error::{BuildError, DeadlineError, Refusal, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
 use crate::shared::{Denied, Patience, Shared};
@@ -124,7 +124,7 @@ impl Pool {
     {
         // SAFETY: F is Send and 'static.
         unsafe { submit(&self.shared, Serve { f: closure }, Patience::FOREVER) }
-            .map_err(|refused| refused.map(|job| job.f))
+            .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
     /// Runs `closure` on a worker and waits for its value, at most `deadline`.
@@ -362,7 +362,7 @@ impl Drop for Pool {
     }
 }
 
-/// Submits a job; refused, the job comes back with the reason.
+/// Submits a job; refused, it comes back with the reason.
 ///
 /// # Safety
 /// As [`Task::new`].
@@ -371,19 +371,15 @@ pub(crate) unsafe fn submit<J: Job>(
     shared: &Arc<Shared>,
     job: J,
     patience: Patience<'_>,
-) -> Result<(), Refused<J>> {
+) -> Result<(), (J, Refusal)> {
     // SAFETY: by this function's contract.
-    let task = unsafe { Task::new(job) };
-    match shared.submit(task, patience) {
+    match shared.submit(unsafe { Task::new(job) }, patience) {
         Ok(_) => Ok(()),
-        Err((task, denied)) => {
+        Err((task, denied)) => match denied {
             // SAFETY: only this call's task comes back to it.
-            let job = unsafe { task.into_job::<J>() };
-            match denied {
-                Denied::Refused(why) => Err(Refused::new(job, why)),
-                Denied::Expired => unreachable!("without a deadline nothing expires"),
-            }
-        }
+            Denied::Refused(why) => Err((unsafe { task.into_job() }, why)),
+            Denied::Expired => unreachable!("without a deadline nothing expires"),
+        },
     }
 }
 
@@ -429,7 +425,7 @@ impl View<'_> {
         };
         // SAFETY: F is Send and 'static.
         unsafe { submit(&self.pool.shared, job, Patience::FOREVER) }
-            .map_err(|refused| refused.map(|job| job.f))
+            .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
     /// [`Pool::do_with_deadline`], with the label.

@@ -174,9 +174,9 @@ impl<'scope> Scope<'scope, '_> {
         let patience = Patience::group(&members.cancelled, true);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `leave` after it.
-        unsafe { submit(&self.shared, job, patience) }.map_err(|refused| {
+        unsafe { submit(&self.shared, job, patience) }.map_err(|(job, why)| {
             members.leave();
-            refused.map(|job| job.f)
+            Refused::new(job.f, why)
         })
     }
 }

@@ -123,28 +123,28 @@ impl WaiterHead {
     }
 }
 
-enum Outcome<F, R> {
+enum Outcome<R> {
     Pending,
     Value(R),
     Panicked(Payload),
     /// A shutdown discarded the task before it started.
-    Returned(F),
+    Returned(Task),
 }
 
 /// A caller's block. Aligned so that the worker's touches share no line with
 /// the caller's own variables.
 #[repr(C, align(64))]
-struct Waiter<F, R> {
+struct Waiter<R> {
     head: WaiterHead,
     /// Written by the worker (or discarder) that owns it by decision, before
     /// `done`; read by the caller after it.
-    outcome: UnsafeCell<Outcome<F, R>>,
+    outcome: UnsafeCell<Outcome<R>>,
 }
 
-impl<F, R> Waiter<F, R> {
+impl<R> Waiter<R> {
     /// # Safety
     /// The one writer by decision, before `done` is raised.
-    unsafe fn write(this: *const Self, outcome: Outcome<F, R>) {
+    unsafe fn write(this: *const Self, outcome: Outcome<R>) {
         // SAFETY: the block is alive and nobody else touches the outcome until
         // `done`. The value replaced is `Pending`, which needs no drop.
         unsafe { (*this).outcome.with_mut(|o| o.write(outcome)) };
@@ -153,7 +153,7 @@ impl<F, R> Waiter<F, R> {
 
 /// The task of a caller that waits.
 struct WaitJob<F, R> {
-    waiter: *const Waiter<F, R>,
+    waiter: *const Waiter<R>,
     f: F,
 }
 
@@ -204,11 +204,13 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     }
 
     fn discard(self) -> Release {
+        let waiter = self.waiter;
         // SAFETY: the discarder took the task out of the queue, so the caller
-        // can neither withdraw nor leave; it waits for `done`.
+        // can neither withdraw nor leave; it waits for `done`, and is where the
+        // job came from.
         unsafe {
-            Waiter::write(self.waiter, Outcome::Returned(self.f));
-            Release::Caller(std::ptr::addr_of!((*self.waiter).head))
+            Waiter::write(waiter, Outcome::Returned(Task::new(self)));
+            Release::Caller(std::ptr::addr_of!((*waiter).head))
         }
     }
 }
@@ -339,9 +341,10 @@ where
     R: Send + 'static,
 {
     if limit.is_zero() {
-        return Err(DeadlineError::Expired(f));
+        Err(DeadlineError::Expired(f))
+    } else {
+        do_until(shared, label, f, &Deadline::after(limit))
     }
-    do_until(shared, label, f, &Deadline::after(limit))
 }
 
 pub(crate) fn do_until<F, R>(
@@ -364,48 +367,82 @@ where
         },
         outcome: UnsafeCell::new(Outcome::Pending),
     };
-    let job = WaitJob {
-        waiter: std::ptr::from_ref(&waiter),
-        f,
-    };
     // SAFETY: F and R are Send and 'static. The block outlives every touch of it:
-    // this function returns only with the task back in hand, with `done` seen, or
+    // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { Task::new(job) };
-    let unjob = |task: Task| {
-        // SAFETY: only this call's task comes back to it.
-        let job = unsafe { task.into_job::<WaitJob<F, R>>() };
-        job.f
+    let task = unsafe { erase(&waiter, f) };
+    let (task, why) = match wait_for(shared, &waiter.head, task, deadline) {
+        End::TimedOut => return Err(DeadlineError::TimedOut),
+        End::Back(task, why) => (task, why),
+        End::Outcome => {
+            // SAFETY: `done` was seen with Acquire: the outcome is written, and
+            // nobody else touches the block any more.
+            let outcome = waiter
+                .outcome
+                .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
+            match outcome {
+                Outcome::Value(value) => return Ok(value),
+                Outcome::Panicked(payload) => {
+                    return Err(DeadlineError::Panicked(Panic::new(payload)))
+                }
+                Outcome::Returned(task) => (task, Denied::Refused(Refusal::Closed)),
+                Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
+            }
+        }
     };
+    // SAFETY: only this call's task comes back to it.
+    Err(unsafe { give_back::<F, R>(task, why) })
+}
+
+// Functions of their own: in an unoptimised build each temporary copy of a large
+// closure stays in its function's frame.
+
+/// # Safety
+/// As [`Task::new`].
+#[inline]
+unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, f: F) -> Task {
+    // SAFETY: by this function's contract.
+    unsafe { Task::new(WaitJob { waiter, f }) }
+}
+
+/// # Safety
+/// The task was made by `erase` with the same types.
+#[cold]
+unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: Denied) -> DeadlineError<F> {
+    // SAFETY: by this function's contract.
+    let job = unsafe { task.into_job::<WaitJob<F, R>>() };
+    match why {
+        Denied::Expired => DeadlineError::Expired(job.f),
+        Denied::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
+    }
+}
+
+/// How a call ends, before its types are looked at.
+enum End {
+    Outcome,
+    TimedOut,
+    Back(Task, Denied),
+}
+
+fn wait_for(shared: &Arc<Shared>, head: &WaiterHead, task: Task, deadline: &Deadline) -> End {
     let place = match shared.submit(task, Patience::caller(deadline)) {
         Ok(place) => place,
-        Err((task, Denied::Expired)) => return Err(DeadlineError::Expired(unjob(task))),
-        Err((task, Denied::Refused(why))) => {
-            return Err(DeadlineError::Refused(Refused::new(unjob(task), why)))
-        }
+        Err((task, why)) => return End::Back(task, why),
     };
-    if !waiter.head.wait(deadline, shared.parallel) {
-        match leave(shared, &place, &waiter.head) {
-            Left::Withdrawn(task) => return Err(DeadlineError::Expired(unjob(task))),
-            Left::Abandoned => {
-                shared.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-                return Err(DeadlineError::TimedOut);
-            }
-            Left::Outcome => {
-                waiter.head.wait(&Deadline::NEVER, shared.parallel);
-            }
-        }
+    if head.wait(deadline, shared.parallel) {
+        return End::Outcome;
     }
-    // SAFETY: `done` was seen with Acquire: the outcome is written, and nobody
-    // else touches the block any more.
-    let outcome = waiter
-        .outcome
-        .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
-    match outcome {
-        Outcome::Value(value) => Ok(value),
-        Outcome::Panicked(payload) => Err(DeadlineError::Panicked(Panic::new(payload))),
-        Outcome::Returned(f) => Err(DeadlineError::Refused(Refused::new(f, Refusal::Closed))),
-        Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
+    match leave(shared, &place, head) {
+        Left::Withdrawn(task) => End::Back(task, Denied::Expired),
+        Left::Abandoned => {
+            // Relaxed: a count.
+            shared.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+            End::TimedOut
+        }
+        Left::Outcome => {
+            head.wait(&Deadline::NEVER, shared.parallel);
+            End::Outcome
+        }
     }
 }
 
