@@ -175,6 +175,13 @@ impl Transit {
         self.0.load(Ordering::SeqCst) == 0
     }
 
+    /// Nobody who could be called, or may yet fail to start. A worker in its stop
+    /// hook cannot, and looks at the queue after it.
+    #[inline]
+    fn nobody_to_call(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & (FIELD * BENCHED | FIELD * LIMBO) == 0
+    }
+
     #[inline]
     fn any_benched(&self) -> bool {
         self.0.load(Ordering::SeqCst) & FIELD != 0
@@ -640,10 +647,10 @@ impl Shared {
     /// is in limbo, then pushed back) would pass for a worker.
     fn is_everybody_occupied(&self) -> bool {
         let freed = self.free.pushes();
-        self.transit.is_nobody()
+        self.transit.nobody_to_call()
             && self.ready.is_empty()
             && self.free.is_empty()
-            && self.transit.is_nobody()
+            && self.transit.nobody_to_call()
             && self.free.pushes() == freed
     }
 
