@@ -457,3 +457,141 @@ fn empty_cells(size: usize) -> Box<[Cell]> {
         })
         .collect()
 }
+
+// One line per queued task.
+#[cfg(not(lazypool_loom))]
+const _: () = assert!(std::mem::size_of::<Cell>() == 64);
+
+#[cfg(all(test, not(lazypool_loom)))]
+mod tests {
+    use super::*;
+    use crate::task::tests::{marked, Marks};
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    fn positions(queue: &Queue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop())
+            .map(|p| {
+                let _ = p.task.discard();
+                p.position
+            })
+            .collect()
+    }
+
+    #[test]
+    fn holds_exactly_its_capacity_first_in_first_out() {
+        for capacity in [1, 2, 3, 5, 8] {
+            let marks = Marks::new(1000);
+            let queue = Queue::new(capacity);
+            let mut next = 0;
+            for _ in 0..20 {
+                for _ in 0..capacity {
+                    assert!(!queue.is_full());
+                    queue.push(marked(&marks, next, false)).unwrap();
+                    next += 1;
+                }
+                assert!(queue.is_full());
+                assert_eq!(queue.len(), capacity);
+                let (task, why) = queue.push(marked(&marks, 999, false)).unwrap_err();
+                assert_eq!(why, NotPushed::Full);
+                let _ = task.discard();
+                let popped = positions(&queue);
+                let first = (next - capacity) as u64;
+                assert_eq!(popped, (first..next as u64).collect::<Vec<_>>());
+                assert!(queue.is_empty() && queue.pop().is_none());
+            }
+            assert_eq!(queue.pushed(), next as u64);
+        }
+    }
+
+    #[test]
+    fn a_hole_is_room_at_once_and_keeps_its_place() {
+        let marks = Marks::new(10);
+        let queue = Queue::new(3);
+        for id in 0..3 {
+            queue.push(marked(&marks, id, true)).unwrap();
+        }
+        let _ = queue.withdraw(1).expect("still there").discard();
+        assert!(queue.withdraw(1).is_none(), "withdrawn once");
+        assert!(!queue.is_full());
+        assert_eq!((queue.len(), queue.pushed()), (2, 3));
+        assert_eq!(queue.push(marked(&marks, 3, true)).unwrap(), 1);
+        assert!(queue.is_full());
+        assert_eq!((queue.len(), queue.pushed()), (3, 4));
+        assert_eq!(positions(&queue), [0, 1, 2]);
+        assert_eq!(marks.dropped(), [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
+        // Holes in front are skipped.
+        let at = queue.push(marked(&marks, 4, true)).unwrap();
+        queue.push(marked(&marks, 5, false)).unwrap();
+        let _ = queue.withdraw(at).unwrap().discard();
+        assert_eq!(positions(&queue), [at + 1]);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn only_withdrawable_tasks_are_withdrawn_and_nothing_is_pushed_once_closed() {
+        let marks = Marks::new(4);
+        let queue = Queue::new(2);
+        let at = queue.push(marked(&marks, 0, false)).unwrap();
+        assert!(queue.withdraw(at).is_none());
+        // SAFETY: nothing else runs.
+        let _ = unsafe { queue.reclaim(at) }.unwrap().discard();
+        queue.push(marked(&marks, 1, false)).unwrap();
+        queue.close();
+        for id in [2, 3] {
+            let (task, why) = queue.push(marked(&marks, id, false)).unwrap_err();
+            assert_eq!(why, NotPushed::Closed);
+            let _ = task.discard();
+        }
+        assert_eq!(positions(&queue).len(), 1);
+        assert_eq!(marks.dropped(), [1, 1, 1, 1]);
+    }
+
+    /// Two producers, two consumers, and tasks withdrawn from the middle: each
+    /// ends in one place, and the bound holds.
+    #[test]
+    fn loses_and_doubles_nothing() {
+        const EACH: usize = 20_000;
+        let marks = Marks::new(2 * EACH);
+        let queue = Queue::new(5);
+        let left = AtomicUsize::new(2 * EACH);
+        thread::scope(|s| {
+            for part in 0..2 {
+                let (queue, marks, left) = (&queue, &marks, &left);
+                s.spawn(move || {
+                    for id in part * EACH..(part + 1) * EACH {
+                        let mut task = marked(marks, id, id % 3 == 0);
+                        let at = loop {
+                            match queue.push(task) {
+                                Ok(at) => break at,
+                                Err((back, _)) => task = back,
+                            }
+                            thread::yield_now();
+                        };
+                        if id % 3 == 0 {
+                            if let Some(task) = queue.withdraw(at) {
+                                let _ = task.discard();
+                                left.fetch_sub(1, Ordering::SeqCst);
+                            }
+                        }
+                    }
+                });
+                s.spawn(move || {
+                    while left.load(Ordering::SeqCst) > 0 {
+                        assert!(queue.len() <= 5);
+                        match queue.pop() {
+                            Some(popped) => {
+                                let _ = popped.task.discard();
+                                left.fetch_sub(1, Ordering::SeqCst);
+                            }
+                            None => thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(marks.dropped().iter().all(|&n| n == 1));
+        assert_eq!(queue.len(), 0);
+        assert_eq!(queue.pushed(), 2 * EACH as u64);
+    }
+}

@@ -216,3 +216,53 @@ impl Drop for Blocked<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(lazypool_loom)))]
+mod tests {
+    use super::*;
+
+    fn notified(entry: &Entry) -> bool {
+        entry.notified.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn first_come_first_served_and_back_at_the_head() {
+        let room = Room::new();
+        let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
+        let mut first = room.join(&a);
+        let _second = room.join(&b);
+        let third = room.join(&c);
+        room.notify();
+        assert!(notified(&a) && !notified(&b));
+        first.rejoin();
+        assert!(!notified(&a));
+        room.notify();
+        assert!(notified(&a) && !notified(&b), "it was in front again");
+        drop(third); // from the end
+        room.notify();
+        assert!(notified(&b));
+        assert_eq!(room.waiting.load(Ordering::SeqCst), 0);
+        room.notify(); // nobody
+    }
+
+    #[test]
+    fn room_not_used_is_passed_on() {
+        let room = Room::new();
+        let (a, b) = (Entry::new(), Entry::new());
+        let first = room.join(&a);
+        let second = room.join(&b);
+        room.notify();
+        drop(first);
+        assert!(notified(&b));
+        drop(second);
+        assert_eq!(room.waiting.load(Ordering::SeqCst), 0);
+        // One that nobody notified leaves without a word.
+        let (a, b) = (Entry::new(), Entry::new());
+        let first = room.join(&a);
+        let _second = room.join(&b);
+        drop(first);
+        assert!(!notified(&b));
+        room.notify_all();
+        assert!(notified(&b));
+    }
+}

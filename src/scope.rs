@@ -10,11 +10,11 @@ use crate::error::Refused;
 use crate::group::{FirstPanic, GroupEnd, Members};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
-use crate::sync::{lock, Arc, Mutex};
+use crate::sync::{catch_unwind, lock, Arc, Mutex};
 use crate::task::{drop_payload, Ctx, Ended, Job, Release};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::panic::{resume_unwind, AssertUnwindSafe};
 
 #[derive(Debug)]
 struct Inner {

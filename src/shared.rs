@@ -47,12 +47,15 @@ use crate::ring::Ring;
 use crate::room::{Blocked, Entry, Room};
 use crate::slot::{Claim, For, Hand, Slot};
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{dekker, lock, thread, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{
+    catch_unwind, dekker, lock, thread, thread_local, Arc, AtomicBool, AtomicU64, Condvar, Mutex,
+    Ordering,
+};
 use crate::task::{drop_payload, with_current, Task};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::io;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
@@ -93,7 +96,9 @@ pub(crate) struct Settings {
 
 /// Refusals, counted on a line per thread as far as there are lines.
 #[derive(Debug)]
-struct Refusals([CachePadded<AtomicU64>; 16]);
+struct Refusals([CachePadded<AtomicU64>; SHARDS]);
+
+const SHARDS: usize = if cfg!(lazypool_loom) { 1 } else { 16 };
 
 impl Refusals {
     fn new() -> Self {
@@ -102,13 +107,13 @@ impl Refusals {
 
     fn count(&self) {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        thread_local! {
+        std::thread_local! {
             static SHARD: Cell<usize> =
                 Cell::new(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         }
         let shard = SHARD.try_with(Cell::get).unwrap_or(0);
         // Relaxed: a count.
-        self.0[shard % 16].fetch_add(1, Ordering::Relaxed);
+        self.0[shard % SHARDS].fetch_add(1, Ordering::Relaxed);
     }
 
     fn sum(&self) -> u64 {
@@ -179,7 +184,7 @@ impl Transit {
     /// hook cannot, and looks at the queue after it.
     #[inline]
     fn nobody_to_call(&self) -> bool {
-        self.0.load(Ordering::SeqCst) & (FIELD * BENCHED | FIELD * LIMBO) == 0
+        self.0.load(Ordering::SeqCst) & ((FIELD * BENCHED) | (FIELD * LIMBO)) == 0
     }
 
     #[inline]
@@ -676,6 +681,7 @@ impl Shared {
                 if held.is_some() {
                     return None;
                 }
+                nearly.wait();
             } else if let Some(slot) = may_spawn.then(|| self.take_free()).flatten() {
                 let Err(NotSpawned::Failed(_, error)) = self.spawn(slot, First::Seek) else {
                     return None;

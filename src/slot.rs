@@ -632,3 +632,147 @@ impl Slot {
         self.step(STARTING, SEEK, 0);
     }
 }
+
+// The status word and a task share a line, and nothing else does.
+#[cfg(not(lazypool_loom))]
+const _: () = assert!(size_of::<Hot>() == 64 && size_of::<Own>() == 64);
+
+#[cfg(all(test, not(lazypool_loom)))]
+mod tests {
+    use super::*;
+    use crate::task::tests::{marked, Marks};
+
+    fn idle(ready: &Ring) -> Slot {
+        let slot = Slot::new();
+        slot.start();
+        slot.publish_idle(ready, 0);
+        slot
+    }
+
+    fn task(marks: &Marks) -> Task {
+        marked(marks, 0, false)
+    }
+
+    #[test]
+    fn an_idle_slot_is_listed_once_and_claimed_once() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = idle(&ready);
+        assert_eq!(ready.pop(), Some(0));
+        let claim = slot.claim_listed(For::Task).expect("idle");
+        assert_eq!(
+            (claim.number, claim.parked, claim.benched),
+            (1, false, false)
+        );
+        assert!(slot.claim_hinted().is_none());
+        // SAFETY: claimed.
+        unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
+        assert!(slot.see().is_occupied());
+        let Some(Order::Run { task, claim }) = slot.order() else {
+            panic!("a task was handed over");
+        };
+        assert_eq!(claim, 1);
+        let _ = task.discard();
+        slot.publish_idle(&ready, 0);
+        assert!(slot.see().is_idle());
+        assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
+    }
+
+    #[test]
+    fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = idle(&ready);
+        let claim = slot.claim_hinted().expect("idle");
+        // Its entry is still there; who pops it finds it busy and drops it.
+        assert_eq!(ready.pop(), Some(0));
+        assert!(slot.claim_listed(For::Task).is_none());
+        // SAFETY: claimed.
+        unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
+        let Some(Order::Run { task, .. }) = slot.order() else {
+            panic!("a task was handed over");
+        };
+        let _ = task.discard();
+        slot.publish_idle(&ready, 0);
+        // Listed anew; and by hint again, the entry staying.
+        let claim = slot.claim_hinted().expect("idle");
+        assert_eq!(claim.number, 2);
+        assert!(!ready.is_empty());
+    }
+
+    #[test]
+    fn the_bench_is_for_the_last_resort() {
+        let ready = Ring::new(1, 0);
+        let slot = idle(&ready);
+        assert!(slot.claim_benched(For::Task).is_none());
+        assert!(slot.bench() && !slot.bench());
+        assert!(slot.claim_hinted().is_none());
+        assert_eq!(ready.pop(), Some(0));
+        assert!(slot.claim_listed(For::Task).is_none());
+        let claim = slot.claim_benched(For::Wake).expect("idle");
+        assert!(claim.benched);
+        assert_eq!(slot.see().claims(), 0, "a wake-up is no task");
+    }
+
+    #[test]
+    fn an_offered_task_is_run_or_taken_back() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = idle(&ready);
+        let claim = slot.claim_hinted().unwrap();
+        // SAFETY: claimed.
+        unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
+        assert!(slot.withdraw(claim.number + 1).is_none(), "another task");
+        let _ = slot.withdraw(claim.number).expect("not started").discard();
+        assert!(slot.order().is_none());
+        slot.publish_idle(&ready, 0);
+
+        let claim = slot.claim_hinted().unwrap();
+        // SAFETY: claimed.
+        unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
+        let Some(Order::Run { task, claim }) = slot.order() else {
+            panic!("a task was offered");
+        };
+        assert!(slot.withdraw(claim).is_none(), "started");
+        let _ = task.discard();
+        assert_eq!(marks.dropped(), [2]);
+    }
+
+    #[test]
+    fn a_retired_slot_starts_again() {
+        let ready = Ring::new(1, 0);
+        let slot = idle(&ready);
+        assert!(slot.retire(true).is_none(), "not benched");
+        assert!(slot.retire(false).is_some());
+        assert!(matches!(slot.order(), Some(Order::Retire)));
+        slot.vacate();
+        assert_eq!(slot.see().state(), FREE);
+        slot.start();
+        slot.start_failed();
+        slot.start();
+        slot.start_seeking();
+        assert!(matches!(slot.order(), Some(Order::Seek)));
+    }
+
+    #[test]
+    fn a_label_is_read_whole() {
+        let own = Slot::new();
+        let label = &own.own.label;
+        assert_eq!(label.get(), None);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    label.set(Some("short"));
+                    label.set(Some("a longer one"));
+                    label.set(None);
+                }
+            });
+            for _ in 0..100_000 {
+                let seen = label.get();
+                assert!(
+                    matches!(seen, None | Some("short" | "a longer one")),
+                    "{seen:?}"
+                );
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+    }
+}

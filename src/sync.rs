@@ -4,11 +4,12 @@
 #[cfg(not(lazypool_loom))]
 mod imp {
     pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::panic::catch_unwind;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
     };
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread;
+    pub(crate) use std::{thread, thread_local};
 
     /// The second half of a Dekker pair, for loom only.
     ///
@@ -52,18 +53,162 @@ mod imp {
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{
-        fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-    };
-    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub(crate) use loom::thread;
+    pub(crate) use loom::sync::atomic::Ordering;
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    // loom's cannot be a receiver, and the counts of ours decide nothing.
+    pub(crate) use std::sync::Arc;
 
-    pub(crate) fn dekker() {
-        fence(Ordering::SeqCst);
+    use loom::sync::atomic;
+    use std::ops::Deref;
+
+    /// An atomic whose first value counts as a `SeqCst` store: loom lets a
+    /// `SeqCst` load skip the newest `SeqCst` store for an older value only if
+    /// that was stored otherwise, as by `new`. Words that see nothing but
+    /// `SeqCst` accesses are then as sequentially consistent as C++20 says.
+    macro_rules! atomics {
+        ($($name:ident($value:ty))*) => {$(
+            #[derive(Debug)]
+            pub(crate) struct $name(atomic::$name);
+
+            impl $name {
+                #[track_caller]
+                pub(crate) fn new(value: $value) -> Self {
+                    let this = atomic::$name::new(value);
+                    this.store(value, Ordering::SeqCst);
+                    Self(this)
+                }
+            }
+
+            impl Deref for $name {
+                type Target = atomic::$name;
+
+                fn deref(&self) -> &Self::Target {
+                    &self.0
+                }
+            }
+        )*};
     }
+
+    atomics!(AtomicBool(bool) AtomicU32(u32) AtomicU64(u64) AtomicUsize(usize));
+    pub(crate) use atomic::AtomicPtr;
+
+    pub(crate) fn dekker() {}
 
     pub(crate) fn store_release(word: &AtomicU64, value: u64) {
         word.swap(value, Ordering::AcqRel);
+    }
+
+    /// A model's threads share one thread of the system.
+    macro_rules! per_thread {
+        ($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };) => {
+            loom::thread_local! { $(#[$doc])* static $name: $t = $init; }
+        };
+    }
+    pub(crate) use per_thread as thread_local;
+
+    /// A panic in a model is its failure, wherever it is.
+    pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
+        Ok(f())
+    }
+
+    /// loom's threads, but for parking: there an `unpark` wakes its thread from
+    /// whatever it waits for, a mutex included, and loses the token.
+    pub(crate) mod thread {
+        use super::{Arc, Condvar, Mutex};
+        pub(crate) use loom::thread::yield_now;
+        use std::cell::RefCell;
+
+        #[derive(Debug)]
+        struct Parker {
+            token: Mutex<bool>,
+            given: Condvar,
+        }
+
+        loom::thread_local! {
+            static CURRENT: RefCell<Option<Thread>> = RefCell::new(None);
+        }
+
+        #[derive(Debug, Clone)]
+        pub(crate) struct Thread(Arc<Parker>);
+
+        impl Thread {
+            fn new() -> Self {
+                Self(Arc::new(Parker {
+                    token: Mutex::new(false),
+                    given: Condvar::new(),
+                }))
+            }
+
+            pub(crate) fn id(&self) -> *const () {
+                Arc::as_ptr(&self.0).cast()
+            }
+
+            pub(crate) fn unpark(&self) {
+                let mut token = super::super::lock(&self.0.token);
+                *token = true;
+                self.0.given.notify_one();
+            }
+        }
+
+        pub(crate) fn current() -> Thread {
+            CURRENT.with(|c| c.borrow_mut().get_or_insert_with(Thread::new).clone())
+        }
+
+        pub(crate) fn park() {
+            let own = current();
+            let mut token = super::super::lock(&own.0.token);
+            while !*token {
+                token = own.0.given.wait(token).expect("never poisoned");
+            }
+            *token = false;
+        }
+
+        #[derive(Debug)]
+        pub(crate) struct JoinHandle<T> {
+            inner: loom::thread::JoinHandle<T>,
+            thread: Thread,
+        }
+
+        impl<T> JoinHandle<T> {
+            pub(crate) fn thread(&self) -> &Thread {
+                &self.thread
+            }
+
+            pub(crate) fn join(self) -> std::thread::Result<T> {
+                self.inner.join()
+            }
+        }
+
+        /// Names and stack sizes mean nothing here.
+        #[derive(Debug)]
+        pub(crate) struct Builder;
+
+        impl Builder {
+            pub(crate) fn new() -> Self {
+                Self
+            }
+
+            pub(crate) fn name(self, _: String) -> Self {
+                self
+            }
+
+            pub(crate) fn stack_size(self, _: usize) -> Self {
+                self
+            }
+
+            pub(crate) fn spawn<T: 'static>(
+                self,
+                f: impl FnOnce() -> T + Send + 'static,
+            ) -> std::io::Result<JoinHandle<T>> {
+                let thread = Thread::new();
+                let own = thread.clone();
+                let inner = loom::thread::spawn(move || {
+                    CURRENT.with(|c| *c.borrow_mut() = Some(own));
+                    f()
+                });
+                Ok(JoinHandle { inner, thread })
+            }
+        }
     }
 }
 

@@ -10,12 +10,12 @@
 
 use crate::group::GroupEnd;
 use crate::shared::Shared;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::sync::{catch_unwind, thread_local, Arc, AtomicBool, AtomicU64, Ordering};
 use crate::wait::WaiterHead;
 use std::any::Any;
 use std::cell::Cell;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 /// A caught panic's payload.
@@ -575,4 +575,131 @@ pub fn label() -> Option<&'static str> {
 #[must_use]
 pub fn slot() -> Option<usize> {
     with_current(|ctx| ctx.map(|c| c.slot))
+}
+
+#[cfg(not(lazypool_loom))]
+const _: () = assert!(size_of::<Task>() == 56);
+
+#[cfg(all(test, not(lazypool_loom)))]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// How often each of some tasks was dropped.
+    pub(crate) struct Marks(Arc<Vec<AtomicUsize>>);
+
+    impl Marks {
+        pub(crate) fn new(tasks: usize) -> Self {
+            Self(Arc::new((0..tasks).map(|_| AtomicUsize::new(0)).collect()))
+        }
+
+        pub(crate) fn dropped(&self) -> Vec<usize> {
+            self.0.iter().map(|n| n.load(Ordering::SeqCst)).collect()
+        }
+    }
+
+    struct Mark {
+        marks: Arc<Vec<AtomicUsize>>,
+        id: usize,
+    }
+
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            self.marks[self.id].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Marked<const WITHDRAWABLE: bool>(Mark);
+
+    impl<const WITHDRAWABLE: bool> Job for Marked<WITHDRAWABLE> {
+        const WITHDRAWABLE: bool = WITHDRAWABLE;
+
+        fn run(self, _: &Ctx<'_>) -> Ended {
+            unreachable!("these tests do not run tasks")
+        }
+
+        fn discard(self) -> Release {
+            drop_contained(self.0);
+            Release::Nobody
+        }
+    }
+
+    /// A task that counts its drop.
+    pub(crate) fn marked(marks: &Marks, id: usize, withdrawable: bool) -> Task {
+        let mark = Mark {
+            marks: Arc::clone(&marks.0),
+            id,
+        };
+        // SAFETY: the jobs are Send and 'static.
+        unsafe {
+            if withdrawable {
+                Task::new(Marked::<true>(mark))
+            } else {
+                Task::new(Marked::<false>(mark))
+            }
+        }
+    }
+
+    fn round_trip<const N: usize>() {
+        let bytes: [u8; N] = std::array::from_fn(|i| i as u8);
+        let f = move || assert!(bytes.iter().enumerate().all(|(i, &b)| b == i as u8));
+        assert_eq!(size_of_val(&f), N);
+        back(f)();
+
+        fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
+            // SAFETY: Send and 'static.
+            let task = unsafe { Task::new(Serve { f }) };
+            // SAFETY: of the type it was made from.
+            unsafe { task.into_job::<Serve<F>>() }.f
+        }
+    }
+
+    #[test]
+    fn jobs_of_every_size_come_back_whole() {
+        round_trip::<0>();
+        round_trip::<1>();
+        round_trip::<47>();
+        round_trip::<48>();
+        round_trip::<49>();
+        round_trip::<1000>();
+    }
+
+    #[test]
+    fn what_fits_is_not_boxed() {
+        #[repr(align(16))]
+        struct Wide(u8);
+        fn fits<F: FnOnce()>(_: &F) -> bool {
+            TableOf::<Serve<F>>::FITS
+        }
+        let (full, over) = ([0_u8; 48], [0_u8; 49]);
+        let wide = Wide(0);
+        assert!(fits(&|| ()));
+        assert!(fits(&move || assert_ne!(full[0], 1)));
+        assert!(!fits(&move || assert_ne!(over[0], 1)));
+        assert!(!fits(&move || assert_eq!(wide.0, 0)), "alignment above 8");
+    }
+
+    #[test]
+    fn panics_of_drops_are_contained_however_deep() {
+        struct Bomb(u32);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                if self.0 > 0 {
+                    std::panic::resume_unwind(Box::new(Bomb(self.0 - 1)));
+                }
+            }
+        }
+        assert!(!drop_contained(Bomb(0)));
+        assert!(drop_contained(Bomb(3)));
+        drop_payload(Box::new(Bomb(100)));
+    }
+
+    #[test]
+    fn outside_a_worker_there_is_nothing_to_know() {
+        assert!(!is_cancelled());
+        assert_eq!(
+            (deadline(), remaining(), label(), slot()),
+            (None, None, None, None)
+        );
+    }
 }

@@ -1,0 +1,190 @@
+//! The fate of every closure and result: counted, not listed, so that a run may
+//! take days.
+
+use crate::rng::mix;
+use lazypool::{task, Pool};
+use std::cell::Cell;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// What the callers of one pool saw, and what the closures saw.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    /// Closures offered to the pool.
+    pub(crate) made: AtomicU64,
+    /// Of those, with a deadline of zero, which the pool does not count.
+    pub(crate) zero: AtomicU64,
+    pub(crate) ran: AtomicU64,
+    pub(crate) ran_by_caller: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    /// Handed back, for whatever reason.
+    pub(crate) back: AtomicU64,
+    pub(crate) back_expired: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    /// Tasks that must count as panicked.
+    pub(crate) panics: AtomicU64,
+    pub(crate) hook_panics: AtomicU64,
+    /// Discarded tasks of groups, by the groups' own counts.
+    pub(crate) group_discards: AtomicU64,
+    pub(crate) results_made: AtomicU64,
+    pub(crate) results_dropped: AtomicU64,
+    /// Ran twice, dropped twice, another task's data.
+    pub(crate) wrong: AtomicU64,
+    pub(crate) inside: AtomicU64,
+    pub(crate) most_inside: AtomicU64,
+    /// The longest that a call outlasted its deadline, in microseconds.
+    pub(crate) overshoot: AtomicU64,
+    /// This pool, and another one with its books, for tasks that submit.
+    pub(crate) own: OnceLock<Weak<Pool>>,
+    pub(crate) peer: OnceLock<(Weak<Pool>, Weak<Books>)>,
+}
+
+pub(crate) fn add(n: &AtomicU64) {
+    n.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn get(n: &AtomicU64) -> u64 {
+    n.load(Ordering::SeqCst)
+}
+
+/// Every finished call and task, for the watchdog.
+pub(crate) static PROGRESS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// This thread runs a closure that the pool refused.
+    static CALLER_RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` as a caller that runs its refused closure itself.
+pub(crate) fn as_caller<T>(f: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CALLER_RUNS.set(self.0);
+        }
+    }
+    let _restore = Restore(CALLER_RUNS.replace(true));
+    f()
+}
+
+pub(crate) fn caller_runs() -> bool {
+    CALLER_RUNS.get()
+}
+
+/// A panic without the panic hook's message.
+pub(crate) fn quiet_panic() -> ! {
+    resume_unwind(Box::new("soak"))
+}
+
+const NEW: u32 = 0;
+const RAN: u32 = 1;
+const DROPPED: u32 = 2;
+
+/// Captured by each closure.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) books: Arc<Books>,
+    /// Shows a closure whose bytes were damaged on the way.
+    check: u64,
+    state: AtomicU32,
+    /// Its drop panics.
+    bomb: bool,
+}
+
+impl Ticket {
+    pub(crate) fn new(books: &Arc<Books>, act: u64, bomb: bool) -> Self {
+        add(&books.made);
+        Self {
+            books: Arc::clone(books),
+            check: mix(act),
+            state: AtomicU32::new(NEW),
+            bomb,
+        }
+    }
+
+    /// The closure has been called.
+    pub(crate) fn run(&self, act: u64) {
+        let books = &*self.books;
+        if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != mix(act) {
+            add(&books.wrong);
+        }
+        if caller_runs() {
+            return add(&books.ran_by_caller);
+        }
+        add(&books.ran);
+        add(&PROGRESS);
+        let inside = books.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        books.most_inside.fetch_max(inside, Ordering::Relaxed);
+        if task::slot().is_none() {
+            add(&books.wrong);
+        }
+    }
+
+    /// The closure is about to return or panic.
+    pub(crate) fn end(&self) {
+        if !caller_runs() {
+            self.books.inside.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// To be called before a panic of the task.
+    pub(crate) fn note_panic(&self) {
+        if !caller_runs() {
+            add(&self.books.panics);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let before = self.state.swap(DROPPED, Ordering::SeqCst);
+        add(&self.books.dropped);
+        if before == DROPPED {
+            add(&self.books.wrong);
+        }
+        if self.bomb && !std::thread::panicking() {
+            if before == RAN {
+                self.note_panic();
+            }
+            quiet_panic();
+        }
+    }
+}
+
+/// What a task returns.
+#[derive(Debug)]
+pub(crate) struct Value {
+    books: Arc<Books>,
+    pub(crate) act: u64,
+    bomb: bool,
+}
+
+impl Value {
+    pub(crate) fn new(books: &Arc<Books>, act: u64, bomb: bool) -> Self {
+        add(&books.results_made);
+        Self {
+            books: Arc::clone(books),
+            act,
+            bomb,
+        }
+    }
+
+    /// It has arrived: only results without a taker may explode.
+    pub(crate) fn arrived(mut self) -> u64 {
+        self.bomb = false;
+        self.act
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        add(&self.books.results_dropped);
+        if self.bomb && !std::thread::panicking() {
+            if !caller_runs() {
+                add(&self.books.panics);
+            }
+            quiet_panic();
+        }
+    }
+}

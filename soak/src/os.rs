@@ -1,0 +1,135 @@
+//! What the system says about this process, and limits it can be given. Linux.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// Counts live heap bytes, so that a leak shows at once and not as a trend.
+#[derive(Debug)]
+pub(crate) struct Counting;
+
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: forwards to `System` unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+pub(crate) fn live_bytes() -> i64 {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// Threads of this process.
+pub(crate) fn threads() -> usize {
+    fs::read_dir("/proc/self/task")
+        .expect("/proc/self/task")
+        .count()
+}
+
+/// Names of this process's threads.
+pub(crate) fn thread_names() -> Vec<String> {
+    let dirs = fs::read_dir("/proc/self/task").expect("/proc/self/task");
+    dirs.filter_map(|dir| fs::read_to_string(dir.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim_end().to_owned())
+        .collect()
+}
+
+/// Processor time and voluntary context switches of the threads whose names
+/// start with `prefix`.
+pub(crate) fn activity(prefix: &str) -> (Duration, u64) {
+    let mut nanos = 0;
+    let mut switches = 0;
+    for dir in fs::read_dir("/proc/self/task").expect("/proc/self/task") {
+        let Ok(dir) = dir.map(|d| d.path()) else {
+            continue;
+        };
+        let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
+        if !read("comm").starts_with(prefix) {
+            continue;
+        }
+        let first = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok());
+        nanos += first(&read("schedstat")).unwrap_or(0_u64);
+        switches += read("status")
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .and_then(first)
+            .unwrap_or(0_u64);
+    }
+    (Duration::from_nanos(nanos), switches)
+}
+
+/// Resident memory in KiB.
+pub(crate) fn resident() -> u64 {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+            line.split_whitespace().next()?.parse().ok()
+        })
+        .unwrap_or(0)
+}
+
+/// Binds this thread, and the threads it starts from now on, to one core or to
+/// all that the process began with.
+pub(crate) fn pin(one: bool) {
+    use std::sync::OnceLock;
+    static ALL: OnceLock<libc::cpu_set_t> = OnceLock::new();
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    let all = ALL.get_or_init(|| {
+        // SAFETY: a plain bit set; the call fills it.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size, &mut set);
+            set
+        }
+    });
+    let mut set = *all;
+    if one {
+        // SAFETY: plain bit sets, indices within their size.
+        unsafe {
+            libc::CPU_ZERO(&mut set);
+            let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, all));
+            libc::CPU_SET(first.unwrap_or(0), &mut set);
+        }
+    }
+    // SAFETY: a valid set of the given size.
+    unsafe { libc::sched_setaffinity(0, size, &set) };
+}
+
+/// Becomes an ordinary user, to whom `RLIMIT_NPROC` applies.
+pub(crate) fn drop_privileges() {
+    const NOBODY: u32 = 65_534;
+    // SAFETY: plain system calls; there is one thread so far.
+    unsafe {
+        if libc::geteuid() == 0 {
+            libc::setgroups(0, std::ptr::null());
+            assert_eq!(libc::setgid(NOBODY), 0, "setgid");
+            assert_eq!(libc::setuid(NOBODY), 0, "setuid");
+            // Otherwise our own /proc entries would be closed to us.
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        }
+    }
+}
+
+/// Whether the system may start further threads for this user.
+pub(crate) fn allow_threads(allow: bool) {
+    // SAFETY: plain system calls on a struct of two numbers. The hard limit stays,
+    // so the soft one can be raised again.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NPROC, &mut limit);
+        limit.rlim_cur = if allow { limit.rlim_max } else { 0 };
+        libc::setrlimit(libc::RLIMIT_NPROC, &limit);
+    }
+}

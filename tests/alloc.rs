@@ -1,0 +1,402 @@
+//! Law 12 (no allocation), in a binary of its own: it counts what the whole process allocates.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use lazypool::{DeadlineError, Pool, WhenFull};
+
+struct Counting;
+
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+static FREED: AtomicU64 = AtomicU64::new(0);
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: hands everything on to the system's allocator and only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(1, Ordering::SeqCst);
+        LIVE.fetch_add(layout.size() as i64, Ordering::SeqCst);
+        // SAFETY: the caller's promise is the system's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        FREED.fetch_add(1, Ordering::SeqCst);
+        LIVE.fetch_sub(layout.size() as i64, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const TURNS: u64 = 300;
+
+/// Allocations, and frees, of the whole process during `turns` turns of `op`, after a warm-up.
+fn count(pool: &Pool, turns: u64, mut op: impl FnMut()) -> (u64, u64) {
+    for _ in 0..50 {
+        op();
+    }
+    rest(pool);
+    let (allocated, freed) = (
+        ALLOCATED.load(Ordering::SeqCst),
+        FREED.load(Ordering::SeqCst),
+    );
+    for _ in 0..turns {
+        op();
+    }
+    rest(pool);
+    (
+        ALLOCATED.load(Ordering::SeqCst) - allocated,
+        FREED.load(Ordering::SeqCst) - freed,
+    )
+}
+
+fn rest(pool: &Pool) {
+    wait_until("rest", || {
+        let s = pool.stats();
+        s.running == 0 && s.queued == 0
+    });
+}
+
+/// `serve`, until the pool takes it: refusals are part of what must not allocate. A closure that
+/// costs an allocation is submitted to a pool at rest, so that one call each is counted.
+fn serve<F: FnOnce() + Send + 'static>(
+    pool: &Pool,
+    expect: (u64, u64),
+    mut f: F,
+    mut with: impl FnMut(F) -> Result<(), F>,
+) {
+    if expect != NONE {
+        rest(pool);
+    }
+    while let Err(back) = with(f) {
+        f = back;
+        thread::yield_now();
+    }
+}
+
+fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .when_full(policy)
+        .idle_timeout(Duration::MAX)
+        .build()
+        .expect("pool")
+}
+
+/// A closure that captures `N` words.
+fn words<const N: usize>() -> impl FnOnce() + Send + Copy + 'static {
+    let load = [black_box(3_u64); N];
+    move || {
+        black_box(load);
+    }
+}
+
+fn bytes<const N: usize>() -> impl FnOnce() + Send + Copy + 'static {
+    let load = [black_box(3_u8); N];
+    move || {
+        black_box(load);
+    }
+}
+
+/// One way to submit, and how many bytes of a closure it stores without allocating.
+fn serve_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
+    let size = size_of::<F>();
+    let what = format!(
+        "a closure of {size} bytes, {} workers, queue {}",
+        pool.max_workers(),
+        pool.queue_capacity()
+    );
+    assert_eq!(
+        count(pool, TURNS, || serve(pool, expect, f, |f| pool
+            .serve(f)
+            .map_err(|refused| refused.into_inner()))),
+        expect,
+        "serve: {what}"
+    );
+}
+
+fn view_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
+    let view = pool.labelled("label");
+    assert_eq!(
+        count(pool, TURNS, || serve(pool, expect, f, |f| view
+            .serve(f)
+            .map_err(|refused| refused.into_inner()))),
+        expect,
+        "labelled serve: {} bytes",
+        size_of::<F>()
+    );
+}
+
+fn group_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
+    let group = pool.group();
+    assert_eq!(
+        count(pool, TURNS, || serve(pool, expect, f, |f| group
+            .serve(f)
+            .map_err(|refused| refused.into_inner()))),
+        expect,
+        "group serve: {} bytes",
+        size_of::<F>()
+    );
+    assert_eq!(group.pending(), 0);
+}
+
+fn scope_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
+    let counted = pool.scope(|scope| {
+        count(pool, TURNS, || {
+            serve(pool, expect, f, |f| {
+                scope.serve(f).map_err(|refused| refused.into_inner())
+            })
+        })
+    });
+    assert_eq!(counted, expect, "scope serve: {} bytes", size_of::<F>());
+}
+
+fn call_within<F, R>(pool: &Pool, f: F, d: Duration, expect: (u64, u64))
+where
+    F: FnOnce() -> R + Send + Copy + 'static,
+    R: Send + 'static,
+{
+    assert_eq!(
+        count(pool, TURNS, || drop(black_box(
+            pool.do_with_deadline(f, d).expect("room for one")
+        ))),
+        expect,
+        "do_with_deadline: {} bytes in, {} out, queue {}",
+        size_of::<F>(),
+        size_of::<R>(),
+        pool.queue_capacity()
+    );
+}
+
+fn labelled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
+where
+    F: FnOnce() + Send + Copy + 'static,
+{
+    let view = pool.labelled("label");
+    assert_eq!(
+        count(pool, TURNS, || view
+            .do_with_deadline(f, LONG)
+            .expect("room for one")),
+        expect,
+        "labelled do_with_deadline: {} bytes",
+        size_of::<F>()
+    );
+}
+
+const NONE: (u64, u64) = (0, 0);
+/// One allocation each, freed again.
+const ONE: (u64, u64) = (TURNS, TURNS);
+
+/// Law 12: each sentence, one after the other: the counts are the whole process's.
+#[test]
+fn law12_no_allocation_in_steady_state() {
+    timed(|| {
+        for (max, queue, policy) in [
+            (1, 0, WhenFull::Refuse),
+            (3, 0, WhenFull::Refuse),
+            (1, 64, WhenFull::Refuse),
+            (3, 64, WhenFull::Refuse),
+            (2, 0, WhenFull::Block),
+            (2, 4, WhenFull::Block),
+        ] {
+            let pool = pool(max, queue, policy);
+            // Steady state: every worker is there, its stack and thread-locals in use.
+            assert_cap_usable_quietly(&pool);
+
+            serve_within(&pool, || (), NONE);
+            serve_within(&pool, bytes::<1>(), NONE);
+            serve_within(&pool, bytes::<47>(), NONE);
+            serve_within(&pool, bytes::<48>(), NONE);
+            serve_within(&pool, words::<3>(), NONE);
+            serve_within(&pool, words::<6>(), NONE);
+            serve_within(&pool, words::<7>(), ONE);
+            serve_within(&pool, words::<512>(), ONE);
+
+            view_within(&pool, words::<0>(), NONE);
+            view_within(&pool, words::<4>(), NONE);
+            view_within(&pool, words::<8>(), ONE);
+
+            group_within(&pool, words::<5>(), NONE);
+            group_within(&pool, words::<8>(), ONE);
+            scope_within(&pool, words::<5>(), NONE);
+            scope_within(&pool, words::<8>(), ONE);
+
+            for d in [LONG, Duration::MAX] {
+                call_within(&pool, || (), d, NONE);
+                call_within(&pool, words::<1>(), d, NONE);
+                call_within(&pool, words::<4>(), d, NONE);
+                call_within(&pool, bytes::<32>(), d, NONE);
+                call_within(&pool, words::<7>(), d, ONE);
+                call_within(&pool, words::<256>(), d, ONE);
+                // Results of any size.
+                call_within(&pool, || 1_u8, d, NONE);
+                call_within(&pool, || [black_box(1_u64); 9], d, NONE);
+                call_within(&pool, || [black_box(1_u64); 2048], d, NONE);
+                let load = [black_box(7_u64); 4];
+                call_within(&pool, move || (load, [1_u8; 777]), d, NONE);
+            }
+            labelled_call_within(&pool, words::<0>(), NONE);
+            labelled_call_within(&pool, words::<2>(), NONE);
+
+            // Callers and workers that have to sleep.
+            let nap = || thread::sleep(Duration::from_micros(300));
+            let counted = count(&pool, 40, || pool.do_with_deadline(nap, LONG).unwrap());
+            assert_eq!(counted, NONE, "parked");
+        }
+        everyone_at_once();
+        the_other_outcomes();
+        captured_memory_is_gone();
+    });
+}
+
+/// As `common::assert_cap_usable`, to have all workers started.
+fn assert_cap_usable_quietly(pool: &Pool) {
+    let gate = Gate::new();
+    for _ in 0..pool.max_workers() + pool.queue_capacity() {
+        must_serve(pool, gate.task());
+    }
+    wait_until("every worker", || gate.entered() == pool.max_workers());
+    gate.open();
+    rest(pool);
+}
+
+/// Law 12 with several callers: threads of their own, each warmed up.
+fn everyone_at_once() {
+    for (max, queue, policy) in [
+        (4, 0, WhenFull::Refuse),
+        (2, 2, WhenFull::Refuse),
+        (1, 0, WhenFull::Block),
+        (1, 3, WhenFull::Block),
+    ] {
+        let pool = pool(max, queue, policy);
+        assert_cap_usable_quietly(&pool);
+        let start = std::sync::Barrier::new(5);
+        let counted = thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    let turns = |n| {
+                        for i in 0..n {
+                            let load = [i; 4];
+                            let value = pool.do_with_deadline(move || load[3], LONG);
+                            assert_eq!(value.unwrap(), i);
+                        }
+                    };
+                    turns(200_u64);
+                    start.wait();
+                    start.wait();
+                    turns(400);
+                    start.wait();
+                    // Ending frees what the thread has: after the count.
+                    start.wait();
+                });
+            }
+            start.wait();
+            rest(&pool);
+            let before = (
+                ALLOCATED.load(Ordering::SeqCst),
+                FREED.load(Ordering::SeqCst),
+            );
+            start.wait();
+            start.wait();
+            rest(&pool);
+            let after = (
+                ALLOCATED.load(Ordering::SeqCst),
+                FREED.load(Ordering::SeqCst),
+            );
+            start.wait();
+            (after.0 - before.0, after.1 - before.1)
+        });
+        assert_eq!(counted, NONE, "{max} workers, queue {queue}, {policy:?}");
+    }
+}
+
+/// Law 12: refusals, expiries and time-outs allocate nothing either.
+fn the_other_outcomes() {
+    let pool = pool(1, 1, WhenFull::Refuse);
+    assert_cap_usable_quietly(&pool);
+    let expired = |f: fn()| {
+        matches!(
+            pool.do_with_deadline(f, Duration::from_micros(300)),
+            Err(DeadlineError::Expired(_))
+        )
+    };
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    let before = |n: u64| {
+        for _ in 0..n {
+            assert!(expired(|| ()));
+        }
+        (
+            ALLOCATED.load(Ordering::SeqCst),
+            FREED.load(Ordering::SeqCst),
+        )
+    };
+    let warm = before(20);
+    assert_eq!(before(50), warm, "expired in the queue");
+    must_serve(&pool, || ());
+    let refuse = |n: u64| {
+        for _ in 0..n {
+            assert!(pool.serve(words::<6>()).is_err());
+            assert!(pool.do_with_deadline(words::<4>(), LONG).is_err());
+        }
+        (
+            ALLOCATED.load(Ordering::SeqCst),
+            FREED.load(Ordering::SeqCst),
+        )
+    };
+    let warm = refuse(20);
+    assert_eq!(refuse(200), warm, "refused");
+    gate.open();
+    rest(&pool);
+    let leave = |n: u64| {
+        for _ in 0..n {
+            let nap = || thread::sleep(ms(3));
+            let _ = pool.do_with_deadline(nap, Duration::from_micros(700));
+            rest(&pool);
+        }
+        (
+            ALLOCATED.load(Ordering::SeqCst),
+            FREED.load(Ordering::SeqCst),
+        )
+    };
+    let warm = leave(10);
+    assert_eq!(leave(30), warm, "timed out");
+    assert!(pool.stats().timed_out > 0);
+}
+
+/// Laws 8 and 12: what a task of a mebibyte captured, in the closure itself or behind a pointer, is
+/// back with the allocator before its caller returns. Scenario 12 (pond 110).
+fn captured_memory_is_gone() {
+    let pool = pool(1, 1, WhenFull::Refuse);
+    assert_cap_usable_quietly(&pool);
+    pool.do_with_deadline(|| (), LONG).unwrap();
+    let before = LIVE.load(Ordering::SeqCst);
+    for _ in 0..20 {
+        let memory = vec![1_u8; 1 << 20];
+        pool.do_with_deadline(move || black_box(&memory).len(), LONG)
+            .unwrap();
+        assert_eq!(LIVE.load(Ordering::SeqCst), before, "behind a pointer");
+
+        let memory = [1_u8; 10_000];
+        pool.do_with_deadline(move || black_box(&memory).len(), LONG)
+            .unwrap();
+        assert_eq!(LIVE.load(Ordering::SeqCst), before, "in the closure");
+
+        let memory = Arc::new(vec![1_u8; 1 << 20]);
+        must_serve(&pool, move || drop(memory));
+        rest(&pool);
+        assert_eq!(LIVE.load(Ordering::SeqCst), before, "served");
+    }
+}

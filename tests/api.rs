@@ -1,0 +1,693 @@
+//! The surface: what the builder accepts, hooks, labels, errors, and what the types promise.
+
+mod common;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::error::Error;
+use std::fmt::{Debug, Display};
+use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{
+    task, BuildError, Builder, DeadlineError, Group, Panic, Pool, Refusal, Refused, Scope,
+    Shutdown, ShutdownReport, Stats, TaskPanic, Unfinished, View, WhenFull, WorkerSnapshot,
+};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+// ---------------------------------------------------------------------------------------------
+// What the types promise, checked by the compiler
+// ---------------------------------------------------------------------------------------------
+
+assert_impl_all!(Pool: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
+assert_not_impl_any!(Pool: Clone);
+assert_impl_all!(Builder: Debug, Send);
+assert_impl_all!(View<'static>: Debug, Clone, Copy, Send, Sync);
+assert_impl_all!(Group: Debug, Clone, Send, Sync);
+assert_impl_all!(Scope<'static, 'static>: Debug, Send, Sync);
+assert_impl_all!(WhenFull: Debug, Clone, Copy, PartialEq, Eq, Send, Sync);
+assert_impl_all!(Shutdown: Debug, Clone, Copy, PartialEq, Eq, Send, Sync);
+assert_impl_all!(BuildError: Debug, Display, Error, Send, Sync);
+assert_impl_all!(Refusal: Debug, Display, Send, Sync);
+assert_impl_all!(Panic: Debug, Send, Sync);
+assert_impl_all!(Unfinished: Debug, Display, Error, Send, Sync);
+assert_impl_all!(ShutdownReport: Debug, Send, Sync);
+assert_impl_all!(Stats: Debug, Display, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
+assert_impl_all!(WorkerSnapshot: Debug, Clone, Send, Sync);
+assert_impl_all!(TaskPanic<'static>: Debug);
+
+// `Refused` is `Sync` for every closure, since it gives no access to it by reference; and it can be
+// sent wherever its closure can.
+assert_impl_all!(Refused<Rc<()>>: Sync, Debug, Display, Error);
+assert_impl_all!(Refused<Cell<u8>>: Send, Sync);
+assert_impl_all!(Refused<*const u8>: Sync);
+assert_not_impl_any!(Refused<Rc<()>>: Send);
+
+// `DeadlineError` lends the closure out by pattern, so it is `Sync` only where the closure is.
+assert_impl_all!(DeadlineError<Rc<()>>: Debug, Display, Error);
+assert_impl_all!(DeadlineError<u8>: Send, Sync);
+assert_not_impl_any!(DeadlineError<Cell<u8>>: Sync);
+assert_not_impl_any!(DeadlineError<Rc<()>>: Send, Sync);
+
+/// A type without any trait, to be captured.
+struct Plain(#[allow(dead_code)] Vec<u8>);
+
+/// Error types implement what `?` needs, whatever the closure.
+#[test]
+fn errors_convert_into_boxes() {
+    type Boxed = Box<dyn Error + Send + Sync>;
+
+    fn serve(pool: &Pool) -> Result<(), Boxed> {
+        // Neither `Sync` nor `Debug`.
+        let captured = (Cell::new(1), Plain(Vec::new()));
+        pool.serve(move || {
+            let _ = (&captured.0, &captured.1);
+        })?;
+        Ok(())
+    }
+    fn call(pool: &Pool) -> Result<u8, Boxed> {
+        Ok(pool.do_with_deadline(|| 3, LONG)?)
+    }
+    fn stripped(pool: &Pool) -> Result<(), Boxed> {
+        let captured = (Cell::new(1), Plain(Vec::new()));
+        let task = move || drop(captured);
+        pool.do_with_deadline(task, LONG)
+            .map_err(DeadlineError::without_closure)?;
+        let captured = (Cell::new(1), Plain(Vec::new()));
+        let task = move || drop(captured);
+        pool.serve(task).map_err(Refused::without_closure)?;
+        Ok(())
+    }
+    let pool = Pool::new(1).unwrap();
+    serve(&pool).unwrap();
+    settle(&pool);
+    assert_eq!(call(&pool).unwrap(), 3);
+    stripped(&pool).unwrap();
+    settle(&pool);
+    pool.shutdown(Shutdown::Drain, LIMIT);
+    for error in [
+        serve(&pool).unwrap_err(),
+        call(&pool).unwrap_err(),
+        stripped(&pool).unwrap_err(),
+    ] {
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// Errors say what happened and hand the closure back; `source()` forwards to the `io::Error` only
+/// where there is one.
+#[test]
+fn errors_tell_and_hand_back() {
+    let pool = Pool::new(1).unwrap();
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+
+    let refused = pool.serve(|| ()).unwrap_err();
+    assert!(refused.is_saturated() && !refused.is_closed());
+    assert!(matches!(refused.reason(), Refusal::Saturated));
+    assert!(refused.source().is_none());
+    // The remedy: what one can do about it.
+    assert!(refused.reason().to_string().len() > "Saturated".len());
+    assert!(!refused.to_string().is_empty());
+    let bare = refused.without_closure();
+    assert!(bare.is_saturated());
+    bare.into_inner();
+
+    let captured = Box::new(41);
+    let refused = pool.do_with_deadline(move || *captured + 1, LONG);
+    let Err(error @ DeadlineError::Refused(_)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(!error.to_string().is_empty());
+    assert!(!format!("{error:?}").is_empty());
+    assert_eq!(error.into_inner().expect("it never ran")(), 42);
+
+    let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
+    assert!(!error.to_string().is_empty());
+    assert!(matches!(error, DeadlineError::Expired(_)));
+    assert_eq!(error.into_inner().expect("it never ran")(), 7);
+    let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
+    assert!(matches!(
+        error.without_closure(),
+        DeadlineError::Expired(())
+    ));
+    gate.open();
+    settle(&pool);
+
+    let gate = Gate::new();
+    let error = pool.do_with_deadline(gate.task(), ms(300)).unwrap_err();
+    assert!(!error.to_string().is_empty());
+    assert!(matches!(error, DeadlineError::TimedOut), "{error:?}");
+    assert!(matches!(error.without_closure(), DeadlineError::TimedOut));
+    assert!(DeadlineError::<fn()>::TimedOut.into_inner().is_none());
+    gate.open();
+    settle(&pool);
+
+    let fails = || -> u8 { quiet_panic("told") };
+    let error = pool.do_with_deadline(fails, LONG).unwrap_err();
+    assert!(error.to_string().contains("told"), "{error}");
+    match error.without_closure() {
+        DeadlineError::Panicked(panic) => assert_eq!(panic.message().as_deref(), Some("told")),
+        other => panic!("{other:?}"),
+    }
+    let error = pool.do_with_deadline(fails, LONG).unwrap_err();
+    assert!(error.into_inner().is_none(), "it ran");
+
+    pool.shutdown(Shutdown::Drain, LIMIT);
+    let refused = pool.serve(|| ()).unwrap_err();
+    assert!(refused.is_closed() && !refused.is_saturated());
+    assert!(refused.source().is_none());
+    assert_ne!(refused.reason().to_string(), Refusal::Saturated.to_string());
+    let error: BuildError = BuildError::Spawn(io::Error::other("no thread"));
+    assert!(error.source().is_some());
+    assert!(BuildError::ZeroWorkers.source().is_none());
+}
+
+/// `Refused::run` returns what the closure returns.
+#[test]
+fn a_refused_closure_runs_with_its_result() {
+    let pool = Pool::new(1).unwrap();
+    pool.shutdown(Shutdown::Drain, Duration::ZERO);
+    let text = String::from("mine");
+    match pool.do_with_deadline(move || text, LONG) {
+        Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run(), "mine"),
+        other => panic!("{other:?}"),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The builder
+// ---------------------------------------------------------------------------------------------
+
+/// Input that makes no sense is refused by `build`, by name.
+#[test]
+fn bad_input_is_refused() {
+    let build = |builder: Builder| builder.build().expect_err("bad input");
+    let b = Pool::builder;
+
+    assert!(matches!(build(b().max_workers(0)), BuildError::ZeroWorkers));
+    assert!(matches!(Pool::new(0), Err(BuildError::ZeroWorkers)));
+    for given in [65_537, usize::MAX] {
+        match build(b().max_workers(given)) {
+            BuildError::TooManyWorkers { given: g, max } => assert_eq!((g, max), (given, 65_536)),
+            other => panic!("{other:?}"),
+        }
+    }
+    match build(b().max_workers(3).min_workers(4)) {
+        BuildError::MinExceedsMax { min, max } => assert_eq!((min, max), (4, 3)),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(
+        build(b().max_workers(3).min_workers(usize::MAX)),
+        BuildError::MinExceedsMax { .. }
+    ));
+    for given in [usize::MAX, usize::MAX / 2 + 1, isize::MAX as usize] {
+        match build(b().max_workers(1).queue_capacity(given)) {
+            BuildError::QueueTooLong { given: g, max } => {
+                assert_eq!(g, given);
+                assert!(max < given && max >= 65_536, "{max}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for name in ["\0", "nul\0inside", "end\0"] {
+        let error = build(b().max_workers(1).thread_name(name));
+        assert!(matches!(error, BuildError::BadThreadName), "{error:?}");
+    }
+    for builder in [
+        b().max_workers(0),
+        b().max_workers(65_537),
+        b().max_workers(1).min_workers(2),
+        b().max_workers(1).queue_capacity(usize::MAX),
+        b().max_workers(1).thread_name("\0"),
+    ] {
+        let error = build(builder);
+        assert!(!error.to_string().is_empty());
+        assert!(error.source().is_none());
+    }
+}
+
+/// A thread that `build` needs and the system does not give is an error, not a pool.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_impossible_stack_is_refused() {
+    let builder = Pool::builder().max_workers(2).stack_size(1 << 46);
+    match builder.min_workers(1).build() {
+        Err(error @ BuildError::Spawn(_)) => assert!(error.source().is_some()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Any number of workers from 1 to 65,536, not only powers of two, and any queue.
+#[test]
+fn any_number_of_workers() {
+    timed(|| {
+        for max in [1, 2, 3, 5, 6, 7, 9, 100] {
+            for queue in [0, 1, 3, 6] {
+                let pool = Pool::builder()
+                    .max_workers(max)
+                    .queue_capacity(queue)
+                    .build()
+                    .unwrap();
+                assert_eq!(pool.max_workers(), max);
+                assert_eq!(pool.queue_capacity(), queue);
+                if max < 10 {
+                    assert_cap_usable(&pool);
+                    assert_cap_usable(&pool);
+                }
+            }
+        }
+        let pool = Pool::builder()
+            .max_workers(65_536)
+            .queue_capacity(100_000)
+            .build()
+            .unwrap();
+        assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
+        assert_eq!(pool.max_workers(), 65_536);
+        assert_eq!(pool.workers().len(), 1);
+    });
+}
+
+/// The defaults, and that the setters' last value counts.
+#[test]
+fn builder_defaults() {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let pool = Pool::builder().build().unwrap();
+    assert_eq!(pool.max_workers(), 4 * cpus);
+    assert_eq!((pool.min_workers(), pool.queue_capacity()), (0, 0));
+    assert!(!pool.is_closed());
+
+    let pool = Pool::new(3).unwrap();
+    assert_eq!((pool.max_workers(), pool.min_workers()), (3, 0));
+    assert_eq!(pool.queue_capacity(), 0);
+
+    let pool = Pool::builder()
+        .max_workers(9)
+        .max_workers(5)
+        .min_workers(4)
+        .min_workers(2)
+        .queue_capacity(7)
+        .queue_capacity(3)
+        .build()
+        .unwrap();
+    assert_eq!((pool.max_workers(), pool.min_workers()), (5, 2));
+    assert_eq!(pool.queue_capacity(), 3);
+}
+
+/// Threads are called `{name}-{slot}`, `lazypool-{slot}` by default.
+#[test]
+fn threads_have_names() {
+    timed(|| {
+        let named = |builder: Builder, name: &str| {
+            let pool = builder.max_workers(3).min_workers(1).build().unwrap();
+            let gate = Gate::new();
+            let (tx, rx) = mpsc::channel();
+            for _ in 0..3 {
+                let (key, tx) = (gate.key(), tx.clone());
+                must_serve(&pool, move || {
+                    let name = thread::current().name().map(str::to_owned);
+                    tx.send((name, task::slot().unwrap())).unwrap();
+                    key.pass();
+                });
+            }
+            let mut slots = HashSet::new();
+            for (thread, slot) in rx.iter().take(3) {
+                assert_eq!(thread, Some(format!("{name}-{slot}")));
+                assert!(slot < 3);
+                assert!(slots.insert(slot), "two workers with one slot");
+            }
+        };
+        named(Pool::builder(), "lazypool");
+        named(Pool::builder().thread_name("mine"), "mine");
+        named(
+            Pool::builder().thread_name(String::from("two words")),
+            "two words",
+        );
+        named(Pool::builder().thread_name("a").thread_name("b"), "b");
+        let long = "longer than any system shows";
+        named(Pool::builder().thread_name(long), long);
+        named(Pool::builder().thread_name(""), "");
+    });
+}
+
+/// `stack_size` is the workers' stack: a task uses more than the usual two mebibytes of it.
+#[test]
+fn stack_size_is_used() {
+    #[inline(never)]
+    fn deep(n: usize) -> usize {
+        let frame = std::hint::black_box([n; 4096]);
+        if n == 0 {
+            frame[0]
+        } else {
+            deep(n - 1) + frame[1] - n + 1
+        }
+    }
+    timed(|| {
+        let pool = Pool::builder()
+            .max_workers(2)
+            .stack_size(32 << 20)
+            .build()
+            .unwrap();
+        // 300 frames of 32 KiB and more: beyond 9 MiB.
+        assert_eq!(pool.do_with_deadline(|| deep(300), LONG).unwrap(), 300);
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Hooks
+// ---------------------------------------------------------------------------------------------
+
+/// `on_worker_start` and `on_worker_stop` run on the worker's own thread, once each per thread,
+/// with its slot, start before its first task and stop after its last.
+#[test]
+fn hooks_frame_a_workers_life() {
+    timed(|| {
+        type Event = (&'static str, usize, thread::ThreadId);
+        let log: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let note = |what: &'static str| {
+            let log = Arc::clone(&log);
+            move |slot: usize| {
+                let id = thread::current().id();
+                log.lock().unwrap().push((what, slot, id));
+            }
+        };
+        let pool = Pool::builder()
+            .max_workers(3)
+            .idle_timeout(ms(5))
+            .on_worker_start(|_| panic!("replaced: a hook set twice counts once"))
+            .on_worker_stop(|_| panic!("replaced: a hook set twice counts once"))
+            .on_worker_start(note("start"))
+            .on_worker_stop(note("stop"))
+            .build()
+            .unwrap();
+        for _ in 0..3 {
+            let gate = Gate::new();
+            for _ in 0..3 {
+                let (key, task) = (gate.key(), note("task"));
+                must_serve(&pool, move || {
+                    key.pass();
+                    task(task::slot().unwrap());
+                });
+            }
+            gate.wait_entered(3);
+            gate.open();
+            wait_until("workers to retire", || pool.stats().workers == 0);
+        }
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        let log = log.lock().unwrap();
+        let threads: HashSet<_> = log.iter().map(|event| event.2).collect();
+        assert_eq!(threads.len() as u64, pool.stats().spawned);
+        for thread in threads {
+            let mine: Vec<&Event> = log.iter().filter(|event| event.2 == thread).collect();
+            let what: Vec<&str> = mine.iter().map(|event| event.0).collect();
+            assert_eq!(what.first(), Some(&"start"), "{what:?}");
+            assert_eq!(what.last(), Some(&"stop"), "{what:?}");
+            let tasks = what.iter().filter(|what| **what == "task").count();
+            assert_eq!(what.len(), tasks + 2, "{what:?}");
+            assert!(mine.iter().all(|event| event.1 == mine[0].1), "one slot");
+        }
+        assert_eq!(log.iter().filter(|event| event.0 == "task").count(), 9);
+        assert_eq!(pool.stats().hook_panics, 0);
+    });
+}
+
+/// `on_worker_stop` has run for a worker that is counted as retired.
+#[test]
+fn on_worker_stop_runs_before_the_count() {
+    timed(|| {
+        let stops = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&stops);
+        let pool = Pool::builder()
+            .max_workers(1)
+            .idle_timeout(Duration::ZERO)
+            .on_worker_stop(move |_| {
+                thread::sleep(ms(1));
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+            .build()
+            .unwrap();
+        for _ in 0..rounds(20) {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+            wait_until("the worker to retire", || pool.stats().workers == 0);
+            let s = pool.stats();
+            assert_eq!(stops.load(Ordering::SeqCst) as u64, s.retired, "{s:?}");
+        }
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Views, labels, `task::*`
+// ---------------------------------------------------------------------------------------------
+
+/// Outside a worker `task::*` knows nothing, a pool's existence notwithstanding.
+#[test]
+fn task_outside_a_worker() {
+    let look = || {
+        assert!(!task::is_cancelled());
+        assert_eq!(task::deadline(), None);
+        assert_eq!(task::remaining(), None);
+        assert_eq!(task::label(), None);
+        assert_eq!(task::slot(), None);
+    };
+    look();
+    let pool = Pool::new(1).unwrap();
+    pool.labelled("inside")
+        .do_with_deadline(|| (), LONG)
+        .unwrap();
+    look();
+    // A closure that comes back runs on its caller's thread.
+    pool.shutdown(Shutdown::Cancel, LIMIT);
+    match pool.labelled("inside").do_with_deadline(look, LONG) {
+        Err(DeadlineError::Refused(refused)) => refused.run(),
+        other => panic!("{other:?}"),
+    }
+    // A thread that a task started is no worker.
+    let pool = Pool::new(1).unwrap();
+    pool.labelled("inside")
+        .do_with_deadline(move || thread::spawn(look).join().unwrap(), LONG)
+        .unwrap();
+}
+
+/// A view submits through the same two verbs; its label is the task's, and no other's.
+#[test]
+fn labels_reach_their_tasks_only() {
+    timed(|| {
+        for queue in [0, 4] {
+            let pool = Pool::builder()
+                .max_workers(1)
+                .queue_capacity(queue)
+                .build()
+                .unwrap();
+            let red = pool.labelled("red");
+            let copy = red;
+            for d in [LONG, Duration::MAX] {
+                assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
+                assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
+                assert_eq!(copy.do_with_deadline(task::label, d).unwrap(), Some("red"));
+                let blue = pool.labelled("blue").do_with_deadline(task::label, d);
+                assert_eq!(blue.unwrap(), Some("blue"));
+            }
+            let (tx, rx) = mpsc::channel();
+            for label in [None, Some("red"), None, Some(""), Some("blue")] {
+                settle(&pool);
+                let tx = tx.clone();
+                let task = move || tx.send(task::label()).unwrap();
+                let outcome = match label {
+                    Some(label) => pool.labelled(label).serve(task),
+                    None => pool.serve(task),
+                };
+                outcome.map_err(Refused::without_closure).unwrap();
+                assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
+            }
+            settle(&pool);
+            // Large and labelled.
+            let load = [7_u64; 20];
+            let task = move || (task::label(), load[19]);
+            assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
+            // A label on a task at work is there to be seen.
+            let gate = Gate::new();
+            red.serve(gate.task()).unwrap();
+            gate.wait_entered(1);
+            let workers = pool.workers();
+            assert_eq!((workers[0].label, workers[0].busy), (Some("red"), true));
+            gate.open();
+            settle(&pool);
+            assert_eq!(pool.workers()[0].label, None);
+        }
+    });
+}
+
+/// A view's refusals, deadlines and panics are the pool's.
+#[test]
+fn a_view_behaves_as_the_pool() {
+    timed(|| {
+        let pool = Pool::new(1).unwrap();
+        let view = pool.labelled("view");
+        let gate = Gate::new();
+        view.serve(gate.task()).unwrap();
+        saturated(view.serve(|| ()));
+        match view.do_with_deadline(|| 4, LONG) {
+            Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run(), 4),
+            other => panic!("{other:?}"),
+        }
+        gate.open();
+        settle(&pool);
+        let gate = Gate::new();
+        let outcome = view.do_with_deadline(gate.task(), ms(300));
+        assert!(
+            matches!(outcome, Err(DeadlineError::TimedOut)),
+            "{outcome:?}"
+        );
+        gate.open();
+        settle(&pool);
+        let outcome = view.do_with_deadline(|| quiet_panic("seen"), LONG);
+        match outcome {
+            Err::<(), _>(DeadlineError::Panicked(panic)) => {
+                assert_eq!(panic.message().as_deref(), Some("seen"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let s = pool.stats();
+        assert_eq!((s.accepted, s.refused, s.timed_out), (3, 2, 1), "{s:?}");
+        // From other threads too.
+        thread::scope(|scope| {
+            scope.spawn(move || view.do_with_deadline(|| (), LONG).unwrap());
+        });
+    });
+}
+
+/// `task::*` inside a task that runs a nested call are the outer task's again afterwards.
+#[test]
+fn task_survives_nesting() {
+    timed(|| {
+        let pool = Arc::new(Pool::new(2).unwrap());
+        let inner = Arc::clone(&pool);
+        let outer = pool.labelled("outer").do_with_deadline(
+            move || {
+                let before = (task::label(), task::slot(), task::deadline());
+                let nested = inner
+                    .labelled("nested")
+                    .do_with_deadline(|| (task::label(), task::slot(), task::deadline()), LONG)
+                    .unwrap();
+                // A refused closure, run by its caller, sees the caller's own task.
+                let full = Gate::new();
+                must_serve(&inner, full.task());
+                let look = || assert_eq!(task::label(), Some("outer"));
+                let here = saturated(inner.labelled("back").serve(look));
+                here.run();
+                let after = (task::label(), task::slot(), task::deadline());
+                assert_eq!(before, after);
+                (before, nested)
+            },
+            ms(60_000),
+        );
+        let (before, nested) = outer.unwrap();
+        assert_eq!((before.0, nested.0), (Some("outer"), Some("nested")));
+        assert_ne!(before.1, nested.1);
+        assert_ne!(before.2, nested.2);
+        settle(&pool);
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Odds and ends
+// ---------------------------------------------------------------------------------------------
+
+/// `Stats` prints every figure, in lines.
+#[test]
+fn stats_print_every_figure() {
+    let mut s = Stats::default();
+    s.accepted = 10_001;
+    s.refused = 10_002;
+    s.completed = 10_003;
+    s.panicked = 10_004;
+    s.expired = 10_005;
+    s.discarded = 10_006;
+    s.timed_out = 10_007;
+    s.queued = 10_008;
+    s.running = 10_009;
+    s.workers = 10_010;
+    s.idle = 10_011;
+    s.peak_workers = 10_012;
+    s.spawned = 10_013;
+    s.retired = 10_014;
+    s.spawn_failures = 10_015;
+    s.hook_panics = 10_016;
+    let text = s.to_string();
+    for n in 10_001..=10_016 {
+        assert!(text.contains(&n.to_string()), "{n} is missing:\n{text}");
+    }
+    assert!(text.lines().count() > 1, "a table:\n{text}");
+    assert_eq!(s, s.clone());
+    assert_ne!(s, Stats::default());
+}
+
+/// `Debug` of everything public says something and blocks on nothing, a busy pool included.
+#[test]
+fn everything_is_debug() {
+    timed(|| {
+        let pool = Pool::new(1).unwrap();
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let group = pool.group();
+        let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        let shown = [
+            format!("{pool:?}"),
+            format!("{:?}", pool.labelled("x")),
+            format!("{group:?}"),
+            format!("{:?}", Pool::builder().around(|task| task())),
+            format!("{:?}", pool.stats()),
+            format!("{:?}", pool.workers()),
+            format!("{report:?}"),
+            format!("{:?}", pool.serve(|| ())),
+            format!("{:?}", pool.do_with_deadline(|| (), LONG)),
+            format!("{:?}", pool.scope(|scope| format!("{scope:?}"))),
+        ];
+        assert!(shown.iter().all(|text| text.len() > 2), "{shown:?}");
+    });
+}
+
+/// A pool is shared in an `Arc`, across threads and into its own tasks, and `UnwindSafe`: it can
+/// cross a `catch_unwind` and be used afterwards.
+#[test]
+fn a_pool_crosses_catch_unwind() {
+    timed(|| {
+        let pool = Pool::new(2).unwrap();
+        let caught: Result<(), Box<dyn Any + Send>> = std::panic::catch_unwind(|| {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+            quiet_panic("meant")
+        });
+        assert!(caught.is_err());
+        assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
+    });
+}
+
+/// `do_with_deadline`'s duration counts from the call, not from the start of the task.
+#[test]
+fn remaining_counts_down() {
+    timed(|| {
+        let pool = Pool::new(1).unwrap();
+        let start = Instant::now();
+        let (first, second) = pool
+            .do_with_deadline(
+                || {
+                    let first = task::remaining().unwrap();
+                    thread::sleep(ms(5));
+                    (first, task::remaining().unwrap())
+                },
+                LONG,
+            )
+            .unwrap();
+        assert!(second + ms(5) <= first);
+        assert!(first <= LONG && LONG - second <= start.elapsed());
+    });
+}

@@ -1,0 +1,412 @@
+//! Law 14 (blocking).
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{mpsc, Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{DeadlineError, Pool, Refused, WhenFull};
+
+fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .when_full(policy)
+        .build()
+        .expect("pool")
+}
+
+/// Fills the pool with tasks at the gate.
+fn fill(pool: &Pool, gate: &Gate) {
+    for _ in 0..pool.max_workers() + pool.queue_capacity() {
+        must_serve(pool, gate.task());
+    }
+    gate.wait_entered(pool.max_workers());
+}
+
+/// Law 14: `serve` waits for room, and takes it as soon as there is some.
+#[test]
+fn law14_serve_waits_for_room() {
+    timed(|| {
+        for (max, queue) in [(1, 0), (2, 0), (1, 2)] {
+            for view in [false, true] {
+                let pool = pool(max, queue, WhenFull::Block);
+                let gate = Gate::new();
+                fill(&pool, &gate);
+                let one = Gate::new();
+                thread::scope(|s| {
+                    let _opener = gate.opener();
+                    let call = s.spawn(|| {
+                        let key = gate.key();
+                        let outcome = if view {
+                            pool.labelled("waits").serve(one.task())
+                        } else {
+                            pool.serve(one.task())
+                        };
+                        outcome.unwrap();
+                        key.is_open()
+                    });
+                    thread::sleep(ms(40));
+                    assert!(!call.is_finished(), "did not wait for room");
+                    assert_eq!(one.entered(), 0);
+                    let s = pool.stats();
+                    assert_eq!((s.refused, s.accepted), (0, (max + queue) as u64), "{s:?}");
+                    gate.open();
+                    assert!(call.join().unwrap(), "there was no room yet");
+                });
+                one.wait_entered(1);
+                one.open();
+                let s = settle(&pool);
+                assert_eq!(s.completed, (max + queue) as u64 + 1, "{s:?}");
+            }
+        }
+    });
+}
+
+/// Law 14: one place that becomes free lets one waiting caller in, and the others stay.
+#[test]
+fn law14_one_place_lets_one_caller_in() {
+    timed(|| {
+        let pool = pool(2, 0, WhenFull::Block);
+        let held = Gate::new();
+        let first = Gate::new();
+        must_serve(&pool, held.task());
+        must_serve(&pool, first.task());
+        held.wait_entered(1);
+        first.wait_entered(1);
+        let later = Gate::new();
+        let entered = AtomicU64::new(0);
+        thread::scope(|s| {
+            let _openers = (held.opener(), later.opener());
+            for _ in 0..4 {
+                s.spawn(|| {
+                    must_serve(&pool, later.task());
+                    entered.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            thread::sleep(ms(30));
+            assert_eq!(entered.load(Ordering::SeqCst), 0);
+            first.open();
+            wait_until("one caller to get in", || {
+                entered.load(Ordering::SeqCst) == 1
+            });
+            later.wait_entered(1);
+            thread::sleep(ms(30));
+            assert_eq!(entered.load(Ordering::SeqCst), 1, "more callers than room");
+        });
+        assert_eq!(settle(&pool).completed, 6);
+    });
+}
+
+/// Law 14: whoever waits gets in: many more callers than room, no refusal, every task runs once.
+#[test]
+fn law14_every_waiting_caller_gets_in() {
+    timed(|| {
+        for (max, queue, idle) in [
+            (1, 0, ms(1)),
+            (2, 0, Duration::MAX),
+            (1, 2, Duration::MAX),
+            (2, 3, ms(1)),
+        ] {
+            let pool = Pool::builder()
+                .max_workers(max)
+                .queue_capacity(queue)
+                .when_full(WhenFull::Block)
+                .idle_timeout(idle)
+                .build()
+                .unwrap();
+            let n = rounds(250) as usize;
+            let ledger = Ledger::new(10 * n);
+            thread::scope(|s| {
+                for part in 0..10 {
+                    let (pool, ledger) = (&pool, &ledger);
+                    s.spawn(move || {
+                        for id in part * n..(part + 1) * n {
+                            let entry = ledger.entry(id);
+                            if part % 2 == 0 {
+                                must_serve(pool, move || entry.run());
+                            } else {
+                                let d = if part == 1 { Duration::MAX } else { LONG };
+                                pool.do_with_deadline(move || entry.run(), d).unwrap();
+                            }
+                        }
+                    });
+                }
+            });
+            let s = settle(&pool);
+            ledger.assert_all_ran();
+            assert_eq!((s.refused, s.completed), (0, 10 * n as u64), "{s:?}");
+        }
+    });
+}
+
+/// Law 14: `do_with_deadline` waits for room within its deadline, then returns `Expired`: never
+/// accepted, counted as refused.
+#[test]
+fn law14_do_with_deadline_waits_within_its_deadline() {
+    timed(|| {
+        for (max, queue) in [(1, 0), (1, 2)] {
+            let pool = pool(max, queue, WhenFull::Block);
+            let gate = Gate::new();
+            fill(&pool, &gate);
+            let ledger = Ledger::new(5);
+            for (i, d) in [1, 5, 30, 60].into_iter().map(ms).enumerate() {
+                let entry = ledger.entry(i);
+                let start = Instant::now();
+                let outcome = pool.do_with_deadline(move || entry.run(), d);
+                assert!(start.elapsed() >= d, "before its deadline");
+                match outcome {
+                    Err(DeadlineError::Expired(f)) => {
+                        assert_eq!((ledger.runs(i), ledger.drops(i)), (0, 0));
+                        drop(f);
+                    }
+                    other => panic!("{other:?}"),
+                }
+                let s = pool.stats();
+                assert_eq!((s.refused, s.expired), (i as u64 + 1, 0), "{s:?}");
+                assert_eq!(s.accepted, (max + queue) as u64, "{s:?}");
+                check_at_rest(&pool, &s);
+            }
+            // With room in time it runs.
+            thread::scope(|s| {
+                let _opener = gate.opener();
+                let entry = ledger.entry(4);
+                let call = s.spawn(|| pool.do_with_deadline(move || entry.run(), LONG));
+                thread::sleep(ms(20));
+                assert_eq!(ledger.runs(4), 0);
+                gate.open();
+                call.join().unwrap().unwrap();
+            });
+            assert_eq!(ledger.total_runs(), 1);
+        }
+    });
+}
+
+/// Law 14: callers that give up leave no trace among those that wait: room goes to who is there.
+#[test]
+fn law14_callers_that_give_up_take_no_room() {
+    timed(|| {
+        for queue in [0, 1] {
+            let pool = pool(1, queue, WhenFull::Block);
+            for round in 1..=rounds(30) {
+                let gate = Gate::new();
+                fill(&pool, &gate);
+                let ran = Arc::new(AtomicU64::new(0));
+                thread::scope(|s| {
+                    let _opener = gate.opener();
+                    for i in 0..4 {
+                        let pool = &pool;
+                        s.spawn(move || {
+                            let d = Duration::from_micros(200 + 300 * i);
+                            let outcome = pool.do_with_deadline(|| (), d);
+                            assert!(matches!(outcome, Err(DeadlineError::Expired(_))));
+                        });
+                    }
+                    let stays = s.spawn(|| {
+                        let mark = Arc::clone(&ran);
+                        must_serve(&pool, move || {
+                            mark.fetch_add(1, Ordering::SeqCst);
+                        });
+                    });
+                    wait_until("the others to leave", || pool.stats().refused == 4 * round);
+                    thread::sleep(ms(3));
+                    gate.open();
+                    stays.join().unwrap();
+                });
+                settle(&pool);
+                assert_eq!(ran.load(Ordering::SeqCst), 1);
+            }
+        }
+    });
+}
+
+/// Runs `f` on a worker of the pool and returns its result.
+fn on_worker<R: Send + 'static>(
+    pool: &Arc<Pool>,
+    f: impl FnOnce(&Pool) -> R + Send + 'static,
+) -> R {
+    // Weak, so that the last handle is not dropped on the worker.
+    let weak: Weak<Pool> = Arc::downgrade(pool);
+    pool.do_with_deadline(move || f(&weak.upgrade().unwrap()), Duration::MAX)
+        .unwrap()
+}
+
+/// Law 14: on a worker of its own pool nothing ever waits for room, whatever the policy: a full
+/// pool refuses at once. Scenario 15 (ants 197).
+#[test]
+fn law14_a_task_never_waits_for_room_in_its_own_pool() {
+    timed(|| {
+        for policy in [WhenFull::Refuse, WhenFull::Block] {
+            for queue in [0, 2] {
+                let pool = Arc::new(pool(1, queue, policy));
+                let ledger = Ledger::new(2);
+                let inner = ledger.clone();
+                let refused = on_worker(&pool, move |pool| {
+                    for _ in 0..queue {
+                        // `serve` may queue: the queue has room.
+                        must_serve(pool, || ());
+                    }
+                    let entry = inner.entry(0);
+                    let served = saturated(pool.serve(move || entry.run()));
+                    let entry = inner.entry(1);
+                    let mut all = Vec::new();
+                    for d in [ms(5), LONG, Duration::MAX] {
+                        match pool.do_with_deadline(|| (), d) {
+                            Err(DeadlineError::Refused(r)) => all.push(r.is_saturated()),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    match pool
+                        .labelled("inner")
+                        .do_with_deadline(move || entry.run(), Duration::MAX)
+                    {
+                        Err(DeadlineError::Refused(r)) => all.push(r.is_saturated()),
+                        other => panic!("{other:?}"),
+                    }
+                    served.run();
+                    all
+                });
+                assert_eq!(refused, [true; 4]);
+                assert_eq!((ledger.runs(0), ledger.runs(1)), (1, 0));
+                assert_eq!(ledger.drops(1), 1);
+                let s = settle(&pool);
+                assert_eq!(s.refused, 5, "{s:?}");
+                assert_eq!(s.completed, 1 + queue as u64, "{s:?}");
+                check_at_rest(&pool, &s);
+            }
+        }
+    });
+}
+
+/// Law 14: a task served from a worker of the own pool may wait in the queue: it runs once a
+/// worker is free.
+#[test]
+fn law14_serve_on_a_worker_may_queue() {
+    timed(|| {
+        let pool = Arc::new(pool(1, 3, WhenFull::Block));
+        let (tx, rx) = mpsc::channel();
+        on_worker(&pool, move |pool| {
+            for i in 0..3 {
+                let tx = tx.clone();
+                must_serve(pool, move || tx.send(i).unwrap());
+            }
+            assert_eq!(pool.stats().queued, 3);
+        });
+        let got: Vec<i32> = rx.iter().collect();
+        assert_eq!(got.len(), 3);
+    });
+}
+
+/// Law 14: `do_with_deadline` on a worker never queues: where no worker is idle nor can be started
+/// it is refused, though the queue has room; else an idle or a new worker takes it.
+#[test]
+fn law14_do_with_deadline_on_a_worker_never_queues() {
+    timed(|| {
+        for policy in [WhenFull::Refuse, WhenFull::Block] {
+            let pool = Arc::new(pool(2, 8, policy));
+            // A new worker, then an idle one.
+            for _ in 0..3 {
+                let value = on_worker(&pool, |pool| {
+                    pool.do_with_deadline(|| 6, Duration::MAX).unwrap() + 1
+                });
+                assert_eq!(value, 7);
+            }
+            assert_eq!(pool.stats().spawned, 2);
+            // None left: the third level down is refused.
+            let weak = Arc::downgrade(&pool);
+            let refused = on_worker(&pool, move |pool| {
+                pool.do_with_deadline(
+                    move || {
+                        let pool = weak.upgrade().unwrap();
+                        let s = pool.stats();
+                        assert_eq!((s.running, s.queued), (2, 0), "{s:?}");
+                        match pool.do_with_deadline(|| (), LONG) {
+                            Err(DeadlineError::Refused(r)) => r.is_saturated(),
+                            other => panic!("{other:?}"),
+                        }
+                    },
+                    LONG,
+                )
+                .unwrap()
+            });
+            assert!(refused);
+            let s = settle(&pool);
+            assert_eq!((s.refused, s.expired, s.discarded), (1, 0, 0), "{s:?}");
+            assert_eq!(s.spawned, 2);
+        }
+    });
+}
+
+/// Law 14: calls nested as deep as there are workers succeed, one deeper is refused: nothing hangs.
+#[test]
+fn law14_nested_calls_go_as_deep_as_there_are_workers() {
+    fn nest(pool: &Weak<Pool>, depth: usize) -> usize {
+        let strong = pool.upgrade().unwrap();
+        let weak = Weak::clone(pool);
+        match strong.do_with_deadline(move || nest(&weak, depth + 1), Duration::MAX) {
+            Ok(deepest) => deepest,
+            Err(DeadlineError::Refused(refused)) if refused.is_saturated() => depth,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    timed(|| {
+        for (max, queue) in [(1, 0), (4, 0), (7, 5)] {
+            let pool = Arc::new(pool(max, queue, WhenFull::Block));
+            for _ in 0..rounds(30) {
+                assert_eq!(nest(&Arc::downgrade(&pool), 0), max);
+                assert_eq!(pool.stats().running, 0);
+            }
+        }
+    });
+}
+
+/// Law 14: on a worker of another pool the policy holds as elsewhere.
+#[test]
+fn law14_a_worker_of_another_pool_waits() {
+    timed(|| {
+        let other = Arc::new(pool(1, 0, WhenFull::Block));
+        let own = pool(1, 0, WhenFull::Block);
+        let gate = Gate::new();
+        fill(&other, &gate);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let inner = Arc::clone(&other);
+            let key = gate.key();
+            let call = s.spawn(|| {
+                own.do_with_deadline(
+                    move || {
+                        let first = inner.serve(|| ()).map_err(Refused::without_closure);
+                        let open = key.is_open();
+                        let value = inner.do_with_deadline(|| 9, LONG);
+                        drop(inner);
+                        (first.is_ok(), open, value.ok())
+                    },
+                    Duration::MAX,
+                )
+            });
+            thread::sleep(ms(40));
+            assert!(!call.is_finished(), "did not wait for the other pool");
+            gate.open();
+            let seen = call.join().unwrap().unwrap();
+            assert_eq!(seen, (true, true, Some(9)));
+        });
+    });
+}
+
+/// Law 14: the default refuses.
+#[test]
+fn law14_the_default_refuses() {
+    timed(|| {
+        let pool = Pool::builder().max_workers(1).build().unwrap();
+        let gate = Gate::new();
+        fill(&pool, &gate);
+        saturated(pool.serve(|| ()));
+        match pool.do_with_deadline(|| (), Duration::MAX) {
+            Err(DeadlineError::Refused(refused)) => assert!(refused.is_saturated()),
+            other => panic!("{other:?}"),
+        }
+    });
+}

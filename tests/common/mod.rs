@@ -1,0 +1,507 @@
+//! Helpers that the integration tests share: conditions to wait for, gates, ledgers, threads.
+//!
+//! No test here relies on time alone: lower limits are exact, upper ones generous, and whatever
+//! must happen is waited for.
+
+// Each test binary compiles its own copy and uses part of it.
+#![allow(dead_code, unreachable_pub)]
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lazypool::{Pool, Refused, Stats};
+
+/// How long a condition may take before a test gives up. Far beyond any healthy run.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// As good as forever for a test, and yet a deadline.
+pub const LONG: Duration = Duration::from_secs(600);
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// `LAZYPOOL_STRESS`: how many times the default rounds a test should run.
+pub fn stress() -> u64 {
+    match std::env::var("LAZYPOOL_STRESS") {
+        Ok(n) => n
+            .parse()
+            .expect("LAZYPOOL_STRESS must be a positive integer"),
+        Err(_) => 1,
+    }
+}
+
+/// `n` rounds, scaled by `LAZYPOOL_STRESS`.
+pub fn rounds(n: u64) -> u64 {
+    n * stress().max(1)
+}
+
+/// Waits until `cond` holds; panics, naming `what`, if it does not within [`LIMIT`].
+#[track_caller]
+pub fn wait_until(what: &str, cond: impl FnMut() -> bool) {
+    wait_within(LIMIT, what, cond);
+}
+
+/// As [`wait_until`], with a limit of its own.
+#[track_caller]
+pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) {
+    let start = Instant::now();
+    let mut turns = 0_u32;
+    while !cond() {
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        turns += 1;
+        if turns < 100 {
+            thread::yield_now();
+        } else {
+            thread::sleep(Duration::from_micros(300));
+        }
+    }
+}
+
+/// Runs `body` on a thread of its own and fails if it hangs, so that one lost wake-up does not
+/// hang the whole suite.
+#[track_caller]
+pub fn timed(body: impl FnOnce() + Send + 'static) {
+    let limit = Duration::from_secs(120) * u32::try_from(stress().max(1)).expect("stress");
+    let (done, ended) = mpsc::channel();
+    let handle = thread::spawn(move || {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+        // The receiver is gone only if the limit has passed.
+        let _ = done.send(());
+        outcome
+    });
+    match ended.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs: not done in {limit:?}"),
+        _ => match handle.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(payload)) | Err(payload) => panic::resume_unwind(payload),
+        },
+    }
+}
+
+/// A panic without the panic hook: no message, no backtrace, so thousands of them are cheap.
+pub fn quiet_panic(message: &'static str) -> ! {
+    panic::resume_unwind(Box::new(message))
+}
+
+/// A drop that panics.
+#[derive(Debug)]
+pub struct Bomb(pub &'static str);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        // A second panic while one unwinds aborts the process: the language's rule.
+        if !thread::panicking() {
+            quiet_panic(self.0);
+        }
+    }
+}
+
+/// Holds tasks until it opens; opens when dropped, so that a failing test does not hang.
+///
+/// Declare it after the pool: the pool's drop waits for the tasks that the gate holds.
+#[derive(Debug, Default)]
+pub struct Gate(Arc<GateState>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    open: Mutex<bool>,
+    opened: Condvar,
+    entered: AtomicUsize,
+}
+
+impl Gate {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn key(&self) -> Key {
+        Key(Arc::clone(&self.0))
+    }
+
+    /// A task that waits at the gate.
+    pub fn task(&self) -> impl FnOnce() + Send + 'static {
+        let key = self.key();
+        move || key.pass()
+    }
+
+    pub fn open(&self) {
+        *self.0.open.lock().unwrap() = true;
+        self.0.opened.notify_all();
+    }
+
+    /// Opens the gate when dropped: to be held inside a `thread::scope`, which would otherwise wait
+    /// for the threads at the gate while a failed assertion unwinds.
+    pub fn opener(&self) -> Opener<'_> {
+        Opener(self)
+    }
+
+    /// How many have come to the gate so far.
+    pub fn entered(&self) -> usize {
+        self.0.entered.load(Ordering::SeqCst)
+    }
+
+    #[track_caller]
+    pub fn wait_entered(&self, n: usize) {
+        wait_until("tasks at the gate", || self.entered() >= n);
+        assert_eq!(self.entered(), n, "more tasks started than expected");
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+#[derive(Debug)]
+pub struct Opener<'a>(&'a Gate);
+
+impl Drop for Opener<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Key(Arc<GateState>);
+
+impl Key {
+    pub fn pass(&self) {
+        self.0.entered.fetch_add(1, Ordering::SeqCst);
+        let mut open = self.0.open.lock().unwrap();
+        while !*open {
+            open = self.0.opened.wait(open).unwrap();
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        *self.0.open.lock().unwrap()
+    }
+}
+
+/// Counts, for each task, how often its closure ran and how often its captures were dropped.
+#[derive(Clone, Debug)]
+pub struct Ledger(Arc<Vec<Line>>);
+
+#[derive(Debug, Default)]
+struct Line {
+    runs: AtomicU32,
+    drops: AtomicU32,
+}
+
+/// To be captured by the closure of task `id`.
+#[derive(Debug)]
+pub struct Entry {
+    id: usize,
+    ledger: Arc<Vec<Line>>,
+}
+
+impl Ledger {
+    pub fn new(tasks: usize) -> Self {
+        Self(Arc::new((0..tasks).map(|_| Line::default()).collect()))
+    }
+
+    pub fn entry(&self, id: usize) -> Entry {
+        Entry {
+            id,
+            ledger: Arc::clone(&self.0),
+        }
+    }
+
+    pub fn runs(&self, id: usize) -> u32 {
+        self.0[id].runs.load(Ordering::SeqCst)
+    }
+
+    pub fn drops(&self, id: usize) -> u32 {
+        self.0[id].drops.load(Ordering::SeqCst)
+    }
+
+    pub fn total_runs(&self) -> u64 {
+        (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
+    }
+
+    /// Every task ran once and its captures were dropped once.
+    #[track_caller]
+    pub fn assert_all_ran(&self) {
+        for id in 0..self.0.len() {
+            assert_eq!((self.runs(id), self.drops(id)), (1, 1), "task {id}");
+        }
+    }
+}
+
+impl Entry {
+    pub fn run(&self) {
+        let before = self.ledger[self.id].runs.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(before, 0, "task {} runs a second time", self.id);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.ledger[self.id].drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts how many are inside at once, and the most there ever were.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Gauge {
+    pub fn enter(&self) -> Inside<'_> {
+        let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        Inside(self)
+    }
+
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Gauge);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Small and repeatable: xorshift64*.
+#[derive(Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// Keeps the processor for about `d`.
+pub fn spin(d: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < d {
+        std::hint::spin_loop();
+    }
+}
+
+/// Waits until nothing runs or waits in the pool, then returns what it reports at rest.
+#[track_caller]
+pub fn settle(pool: &Pool) -> Stats {
+    wait_until("the pool to come to rest", || {
+        let s = pool.stats();
+        s.running == 0 && s.queued == 0
+    });
+    pool.stats()
+}
+
+/// Law 9's invariants that hold at every moment.
+#[track_caller]
+pub fn check_moment(pool: &Pool, s: &Stats) {
+    let max = pool.max_workers();
+    assert!(
+        s.spawned >= s.retired && s.workers as u64 == s.spawned - s.retired,
+        "workers = spawned - retired: {s:?}"
+    );
+    assert!(s.running <= max, "running <= max_workers {max}: {s:?}");
+    assert!(s.idle <= s.workers, "idle <= workers: {s:?}");
+    assert!(s.workers <= max, "workers <= max_workers {max}: {s:?}");
+    assert!(s.peak_workers <= max, "peak <= max_workers {max}: {s:?}");
+    assert!(
+        s.queued <= pool.queue_capacity(),
+        "queued <= queue_capacity: {s:?}"
+    );
+    let ended = s.completed + s.panicked + s.expired + s.discarded;
+    assert!(
+        ended <= s.accepted,
+        "an ending before its acceptance: {s:?}"
+    );
+    // A counter that went below zero shows as a number no test reaches.
+    let most = u64::MAX / 2;
+    for n in [
+        s.accepted,
+        s.refused,
+        s.completed,
+        s.panicked,
+        s.expired,
+        s.discarded,
+        s.timed_out,
+        s.spawned,
+        s.retired,
+        s.spawn_failures,
+        s.hook_panics,
+    ] {
+        assert!(n < most, "underflow: {s:?}");
+    }
+}
+
+/// Law 9's ledger at rest.
+#[track_caller]
+pub fn check_at_rest(pool: &Pool, s: &Stats) {
+    check_moment(pool, s);
+    assert_eq!(
+        s.accepted,
+        s.completed + s.panicked + s.expired + s.discarded + s.queued as u64 + s.running as u64,
+        "the ledger does not balance: {s:?}"
+    );
+}
+
+/// Checks that the pool takes exactly `max_workers + queue_capacity` tasks, runs `max_workers` of
+/// them at once and refuses the next: the whole cap is usable.
+#[track_caller]
+pub fn assert_cap_usable(pool: &Pool) {
+    let gate = Gate::new();
+    let before = settle(pool);
+    let cap = pool.max_workers() + pool.queue_capacity();
+    for i in 0..cap {
+        if let Err(refused) = pool.serve(gate.task()) {
+            panic!("task {i} of {cap} refused: {refused}; {:?}", pool.stats());
+        }
+    }
+    let refused = pool.serve(gate.task()).expect_err("one beyond the cap");
+    assert!(refused.is_saturated(), "{refused:?}");
+    drop(refused);
+    wait_until("every worker to take a task", || {
+        gate.entered() == pool.max_workers()
+    });
+    let s = pool.stats();
+    assert_eq!(s.running, pool.max_workers(), "{s:?}");
+    assert_eq!(s.queued, pool.queue_capacity(), "{s:?}");
+    gate.open();
+    let after = settle(pool);
+    assert_eq!(after.completed - before.completed, cap as u64, "{after:?}");
+}
+
+/// Serves, and panics with the reason if the pool refuses.
+#[track_caller]
+pub fn must_serve<F>(pool: &Pool, task: F)
+where
+    F: FnOnce() + Send + 'static,
+{
+    if let Err(refused) = pool.serve(task) {
+        panic!("refused: {refused}; {:?}", pool.stats());
+    }
+}
+
+/// The refusal, which must be `Saturated`.
+#[track_caller]
+pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
+    match outcome {
+        Err(refused) if refused.is_saturated() => refused,
+        Err(refused) => panic!("expected Saturated, got {refused:?}"),
+        Ok(()) => panic!("expected Saturated, got Ok"),
+    }
+}
+
+/// A number no other call in this process returns.
+pub fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What the system says about this process's threads.
+#[cfg(target_os = "linux")]
+pub mod os {
+    use super::*;
+    use std::fs;
+
+    /// This process's threads, as directories.
+    fn tasks() -> Vec<std::path::PathBuf> {
+        fs::read_dir("/proc/self/task")
+            .expect("/proc/self/task")
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect()
+    }
+
+    /// Threads of this process.
+    pub fn thread_total() -> usize {
+        tasks().len()
+    }
+
+    /// Workers of the pool named `name`: threads called `{name}-{digits}`. The system keeps 15
+    /// bytes of a name, so `name` must be short.
+    pub fn workers_named(name: &str) -> usize {
+        assert!(name.len() <= 11, "the system would truncate {name:?}");
+        tasks()
+            .iter()
+            // A thread that ends meanwhile has no name any more.
+            .filter_map(|dir| fs::read_to_string(dir.join("comm")).ok())
+            .filter(|comm| {
+                comm.trim_end()
+                    .strip_prefix(name)
+                    .and_then(|rest| rest.strip_prefix('-'))
+                    .is_some_and(|slot| {
+                        !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit())
+                    })
+            })
+            .count()
+    }
+
+    /// Nanoseconds of processor time and voluntary context switches of every thread of this
+    /// process but the calling one.
+    pub fn others_activity() -> (u64, u64) {
+        let me = fs::read_link("/proc/thread-self").expect("/proc/thread-self");
+        let me = me.file_name().expect("a thread id").to_owned();
+        let mut nanos = 0;
+        let mut switches = 0;
+        for dir in tasks() {
+            if dir.file_name() == Some(&me) {
+                continue;
+            }
+            if let Ok(text) = fs::read_to_string(dir.join("schedstat")) {
+                let first = text.split_whitespace().next().expect("schedstat");
+                nanos += first.parse::<u64>().expect("schedstat");
+            }
+            if let Ok(text) = fs::read_to_string(dir.join("status")) {
+                let line = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                switches += line.map_or(0, |n| n.trim().parse::<u64>().expect("switches"));
+            }
+        }
+        (nanos, switches)
+    }
+
+    /// Runs `body` in a process of its own, where nothing but this test has threads.
+    ///
+    /// `name` is the test's own name: the process runs this test binary again with that test only.
+    #[track_caller]
+    pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
+        const VAR: &str = "LAZYPOOL_ISOLATED";
+        if std::env::var(VAR).is_ok_and(|inside| inside == name) {
+            return timed(body);
+        }
+        let output = std::process::Command::new(std::env::current_exe().expect("current_exe"))
+            .args([name, "--exact", "--nocapture", "--test-threads=1"])
+            .env(VAR, name)
+            .output()
+            .expect("this test binary again");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && stdout.contains("1 passed"),
+            "{name} on its own: {}\n{stdout}\n{stderr}",
+            output.status
+        );
+    }
+}

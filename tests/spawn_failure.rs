@@ -1,0 +1,602 @@
+//! Law 13 (spawn failure). Threads are refused by standing in for the system's `pthread_create`, so
+//! that each test says which attempt fails, and what happens meanwhile.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use lazypool::{BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
+
+// ---------------------------------------------------------------------------------------------
+// A system short of threads
+// ---------------------------------------------------------------------------------------------
+
+thread_local! {
+    /// Asked before each thread this thread starts: `true` lets it fail.
+    static DENY: RefCell<Option<Box<dyn FnMut() -> bool>>> = const { RefCell::new(None) };
+    /// Threads this thread has asked for.
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+type PthreadCreate = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    Start,
+    *mut c_void,
+) -> c_int;
+
+/// Found before the C library's function of that name by everything linked into this program.
+///
+/// # Safety
+///
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    native: *mut libc::pthread_t,
+    attr: *const libc::pthread_attr_t,
+    start: Start,
+    arg: *mut c_void,
+) -> c_int {
+    static REAL: OnceLock<PthreadCreate> = OnceLock::new();
+    let real = REAL.get_or_init(|| {
+        // SAFETY: the name is a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
+        assert!(!found.is_null(), "no pthread_create");
+        // SAFETY: the C library's function of this name has this type.
+        unsafe { std::mem::transmute::<*mut c_void, PthreadCreate>(found) }
+    });
+    let _ = ASKED.try_with(|n| n.set(n.get() + 1));
+    // Taken out meanwhile: what it runs may start threads of its own.
+    let deny = DENY.try_with(RefCell::take).ok().flatten();
+    if let Some(mut deny) = deny {
+        let denied = deny();
+        DENY.with(|d| d.replace(Some(deny)));
+        if denied {
+            return libc::EAGAIN;
+        }
+    }
+    // SAFETY: the caller's promise is the C library's condition.
+    unsafe { real(native, attr, start, arg) }
+}
+
+/// While it lives, `deny` is asked before each thread that the current thread starts.
+struct Shortage;
+
+impl Shortage {
+    fn when(deny: impl FnMut() -> bool + 'static) -> Self {
+        DENY.set(Some(Box::new(deny)));
+        Self
+    }
+
+    /// No threads at all.
+    fn total() -> Self {
+        Self::when(|| true)
+    }
+}
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        DENY.set(None);
+    }
+}
+
+fn asked() -> u64 {
+    ASKED.get()
+}
+
+// ---------------------------------------------------------------------------------------------
+
+fn pool(max: usize, queue: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .idle_timeout(Duration::MAX)
+        .build()
+        .expect("pool")
+}
+
+#[track_caller]
+fn spawn_failed<F>(refused: Refused<F>) -> Refused<F> {
+    assert!(
+        matches!(refused.reason(), Refusal::SpawnFailed(_)),
+        "{refused:?}"
+    );
+    assert!(!refused.is_saturated() && !refused.is_closed());
+    assert!(refused.source().is_some(), "the system's error");
+    refused
+}
+
+/// Fails to submit by each verb, and checks that the closures come back unrun.
+#[track_caller]
+fn fails_to_spawn(pool: &Pool) {
+    let ledger = Ledger::new(3);
+    let task = |id| {
+        let entry = ledger.entry(id);
+        move || entry.run()
+    };
+    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run();
+    for (id, d) in [(1, LONG), (2, Duration::MAX)] {
+        match pool.do_with_deadline(task(id), d) {
+            Err(DeadlineError::Refused(refused)) => spawn_failed(refused).into_inner()(),
+            other => panic!("{other:?}"),
+        }
+    }
+    ledger.assert_all_ran();
+}
+
+/// Law 13: without a thread and without a worker a task comes back as `SpawnFailed`; slot and
+/// counters are as before; each submission tries again; with threads to be had it works.
+/// Scenario 16 (folly 1428, tokio 2309 and 8406, blocking 79).
+#[test]
+fn law13_no_thread_at_all() {
+    timed(|| {
+        for policy in [WhenFull::Refuse, WhenFull::Block] {
+            for (max, queue) in [(1, 0), (3, 0), (1, 4), (3, 4)] {
+                let pool = Pool::builder()
+                    .max_workers(max)
+                    .queue_capacity(queue)
+                    .when_full(policy)
+                    .idle_timeout(Duration::MAX)
+                    .build()
+                    .unwrap();
+                let shortage = Shortage::total();
+                // More often than there are slots: none may be lost.
+                for i in 1..=2 * max as u64 + 2 {
+                    let before = asked();
+                    fails_to_spawn(&pool);
+                    assert!(asked() - before >= 3, "each submission tries");
+                    let s = pool.stats();
+                    assert_eq!((s.spawn_failures, s.refused), (3 * i, 3 * i), "{s:?}");
+                    assert_eq!((s.accepted, s.queued, s.running), (0, 0, 0), "{s:?}");
+                    assert_eq!((s.workers, s.spawned, s.retired), (0, 0, 0), "{s:?}");
+                    assert_eq!((s.idle, s.peak_workers), (0, 0), "{s:?}");
+                    assert!(pool.workers().is_empty());
+                }
+                drop(shortage);
+                pool.do_with_deadline(|| (), LONG).unwrap();
+                if policy == WhenFull::Refuse {
+                    assert_cap_usable(&pool);
+                    assert_eq!(pool.stats().spawned, max as u64);
+                }
+                check_at_rest(&pool, &pool.stats());
+                assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            }
+        }
+    });
+}
+
+/// Law 13: a pool that never got a thread shuts down, and drops, like any other. Scenario 16.
+#[test]
+fn law13_shutdown_without_a_thread() {
+    timed(|| {
+        for by_drop in [false, true] {
+            let pool = pool(2, 2);
+            let _shortage = Shortage::total();
+            fails_to_spawn(&pool);
+            if by_drop {
+                drop(pool);
+            } else {
+                assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+                assert!(pool.serve(|| ()).unwrap_err().is_closed());
+            }
+        }
+    });
+}
+
+/// Law 13: without a thread a task goes to the queue while a worker lives, and that worker runs
+/// it; every such submission tries for a thread again.
+#[test]
+fn law13_to_the_queue_while_a_worker_lives() {
+    timed(|| {
+        let pool = pool(3, 4);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let shortage = Shortage::total();
+        let ledger = Ledger::new(4);
+        for id in 0..4 {
+            let entry = ledger.entry(id);
+            let before = asked();
+            must_serve(&pool, move || entry.run());
+            assert!(asked() > before, "tries for a thread");
+            let s = pool.stats();
+            assert_eq!((s.queued, s.running), (id + 1, 1), "{s:?}");
+            assert_eq!((s.spawn_failures, s.refused), (id as u64 + 1, 0), "{s:?}");
+        }
+        // The queue is full, but the pool is not saturated: it has slots without threads.
+        let before = asked();
+        spawn_failed(pool.serve(|| ()).expect_err("no room, no thread"));
+        assert!(asked() > before, "tries for a thread");
+        assert_eq!(ledger.total_runs(), 0);
+        gate.open();
+        let s = settle(&pool);
+        ledger.assert_all_ran();
+        assert_eq!((s.spawned, s.workers, s.completed), (1, 1, 5), "{s:?}");
+        drop(shortage);
+        assert_cap_usable(&pool);
+        assert_eq!(pool.stats().spawned, 3);
+    });
+}
+
+/// Law 13: a waiting caller's task goes to the queue as well, within its deadline.
+#[test]
+fn law13_a_waiting_caller_queues() {
+    timed(|| {
+        let pool = pool(2, 1);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let expired = s.spawn(|| {
+                let _shortage = Shortage::total();
+                pool.do_with_deadline(|| 1, ms(10))
+            });
+            let expired = expired.join().unwrap();
+            assert!(
+                matches!(expired, Err(DeadlineError::Expired(_))),
+                "{expired:?}"
+            );
+            let call = s.spawn(|| {
+                let _shortage = Shortage::total();
+                pool.do_with_deadline(|| 1, LONG)
+            });
+            wait_until("it to queue", || pool.stats().queued == 1);
+            gate.open();
+            assert_eq!(call.join().unwrap().unwrap(), 1);
+        });
+        let s = pool.stats();
+        assert_eq!((s.spawned, s.spawn_failures, s.expired), (1, 2, 1), "{s:?}");
+        check_at_rest(&pool, &s);
+    });
+}
+
+/// Law 13: without a queue a task comes back while the only worker is occupied, and the slot can be
+/// used as soon as there are threads again.
+#[test]
+fn law13_without_a_queue_it_comes_back() {
+    timed(|| {
+        let pool = pool(2, 0);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let shortage = Shortage::total();
+        for i in 1..=5 {
+            fails_to_spawn(&pool);
+            let s = pool.stats();
+            assert_eq!((s.workers, s.running, s.accepted), (1, 1, 1), "{s:?}");
+            assert_eq!(s.spawn_failures, 3 * i, "{s:?}");
+        }
+        drop(shortage);
+        let second = Gate::new();
+        must_serve(&pool, second.task());
+        second.wait_entered(1);
+        saturated(pool.serve(|| ()));
+        gate.open();
+        second.open();
+        settle(&pool);
+        // With a worker idle no thread is needed, so none is missed.
+        let _shortage = Shortage::total();
+        let before = asked();
+        for _ in 0..20 {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+        }
+        assert_eq!(asked(), before);
+    });
+}
+
+/// Law 13: a worker that becomes free while the system refuses the thread takes the task.
+#[test]
+fn law13_the_task_goes_to_another_worker() {
+    timed(|| {
+        for queue in [0, 2] {
+            for call in [false, true] {
+                let pool = Arc::new(pool(2, queue));
+                let gate = Gate::new();
+                must_serve(&pool, gate.task());
+                gate.wait_entered(1);
+                let ran = Arc::new(AtomicBool::new(false));
+                let mark = Arc::clone(&ran);
+                let watched = Arc::clone(&pool);
+                let shortage = Shortage::when(move || {
+                    gate.open();
+                    wait_until("the worker to be idle", || watched.stats().idle == 1);
+                    true
+                });
+                let task = move || mark.store(true, Ordering::SeqCst);
+                if call {
+                    pool.do_with_deadline(task, LONG).unwrap();
+                } else {
+                    must_serve(&pool, task);
+                }
+                drop(shortage);
+                let s = settle(&pool);
+                assert!(ran.load(Ordering::SeqCst));
+                assert_eq!((s.spawn_failures, s.refused, s.spawned), (1, 0, 1), "{s:?}");
+                assert_eq!(s.completed, 2, "{s:?}");
+            }
+        }
+    });
+}
+
+/// Law 13: whichever attempt fails, the worker's or that of the pool's own helper: what was
+/// accepted runs, what was not comes back, the pool shuts down, and idle workers still retire.
+#[test]
+fn law13_any_single_attempt_fails() {
+    timed(|| {
+        for queue in [0, 2] {
+            for failing in 0..6_u64 {
+                let pool = Pool::builder()
+                    .max_workers(3)
+                    .queue_capacity(queue)
+                    .idle_timeout(ms(10))
+                    .build()
+                    .unwrap();
+                let ran = Arc::new(AtomicU64::new(0));
+                let mut accepted = 0;
+                let mut attempt = 0;
+                let shortage = Shortage::when(move || {
+                    attempt += 1;
+                    attempt == failing + 1
+                });
+                for _ in 0..3 {
+                    let gate = Gate::new();
+                    for _ in 0..3 {
+                        let mark = Arc::clone(&ran);
+                        let key = gate.key();
+                        let outcome = pool.serve(move || {
+                            key.pass();
+                            mark.fetch_add(1, Ordering::SeqCst);
+                        });
+                        match outcome {
+                            Ok(()) => accepted += 1,
+                            Err(refused) => drop(spawn_failed(refused)),
+                        }
+                    }
+                    gate.open();
+                    wait_until("accepted tasks to run", || {
+                        ran.load(Ordering::SeqCst) == accepted
+                    });
+                    settle(&pool);
+                    thread::sleep(ms(5));
+                }
+                drop(shortage);
+                // One more task is enough for a helper that could not start before.
+                wait_until("workers to retire", || {
+                    pool.do_with_deadline(|| (), LONG).unwrap();
+                    let start = std::time::Instant::now();
+                    while start.elapsed() < ms(200) && pool.stats().workers > 0 {
+                        thread::sleep(ms(1));
+                    }
+                    pool.stats().workers == 0
+                });
+                assert_cap_usable(&pool);
+                assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+                check_at_rest(&pool, &pool.stats());
+            }
+        }
+    });
+}
+
+/// Laws 6 and 13: retirement never leaves a queued task without a worker, also where no other
+/// thread is to be had.
+#[test]
+fn law13_retirement_strands_no_queued_task() {
+    timed(|| {
+        for (max, idle) in [(1, Duration::ZERO), (2, Duration::ZERO), (2, ms(1))] {
+            let pool = Pool::builder()
+                .max_workers(max)
+                .queue_capacity(8)
+                .idle_timeout(idle)
+                .build()
+                .unwrap();
+            let mut rng = Rng::new(max as u64);
+            let ran = Arc::new(AtomicU64::new(0));
+            let (mut accepted, mut failed) = (0, 0);
+            for turn in 0..rounds(400) {
+                // Every now and then a worker, and then nothing but it.
+                if turn % 4 == 0 {
+                    let mark = Arc::clone(&ran);
+                    must_serve(&pool, move || {
+                        mark.fetch_add(1, Ordering::SeqCst);
+                    });
+                    accepted += 1;
+                }
+                {
+                    let _shortage = Shortage::total();
+                    thread::sleep(Duration::from_micros(rng.below(1500)));
+                    for _ in 0..=rng.below(4) {
+                        let mark = Arc::clone(&ran);
+                        let outcome = pool.serve(move || {
+                            mark.fetch_add(1, Ordering::SeqCst);
+                        });
+                        match outcome {
+                            Ok(()) => accepted += 1,
+                            Err(refused) => {
+                                spawn_failed(refused);
+                                failed += 1;
+                            }
+                        }
+                    }
+                }
+                wait_until("accepted tasks to run", || {
+                    ran.load(Ordering::SeqCst) == accepted
+                });
+            }
+            let s = settle(&pool);
+            assert_eq!((s.refused, s.accepted), (failed, accepted), "{s:?}");
+            check_at_rest(&pool, &s);
+        }
+    });
+}
+
+/// Law 13: tasks accepted into the queue run under `Drain`, though there is no thread to be had for
+/// any slot but one.
+#[test]
+fn law13_drain_with_one_worker() {
+    timed(|| {
+        let pool = pool(4, 6);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let ledger = Ledger::new(6);
+        let _shortage = Shortage::total();
+        for id in 0..6 {
+            let entry = ledger.entry(id);
+            must_serve(&pool, move || entry.run());
+        }
+        pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        ledger.assert_all_ran();
+    });
+}
+
+/// Law 13: `build` that cannot start `min_workers` fails with the system's error, and leaves none
+/// of those behind that did start.
+#[test]
+fn law13_build_cannot_start_min_workers() {
+    timed(|| {
+        for failing in 0..4_u64 {
+            let starts = Arc::new(AtomicUsize::new(0));
+            let stops = Arc::new(AtomicUsize::new(0));
+            let (a, b) = (Arc::clone(&starts), Arc::clone(&stops));
+            let mut attempt = 0;
+            let shortage = Shortage::when(move || {
+                attempt += 1;
+                attempt == failing + 1
+            });
+            let outcome = Pool::builder()
+                .max_workers(8)
+                .min_workers(4)
+                .thread_name("lp13b")
+                .on_worker_start(move |_| {
+                    a.fetch_add(1, Ordering::SeqCst);
+                })
+                .on_worker_stop(move |_| {
+                    b.fetch_add(1, Ordering::SeqCst);
+                })
+                .build();
+            drop(shortage);
+            match outcome {
+                Err(error @ BuildError::Spawn(_)) => {
+                    assert!(error.source().is_some(), "{error:?}");
+                    assert!(!error.to_string().is_empty());
+                }
+                other => panic!("attempt {failing} failed, yet {other:?}"),
+            }
+            wait_until("the workers that had started to end", || {
+                os::workers_named("lp13b") == 0
+            });
+            let (starts, stops) = (starts.load(Ordering::SeqCst), stops.load(Ordering::SeqCst));
+            assert_eq!(starts, stops, "hooks come in pairs");
+        }
+    });
+}
+
+/// Law 13: the same as the system itself puts it, for a stack it cannot give.
+#[test]
+fn law13_a_stack_the_system_cannot_give() {
+    timed(|| {
+        let builder = || Pool::builder().max_workers(2).stack_size(1 << 46);
+        match builder().min_workers(1).build() {
+            Err(BuildError::Spawn(error)) => assert!(error.raw_os_error().is_some(), "{error}"),
+            other => panic!("{other:?}"),
+        }
+        for queue in [0, 2] {
+            let pool = builder().queue_capacity(queue).build().unwrap();
+            for _ in 0..5 {
+                fails_to_spawn(&pool);
+            }
+            let s = pool.stats();
+            assert_eq!((s.spawn_failures, s.refused), (15, 15), "{s:?}");
+            assert_eq!((s.accepted, s.workers, s.running), (0, 0, 0), "{s:?}");
+            assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        }
+    });
+}
+
+/// Law 13 under load: threads fail at random for many submitters; each task runs or comes back, and
+/// in the end every slot is there.
+#[test]
+fn law13_threads_fail_at_random() {
+    timed(|| {
+        for (max, queue, idle) in [
+            (4, 0, Duration::ZERO),
+            (4, 6, Duration::ZERO),
+            (8, 2, ms(1)),
+        ] {
+            let pool = Pool::builder()
+                .max_workers(max)
+                .queue_capacity(queue)
+                .idle_timeout(idle)
+                .build()
+                .unwrap();
+            let n = rounds(300) as usize;
+            let ledger = Ledger::new(4 * n);
+            let failures = AtomicU64::new(0);
+            let handed_back = AtomicU64::new(0);
+            thread::scope(|s| {
+                for part in 0..4 {
+                    let (pool, ledger) = (&pool, &ledger);
+                    let (failures, handed_back) = (&failures, &handed_back);
+                    s.spawn(move || {
+                        let mut rng = Rng::new(part as u64);
+                        let mut dice = Rng::new(part as u64 + 100);
+                        let _shortage = Shortage::when(move || dice.below(2) == 0);
+                        for id in part * n..(part + 1) * n {
+                            let entry = ledger.entry(id);
+                            let work = Duration::from_micros(rng.below(200));
+                            let task = move || {
+                                thread::sleep(work);
+                                entry.run();
+                            };
+                            let refused = if id % 2 == 0 {
+                                pool.serve(task).err()
+                            } else {
+                                match pool.do_with_deadline(task, LONG) {
+                                    Ok(()) => {
+                                        assert_eq!(ledger.runs(id), 1);
+                                        None
+                                    }
+                                    Err(DeadlineError::Refused(refused)) => Some(refused),
+                                    Err(other) => panic!("{other:?}"),
+                                }
+                            };
+                            if let Some(refused) = refused {
+                                handed_back.fetch_add(1, Ordering::SeqCst);
+                                if !refused.is_saturated() {
+                                    spawn_failed(refused);
+                                    failures.fetch_add(1, Ordering::SeqCst);
+                                }
+                            }
+                            if rng.below(4) == 0 {
+                                thread::sleep(Duration::from_micros(rng.below(2500)));
+                            }
+                        }
+                    });
+                }
+            });
+            let s = settle(&pool);
+            check_at_rest(&pool, &s);
+            let handed_back = handed_back.load(Ordering::SeqCst);
+            assert_eq!(s.refused, handed_back, "{s:?}");
+            assert_eq!(ledger.total_runs(), 4 * n as u64 - handed_back);
+            assert!(s.spawn_failures >= failures.load(Ordering::SeqCst), "{s:?}");
+            assert!(s.spawn_failures > 0, "nothing failed: {s:?}");
+            for id in 0..4 * n {
+                assert_eq!(ledger.drops(id), 1);
+            }
+            assert_cap_usable(&pool);
+        }
+    });
+}
