@@ -160,7 +160,7 @@ impl Shared {
 }
 
 /// What is left to do after a look around.
-enum Round {
+pub(crate) enum Round {
     End,
     Sleep(Option<Duration>),
 }
@@ -199,7 +199,7 @@ fn main(shared: &Arc<Shared>) {
 }
 
 /// Benches whom it can, retires whose time has come.
-fn look_around(shared: &Shared, since: &mut Vec<Option<Instant>>) -> Round {
+pub(crate) fn look_around(shared: &Shared, since: &mut Vec<Option<Instant>>) -> Round {
     let timeout = shared.settings.idle_timeout;
     let mut guard = lock(&shared.registry);
     while matches!(guard.cleaner, Cleaner::Starting) {

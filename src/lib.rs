@@ -38,12 +38,17 @@ mod cleaner;
 mod deadline;
 mod error;
 mod group;
+#[cfg(lazypool_loom)]
+#[doc(hidden)]
+pub mod model;
 mod park;
 mod pool;
 mod queue;
 mod ring;
 mod room;
 mod scope;
+#[cfg(feature = "serde")]
+mod settings;
 mod shared;
 mod shutdown;
 mod slot;
@@ -58,4 +63,7 @@ pub use error::{BuildError, DeadlineError, Panic, Refusal, Refused, TaskPanic, U
 pub use group::Group;
 pub use pool::{Pool, View};
 pub use scope::Scope;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use settings::PoolSettings;
 pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};

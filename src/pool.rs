@@ -89,6 +89,11 @@ impl Pool {
         Self { shared, on_drop }
     }
 
+    #[cfg(lazypool_loom)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Hands `closure` to a worker and returns at once.
     ///
     /// An idle worker takes it; else a new one is started, up to
