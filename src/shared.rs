@@ -384,12 +384,19 @@ impl Shared {
         task: Task,
         patience: Patience<'_>,
     ) -> Result<Place, (Task, Denied)> {
-        if !self.is_closed()
-            && !patience.is_cancelled()
-            && (self.queue.is_none() || self.seekers.load(Ordering::SeqCst) == 0)
-        {
-            if let Some((slot, claim)) = self.claim_hinted() {
-                return Ok(self.hand_over(slot, claim, task));
+        if !self.is_closed() && !patience.is_cancelled() {
+            if self.queue.is_none() || self.seekers.load(Ordering::SeqCst) == 0 {
+                if let Some((slot, claim)) = self.claim_hinted() {
+                    return Ok(self.hand_over(slot, claim, task));
+                }
+            }
+            // First of all the rest, so that a saturated pool refuses cheaply.
+            if self.settings.when_full == WhenFull::Refuse
+                && (self.queue.is_none() || !patience.awaited)
+                && self.is_saturated(self.queue.as_ref())
+            {
+                self.counts.refused.count();
+                return Err((task, Denied::Refused(Refusal::Saturated)));
             }
         }
         self.submit_slowly(task, patience)
@@ -536,17 +543,18 @@ impl Shared {
 
     /// Whether every worker was occupied and the queue full at one moment
     /// during this call; see the module's doc.
+    #[inline]
     fn is_saturated(&self, queue: Option<&Queue>) -> bool {
         let ready = self.ready.pushes();
         let pops = queue.map_or(0, Queue::pops);
         let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
         settled()
+            && queue.is_none_or(Queue::is_full)
             && self.ready.is_empty()
             && self.free.is_empty()
-            && queue.is_none_or(Queue::is_full)
             && settled()
             && self.ready.pushes() == ready
-            && queue.map_or(0, Queue::pops) == pops
+            && queue.is_none_or(|q| q.pops() == pops)
     }
 
     // ---- idle workers ---------------------------------------------------------------
