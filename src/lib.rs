@@ -41,6 +41,7 @@ mod group;
 #[cfg(lazypool_loom)]
 #[doc(hidden)]
 pub mod model;
+mod observe;
 mod park;
 mod pool;
 mod queue;

@@ -5,6 +5,8 @@ use crate::deadline;
 use crate::error::DeadlineError;
 use crate::pool::Pool;
 use crate::sync::{thread, Arc, AtomicBool, Ordering};
+use crate::task::{Ctx, Ended, Job, Release, Task};
+use crate::{queue, ring};
 
 /// A deadline that passes when its [`Alarm`] goes off.
 #[derive(Debug)]
@@ -51,4 +53,148 @@ where
 /// those whose `idle_timeout` is over.
 pub fn look_around(pool: &Pool) {
     cleaner::look_around(pool.shared(), &mut Vec::new());
+}
+
+/// The ring of slot indices.
+#[derive(Debug)]
+pub struct Ring(ring::Ring);
+
+impl Ring {
+    /// Room for `capacity` indices, holding `0..filled`.
+    pub fn new(capacity: usize, filled: usize) -> Self {
+        Self(ring::Ring::new(capacity, filled))
+    }
+
+    /// Adds an index.
+    ///
+    /// # Errors
+    /// It, if the ring was full.
+    pub fn push(&self, index: usize) -> Result<(), usize> {
+        self.0.push(index)
+    }
+
+    /// Takes the oldest index.
+    pub fn pop(&self) -> Option<usize> {
+        self.0.pop()
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A task of the queue that is nothing but its name; `WITHDRAWABLE` as that of
+/// a caller with a deadline, or plain.
+struct Named<const WITHDRAWABLE: bool> {
+    name: usize,
+    group: usize,
+}
+
+impl<const W: bool> Job for Named<W> {
+    const WITHDRAWABLE: bool = W;
+
+    fn run(self, _: &Ctx<'_>) -> Ended {
+        unreachable!("taken apart by `name`")
+    }
+
+    fn discard(self) -> Release {
+        Release::Nobody
+    }
+
+    fn group(&self) -> *const () {
+        std::ptr::without_provenance(self.group)
+    }
+}
+
+fn name(task: Task) -> usize {
+    // SAFETY: `Queue` makes tasks of these two types only.
+    unsafe {
+        if task.is_withdrawable() {
+            task.into_job::<Named<true>>().name
+        } else {
+            task.into_job::<Named<false>>().name
+        }
+    }
+}
+
+/// Why a push came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotPushed {
+    /// No room, by this look alone.
+    Full,
+    /// Closed.
+    Closed,
+}
+
+/// The queue, of named tasks.
+#[derive(Debug)]
+pub struct Queue(queue::Queue);
+
+impl Queue {
+    /// A queue of at most `capacity` tasks.
+    pub fn new(capacity: usize) -> Self {
+        Self(queue::Queue::new(capacity))
+    }
+
+    fn push(&self, task: Task) -> Result<u64, NotPushed> {
+        self.0.push(task).map_err(|(task, why)| {
+            name(task);
+            match why {
+                queue::NotPushed::Full => NotPushed::Full,
+                queue::NotPushed::Closed => NotPushed::Closed,
+            }
+        })
+    }
+
+    /// Pushes a plain task, and returns its position.
+    ///
+    /// # Errors
+    /// Full or closed.
+    pub fn push_plain(&self, name: usize) -> Result<u64, NotPushed> {
+        // SAFETY: a number may go anywhere.
+        self.push(unsafe { Task::new(Named::<false> { name, group: 0 }) })
+    }
+
+    /// Pushes a withdrawable task of a group, and returns its position.
+    ///
+    /// # Errors
+    /// Full or closed.
+    pub fn push_withdrawable(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
+        // SAFETY: a number may go anywhere.
+        self.push(unsafe { Task::new(Named::<true> { name, group }) })
+    }
+
+    /// Takes the oldest task.
+    pub fn pop(&self) -> Option<usize> {
+        self.0.pop().map(|popped| name(popped.task))
+    }
+
+    /// Takes the withdrawable task at a position.
+    pub fn withdraw(&self, position: u64) -> Option<usize> {
+        self.0.withdraw(position).map(name)
+    }
+
+    /// Takes a task of the group.
+    pub fn take_of_group(&self, group: usize) -> Option<usize> {
+        self.0
+            .take_of_group(std::ptr::without_provenance(group))
+            .map(name)
+    }
+
+    /// Refuses all further pushes.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Whether there is nothing to pop, as workers ask.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it was full at one moment, as a refusal asks.
+    pub fn is_full(&self) -> bool {
+        let pops = self.0.pops();
+        self.0.is_full() && self.0.pops() == pops
+    }
 }

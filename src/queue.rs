@@ -222,6 +222,7 @@ impl Queue {
             // Acquire: pairs with `fill`.
             let stamp = cell.stamp.load(Ordering::Acquire);
             if stamp >> LAP_SHIFT != head >> self.shift {
+                crate::sync::spin_loop();
                 continue; // `head` has moved
             }
             match stamp & STATE {

@@ -137,6 +137,12 @@ impl Room {
         }
     }
 
+    /// How many wait.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     /// Enters at the end.
     pub(crate) fn join<'a>(&'a self, entry: &'a Entry) -> Blocked<'a> {
         let blocked = Blocked { room: self, entry };

@@ -196,7 +196,10 @@ impl<'de> Visitor<'de> for Table {
                 "shutdown_timeout" => {
                     s.shutdown_timeout = map.next_value_seed(plain(key)).map(Span::get)?;
                 }
-                "thread_name" => s.thread_name = map.next_value_seed(checked(key, thread_name))?,
+                "thread_name" => {
+                    s.thread_name =
+                        map.next_value_seed(checked(key, |name: &String| thread_name(name)))?
+                }
                 "stack_size" => s.stack_size = map.next_value_seed(plain(key))?,
                 _ => unreachable!("every key has its arm"),
             }
@@ -263,7 +266,7 @@ fn queue_capacity(&given: &usize) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn thread_name(given: &String) -> Result<(), BuildError> {
+fn thread_name(given: &str) -> Result<(), BuildError> {
     if given.contains('\0') {
         return Err(BuildError::BadThreadName);
     }

@@ -41,11 +41,12 @@
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::deadline::Deadline;
 use crate::error::Refusal;
+use crate::observe;
 use crate::park::Nearly;
 use crate::queue::{NotPushed, Queue};
 use crate::ring::Ring;
 use crate::room::{Blocked, Entry, Room};
-use crate::slot::{Claim, For, Hand, Slot};
+use crate::slot::{Claim, For, Hand, Slot, RETIRING};
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{
     catch_unwind, dekker, lock, thread, thread_local, Arc, AtomicBool, AtomicU64, Condvar, Mutex,
@@ -96,16 +97,44 @@ pub(crate) struct Settings {
 
 /// Refusals, counted on a line per thread as far as there are lines.
 #[derive(Debug)]
-struct Refusals([CachePadded<AtomicU64>; SHARDS]);
+struct Refusals([CachePadded<[AtomicU64; REASONS]>; SHARDS]);
 
 const SHARDS: usize = if cfg!(lazypool_loom) { 1 } else { 16 };
 
+/// Only `metrics` tells them apart.
+const REASONS: usize = if cfg!(feature = "metrics") { 5 } else { 1 };
+
+/// Why a submission was not taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reason {
+    Saturated,
+    Closed,
+    Cancelled,
+    SpawnFailed,
+    Expired,
+}
+
+impl Reason {
+    #[inline]
+    fn index(self) -> usize {
+        if cfg!(feature = "metrics") {
+            self as usize
+        } else {
+            0
+        }
+    }
+}
+
 impl Refusals {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))))
+        let zero = || AtomicU64::new(0);
+        Self(std::array::from_fn(|_| {
+            CachePadded::new(std::array::from_fn(|_| zero()))
+        }))
     }
 
-    fn count(&self) {
+    #[inline]
+    fn count(&self, reason: Reason) {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
             static SHARD: Cell<usize> =
@@ -113,11 +142,13 @@ impl Refusals {
         }
         let shard = SHARD.try_with(Cell::get).unwrap_or(0);
         // Relaxed: a count.
-        self.0[shard % SHARDS].fetch_add(1, Ordering::Relaxed);
+        self.0[shard % SHARDS][reason.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     fn sum(&self) -> u64 {
-        self.0.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+        (self.0.iter().flat_map(|shard| shard.iter()))
+            .map(|n| n.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
@@ -153,6 +184,36 @@ impl Counts {
 
     pub(crate) fn refused(&self) -> u64 {
         self.refused.sum()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn refused_for(&self, reason: Reason) -> u64 {
+        let shards = self.refused.0.iter();
+        shards
+            .map(|shard| shard[reason.index()].load(Ordering::Relaxed))
+            .sum()
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Reason {
+    pub(crate) const ALL: [Self; REASONS] = [
+        Self::Saturated,
+        Self::Closed,
+        Self::Cancelled,
+        Self::SpawnFailed,
+        Self::Expired,
+    ];
+
+    /// As the value of a metric's label.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Saturated => "saturated",
+            Self::Closed => "closed",
+            Self::Cancelled => "cancelled",
+            Self::SpawnFailed => "spawn_failed",
+            Self::Expired => "expired",
+        }
     }
 }
 
@@ -233,6 +294,18 @@ pub(crate) enum Denied {
     Expired,
 }
 
+impl Denied {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Refused(Refusal::Saturated) => Reason::Saturated,
+            Self::Refused(Refusal::Closed) => Reason::Closed,
+            Self::Refused(Refusal::Cancelled) => Reason::Cancelled,
+            Self::Refused(Refusal::SpawnFailed(_)) => Reason::SpawnFailed,
+            Self::Expired => Reason::Expired,
+        }
+    }
+}
+
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience<'a> {
@@ -304,6 +377,8 @@ pub(crate) struct Shared {
     /// `registry.kept.len()`, readable without the lock.
     pub(crate) kept: AtomicU64,
     pub(crate) counts: Counts,
+    #[cfg(feature = "metrics")]
+    pub(crate) series: observe::Series,
     pub(crate) registry: Mutex<Registry>,
     /// A thread has ended, or a task was taken back.
     pub(crate) changed: Condvar,
@@ -333,6 +408,8 @@ impl Shared {
             room: Room::new(),
             kept: AtomicU64::new(0),
             counts: Counts::new(),
+            #[cfg(feature = "metrics")]
+            series: observe::Series::default(),
             registry: Mutex::new(Registry::default()),
             changed: Condvar::new(),
             settings,
@@ -395,7 +472,7 @@ impl Shared {
                 && (self.queue.is_none() || !patience.awaited)
                 && self.is_saturated(self.queue.as_ref())
             {
-                self.counts.refused.count();
+                self.counts.refused.count(Reason::Saturated);
                 return Err((task, Denied::Refused(Refusal::Saturated)));
             }
         }
@@ -437,7 +514,7 @@ impl Shared {
                 }
             }
         };
-        self.counts.refused.count();
+        self.counts.refused.count(why.reason());
         Err((task, why))
     }
 
@@ -710,12 +787,24 @@ impl Shared {
                 self.changed.notify_all();
                 return Some((task, error));
             } else if self.transit.any_in_limbo() {
+                if self.is_told_to_end() {
+                    return None; // in limbo itself, and looks before it ends
+                }
                 nearly.wait();
             } else if !may_spawn || self.is_everybody_occupied() {
                 return None;
             }
         }
         None
+    }
+
+    /// Whether this thread is a worker of this pool that has been told to end.
+    fn is_told_to_end(&self) -> bool {
+        with_current(|ctx| {
+            ctx.is_some_and(|c| {
+                std::ptr::eq(&**c.shared, self) && self.slots[c.slot].see().state() == RETIRING
+            })
+        })
     }
 
     /// Takes a queued task back from its place; `None` if it is being started.
@@ -775,8 +864,11 @@ impl Shared {
     ) -> Result<Option<Place>, NotSpawned> {
         let spawned = self.spawn_in_limbo(slot, first);
         self.transit.sub(LIMBO);
-        if spawned.is_err() {
+        if let Err(not) = &spawned {
             self.made_room();
+            if let NotSpawned::Failed(_, error) = not {
+                observe::spawn_failed(self, error);
+            }
         }
         spawned
     }

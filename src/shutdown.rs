@@ -3,6 +3,7 @@
 
 use crate::cleaner::Cleaner;
 use crate::deadline::Deadline;
+use crate::observe;
 use crate::shared::Shared;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{lock, Arc, MutexGuard, Ordering};
@@ -16,13 +17,20 @@ pub(crate) fn shutdown(shared: &Arc<Shared>, mode: Shutdown, timeout: Duration) 
     }
     shared.room.notify_all();
     shared.retire_idle();
-    if !shared.is_own_worker() {
+    let waits = !shared.is_own_worker();
+    if waits {
         wait(shared, timeout);
     }
-    ShutdownReport {
+    let report = ShutdownReport {
         discarded: shared.counts.shut_out.load(Ordering::SeqCst),
         stragglers: workers(shared),
+    };
+    if waits {
+        for worker in &report.stragglers {
+            observe::straggler(shared, worker);
+        }
     }
+    report
 }
 
 /// Takes every task out of the closed queue.

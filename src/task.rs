@@ -9,6 +9,9 @@
 //! is what the functions of [`crate::task`] read.
 
 use crate::group::GroupEnd;
+use crate::observe;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use crate::observe::{Observed, Seen, Watch};
 use crate::shared::Shared;
 use crate::sync::{catch_unwind, thread_local, Arc, AtomicBool, AtomicU64, Ordering};
 use crate::wait::WaiterHead;
@@ -213,6 +216,23 @@ impl Task {
     /// waits for the task's end before anything the job borrows goes away.
     #[inline]
     pub(crate) unsafe fn new<J: Job>(job: J) -> Self {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let job = Observed::new(job);
+        Self::erase(job)
+    }
+
+    /// A job taken out of its task again, as a task that does not run.
+    ///
+    /// # Safety
+    /// As [`Task::new`].
+    pub(crate) unsafe fn renew<J: Job>(job: J) -> Self {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let job = Observed::unseen(job);
+        Self::erase(job)
+    }
+
+    #[inline]
+    fn erase<J: Job>(job: J) -> Self {
         Self {
             table: &TableOf::<J>::TABLE,
             bytes: TableOf::<J>::store(job),
@@ -226,8 +246,14 @@ impl Task {
     #[inline]
     pub(crate) unsafe fn into_job<J: Job>(self) -> J {
         let this = ManuallyDrop::new(self);
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        // SAFETY: as below.
+        return unsafe { TableOf::<Observed<J>>::take(&this.bytes) }.into_job();
+        #[cfg(not(any(feature = "metrics", feature = "tracing")))]
         // SAFETY: of type J by this function's contract; `this` is not dropped.
-        unsafe { TableOf::<J>::take(&this.bytes) }
+        unsafe {
+            TableOf::<J>::take(&this.bytes)
+        }
     }
 
     /// The address of the task's group; null if it has none.
@@ -278,6 +304,9 @@ pub(crate) struct Ctx<'a> {
     group: Cell<*const AtomicBool>,
     /// Names the task about to run on the decision word; see `wait.rs`.
     pub(crate) ticket: Cell<u64>,
+    /// The submission of the task about to run.
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    pub(crate) seen: Cell<Seen>,
 }
 
 impl std::fmt::Debug for Ctx<'_> {
@@ -320,6 +349,8 @@ impl<'a> Ctx<'a> {
             waited: Cell::new(0),
             group: Cell::new(std::ptr::null()),
             ticket: Cell::new(0),
+            #[cfg(any(feature = "metrics", feature = "tracing"))]
+            seen: Cell::default(),
         }
     }
 
@@ -364,6 +395,11 @@ impl<'a> Ctx<'a> {
         result
     }
 
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        self.label.get()
+    }
+
     pub(crate) fn own(&self) -> &crate::slot::Own {
         &self.shared.slots[self.slot].own
     }
@@ -390,13 +426,19 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let watch = Watch::begin(self);
         let result = match &self.shared.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(_) => self.call_around(f),
         };
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        watch.stop(self);
         if let Err(payload) = &result {
             self.report(payload);
         }
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        watch.end(self);
         result
     }
 
@@ -420,8 +462,9 @@ impl<'a> Ctx<'a> {
     /// Tells `on_panic` of a payload.
     #[cold]
     pub(crate) fn report(&self, payload: &Payload) {
+        let panic = crate::error::TaskPanic::new(self.slot, self.label.get(), &**payload);
+        observe::task_panicked(self.shared, &panic);
         if let Some(on_panic) = &self.shared.hooks.on_panic {
-            let panic = crate::error::TaskPanic::new(self.slot, self.label.get(), &**payload);
             self.shared.hook(|| on_panic(&panic));
         }
     }

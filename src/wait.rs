@@ -29,6 +29,7 @@
 
 use crate::deadline::Deadline;
 use crate::error::{DeadlineError, Panic, Refusal, Refused};
+use crate::observe;
 use crate::park::{Nearly, Spin, Step};
 use crate::shared::{Denied, Patience, Place, Shared};
 use crate::slot::Own;
@@ -209,7 +210,7 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         // can neither withdraw nor leave; it waits for `done`, and is where the
         // job came from.
         unsafe {
-            Waiter::write(waiter, Outcome::Returned(Task::new(self)));
+            Waiter::write(waiter, Outcome::Returned(Task::renew(self)));
             Release::Caller(std::ptr::addr_of!((*waiter).head))
         }
     }
@@ -480,7 +481,10 @@ fn leave(shared: &Arc<Shared>, place: &Place, head: &WaiterHead) -> Left {
     let decision = Decision::of(&shared.slots[slot].own, ticket);
     loop {
         match decision.leave() {
-            Leave::Left => return Left::Abandoned,
+            Leave::Left => {
+                observe::caller_timed_out(shared, slot, head.label);
+                return Left::Abandoned;
+            }
             Leave::Outcome => return Left::Outcome,
             Leave::NotYet if head.is_done() => return Left::Outcome,
             Leave::NotYet => nearly.wait(),

@@ -14,6 +14,7 @@
 //! `IDLE`), *then* counts the task, *then* releases whoever waits for it. So who
 //! sees the end of a task, by its counters or its result, finds its worker free.
 
+use crate::observe;
 use crate::park::{Spin, Step};
 use crate::queue::Queue;
 use crate::shared::{Shared, BENCHED, LIMBO, STOPPING};
@@ -33,6 +34,7 @@ pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
         it: &shared.slots[slot],
         ctx: &ctx,
     };
+    observe::worker_spawned(shared, slot);
     worker.start_hook();
     while worker.obey() {}
 }
@@ -229,6 +231,7 @@ impl Worker<'_> {
         shared.changed.notify_all();
         drop(registry);
         shared.made_room();
+        observe::worker_retired(shared, self.slot);
         false
     }
 

@@ -232,6 +232,33 @@ fn law09_no_task_is_out_of_sight() {
     });
 }
 
+/// Law 9: a task leaves `running` when it is counted, not before: who finds nothing queued and
+/// nothing running finds every task counted.
+#[test]
+fn law09_nobody_is_free_before_the_count() {
+    timed(|| {
+        thread::scope(|s| {
+            for (max, queue, fails) in [(1, 0, false), (1, 2, false), (2, 0, true), (2, 3, true)] {
+                s.spawn(move || {
+                    let pool = pool(max, queue);
+                    for n in 1..=rounds(4000) {
+                        if fails && n % 2 == 0 {
+                            must_serve(&pool, || quiet_panic("meant"));
+                        } else {
+                            must_serve(&pool, || ());
+                        }
+                        let quiet = |s: &Stats| s.running == 0 && s.queued == 0;
+                        wait_until("rest", || quiet(&pool.stats()));
+                        let s = pool.stats();
+                        assert_eq!(s.completed + s.panicked, n, "{s:?}");
+                        check_at_rest(&pool, &s);
+                    }
+                });
+            }
+        });
+    });
+}
+
 /// Figures that only ever grow.
 fn check_monotone(before: &Stats, after: &Stats) {
     for (name, a, b) in [

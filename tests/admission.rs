@@ -449,8 +449,13 @@ fn law01_after_saturation_the_pool_takes_work_again() {
     timed(|| {
         for (max, queue) in [(2, 0), (3, 8)] {
             let pool = pool(max, queue, Duration::MAX);
+            let gate = Gate::new();
+            for _ in 0..max + queue {
+                must_serve(&pool, gate.task());
+            }
             let refused = AtomicU64::new(0);
             thread::scope(|s| {
+                let _opener = gate.opener();
                 for _ in 0..8 {
                     s.spawn(|| {
                         for _ in 0..rounds(400) {
@@ -461,6 +466,8 @@ fn law01_after_saturation_the_pool_takes_work_again() {
                         }
                     });
                 }
+                // The burst meets a full pool first, then one that empties.
+                wait_until("refusals", || refused.load(Ordering::SeqCst) > 100);
             });
             let s = settle(&pool);
             assert_eq!(s.refused, refused.load(Ordering::SeqCst));

@@ -1,6 +1,7 @@
 //! The fate of every closure and result: counted, not listed, so that a run may
 //! take days.
 
+use crate::plan::Plan;
 use crate::rng::mix;
 use lazypool::{task, Pool};
 use std::cell::Cell;
@@ -9,8 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What the callers of one pool saw, and what the closures saw.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Books {
+    pub(crate) plan: Plan,
     /// Closures offered to the pool.
     pub(crate) made: AtomicU64,
     /// Of those, with a deadline of zero, which the pool does not count.
@@ -38,6 +40,33 @@ pub(crate) struct Books {
     /// This pool, and another one with its books, for tasks that submit.
     pub(crate) own: OnceLock<Weak<Pool>>,
     pub(crate) peer: OnceLock<(Weak<Pool>, Weak<Books>)>,
+}
+
+impl Books {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            made: AtomicU64::new(0),
+            zero: AtomicU64::new(0),
+            ran: AtomicU64::new(0),
+            ran_by_caller: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            back: AtomicU64::new(0),
+            back_expired: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            hook_panics: AtomicU64::new(0),
+            group_discards: AtomicU64::new(0),
+            results_made: AtomicU64::new(0),
+            results_dropped: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            inside: AtomicU64::new(0),
+            most_inside: AtomicU64::new(0),
+            overshoot: AtomicU64::new(0),
+            own: OnceLock::new(),
+            peer: OnceLock::new(),
+        }
+    }
 }
 
 pub(crate) fn add(n: &AtomicU64) {

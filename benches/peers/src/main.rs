@@ -1,1 +1,115 @@
-fn main() {}
+//! Measures lazypool beside other pools, and beside what the machine allows.
+//!
+//! ```text
+//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR]
+//! ```
+//!
+//! Contenders and limits take turns, round by round; a table gives the median
+//! of the rounds with the smallest and the largest. Both sides of every
+//! workload are counted: a task that did not run ends the program.
+
+mod alloc;
+mod contenders;
+mod harness;
+mod limits;
+mod plot;
+mod tally;
+mod targets;
+mod work;
+mod workloads;
+
+use harness::{Options, Table};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+const USAGE: &str = "\
+Measures lazypool beside other pools, and beside what the machine allows.
+
+usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR]
+
+  FILTER      only workloads whose name contains it, such as queue/tiny/1p
+  --rounds N  rounds of every workload (default 5)
+  --quick     one short round: shows that everything works, measures little
+  --plot DIR  also write pictures (SVG) into DIR
+";
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options {
+        rounds: 5,
+        budget: Duration::from_millis(40),
+        quick: false,
+        filters: Vec::new(),
+        plot: None,
+    };
+    let mut rounds = None;
+    while let Some(arg) = args.next() {
+        let mut value = |what| args.next().ok_or(format!("{arg} needs {what}"));
+        match arg.as_str() {
+            "--rounds" => {
+                let n = value("a number")?;
+                rounds = Some(n.parse().map_err(|e| format!("--rounds {n}: {e}"))?);
+            }
+            "--plot" => options.plot = Some(value("a directory")?.into()),
+            "--quick" => {
+                options.quick = true;
+                options.rounds = 1;
+                options.budget = Duration::from_millis(5);
+            }
+            flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
+            filter => options.filters.push(filter.to_owned()),
+        }
+    }
+    options.rounds = rounds.unwrap_or(options.rounds).max(1);
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1).peekable();
+    if args.peek().is_some_and(|a| a == "--help" || a == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    if args.next_if(|a| workloads::is_child(a)).is_some() {
+        return workloads::child(&mut args).unwrap_or(ExitCode::FAILURE);
+    }
+    let options = match parse(args) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}\n\n{USAGE}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let start = Instant::now();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    println!(
+        "{} round(s), {cores} cores; the median, the smallest and the largest of the rounds; \
+         [limits] are what the machine allows without a pool",
+        options.rounds
+    );
+    let mut tables: Vec<Table> = Vec::new();
+    for group in workloads::ALL {
+        group(&options, &mut |table| {
+            table.print();
+            tables.push(table);
+        });
+    }
+    if tables.is_empty() {
+        eprintln!("no workload is named so");
+        return ExitCode::FAILURE;
+    }
+    targets::print(&tables);
+    println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    if let Some(dir) = &options.plot {
+        match plot::write(dir, &tables) {
+            Ok(files) => println!("{files} pictures in {}", dir.display()),
+            Err(why) => {
+                eprintln!("{}: {why}", dir.display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}

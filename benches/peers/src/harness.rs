@@ -1,0 +1,353 @@
+//! Rounds, medians and tables.
+
+use crate::contenders::{visit_all, Contender, Visitor};
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) rounds: usize,
+    /// How long one sample takes, roughly.
+    pub(crate) budget: Duration,
+    pub(crate) quick: bool,
+    /// Only workloads whose name contains one of these; all if empty.
+    pub(crate) filters: Vec<String>,
+    pub(crate) plot: Option<std::path::PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn wants(&self, workload: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|f| workload.contains(f.as_str()))
+    }
+
+    /// `n`, or less of it in a quick run.
+    pub(crate) fn scaled(&self, n: usize) -> usize {
+        if self.quick {
+            n.div_ceil(10)
+        } else {
+            n
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ours,
+    Peer,
+    /// What the machine allows, whoever does the work.
+    Limit,
+}
+
+/// How many operations fill a sample; found in the first round.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(u64);
+
+impl Pace {
+    /// Runs `f` for about `budget` and returns nanoseconds per operation.
+    /// `f(n)` does `n` operations and says how long they took.
+    pub(crate) fn run(&mut self, budget: Duration, mut f: impl FnMut(u64) -> Duration) -> f64 {
+        if self.0 == 0 {
+            let mut n = 32;
+            let took = loop {
+                let took = f(n);
+                if took * 8 > budget || n >= 1 << 26 {
+                    break took;
+                }
+                n *= 4;
+            };
+            let wanted = n as f64 * budget.as_secs_f64() / took.as_secs_f64().max(1e-9);
+            self.0 = (wanted as u64).max(32);
+        } else {
+            f(self.0.div_ceil(8));
+        }
+        f(self.0).as_nanos() as f64 / self.0 as f64
+    }
+}
+
+/// Takes one sample.
+type Sampler<S> = Box<dyn FnMut(&mut Pace) -> S>;
+
+/// One who takes part in a workload.
+pub(crate) struct Entrant<S> {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) sample: Sampler<S>,
+}
+
+impl<S> Entrant<S> {
+    pub(crate) fn limit(name: &'static str, sample: impl FnMut(&mut Pace) -> S + 'static) -> Self {
+        Self {
+            name,
+            kind: Kind::Limit,
+            sample: Box::new(sample),
+        }
+    }
+
+    pub(crate) fn ours(name: &'static str, sample: impl FnMut(&mut Pace) -> S + 'static) -> Self {
+        Self {
+            name,
+            kind: Kind::Ours,
+            sample: Box::new(sample),
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Entrant<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entrant").field("name", &self.name).finish()
+    }
+}
+
+/// A workload as far as it is the same for every contender.
+pub(crate) trait Trial: Clone + 'static {
+    type Sample;
+
+    /// Whether the contender can do it at all.
+    fn admits<C: Contender>(&self) -> bool {
+        true
+    }
+
+    fn sample<C: Contender>(&self, pace: &mut Pace) -> Self::Sample;
+}
+
+/// An entrant for every contender that the trial admits.
+pub(crate) fn entrants<T: Trial>(trial: &T) -> Vec<Entrant<T::Sample>> {
+    struct Collect<'a, T: Trial>(&'a T, Vec<Entrant<T::Sample>>);
+    impl<T: Trial> Visitor for Collect<'_, T> {
+        fn visit<C: Contender>(&mut self) {
+            if self.0.admits::<C>() {
+                let trial = self.0.clone();
+                self.1.push(Entrant {
+                    name: C::NAME,
+                    kind: if C::OURS { Kind::Ours } else { Kind::Peer },
+                    sample: Box::new(move |pace| trial.sample::<C>(pace)),
+                });
+            }
+        }
+    }
+    let mut collect = Collect(trial, Vec::new());
+    visit_all(&mut collect);
+    collect.1
+}
+
+/// All samples of one entrant.
+#[derive(Debug)]
+pub(crate) struct Lane<S> {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) samples: Vec<S>,
+}
+
+/// Lets the entrants take turns: every one once, then all again. What disturbs
+/// the machine for a while so disturbs everybody.
+pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> {
+    let mut lanes: Vec<_> = entrants
+        .into_iter()
+        .map(|e| {
+            let lane = Lane {
+                name: e.name,
+                kind: e.kind,
+                samples: Vec::new(),
+            };
+            (lane, e.sample, Pace::default())
+        })
+        .collect();
+    for _ in 0..rounds {
+        for (lane, sample, pace) in &mut lanes {
+            lane.samples.push(sample(pace));
+            // Threads that a dropped pool does not join have time to end.
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    lanes.into_iter().map(|(lane, ..)| lane).collect()
+}
+
+/// A clock around `f`.
+pub(crate) fn time(f: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    f();
+    start.elapsed()
+}
+
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// A line of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) extra: Vec<String>,
+}
+
+/// What came of one workload.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// The name by which it is filtered.
+    pub(crate) workload: String,
+    pub(crate) title: String,
+    pub(crate) unit: &'static str,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) extra_heads: Vec<&'static str>,
+}
+
+impl Table {
+    pub(crate) fn new(
+        workload: &str,
+        title: &str,
+        unit: &'static str,
+        lanes: &[Lane<f64>],
+    ) -> Self {
+        let rows = lanes
+            .iter()
+            .map(|lane| Row {
+                name: lane.name,
+                kind: lane.kind,
+                median: median(&lane.samples),
+                min: lane.samples.iter().copied().fold(f64::INFINITY, f64::min),
+                max: lane
+                    .samples
+                    .iter()
+                    .copied()
+                    .fold(f64::NEG_INFINITY, f64::max),
+                extra: Vec::new(),
+            })
+            .collect();
+        Self {
+            workload: workload.to_owned(),
+            title: title.to_owned(),
+            unit,
+            rows,
+            extra_heads: Vec::new(),
+        }
+    }
+
+    fn best(&self, kind: Kind) -> Option<&Row> {
+        self.rows
+            .iter()
+            .filter(|r| r.kind == kind && r.median.is_finite())
+            .min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+
+    pub(crate) fn best_peer(&self) -> Option<&Row> {
+        self.best(Kind::Peer)
+    }
+
+    /// The first limit is the one that ratios refer to.
+    pub(crate) fn limit(&self) -> Option<&Row> {
+        self.rows.iter().find(|r| r.kind == Kind::Limit)
+    }
+
+    pub(crate) fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|r| r.name == name)
+    }
+
+    pub(crate) fn print(&self) {
+        let mut heads = vec!["", self.unit, "min", "max"];
+        let (peer, limit) = (self.best_peer(), self.limit());
+        if peer.is_some() {
+            heads.push("x best peer");
+        }
+        if limit.is_some() {
+            heads.push("x limit");
+        }
+        heads.extend(&self.extra_heads);
+        let mut lines = vec![heads.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>()];
+        for row in &self.rows {
+            let mut line = vec![
+                match row.kind {
+                    Kind::Limit => format!("[{}]", row.name),
+                    _ => row.name.to_owned(),
+                },
+                figure(row.median),
+                figure(row.min),
+                figure(row.max),
+            ];
+            if let Some(peer) = peer {
+                line.push(ratio(row.median / peer.median));
+            }
+            if let Some(limit) = limit {
+                line.push(ratio(row.median / limit.median));
+            }
+            line.extend(row.extra.iter().cloned());
+            lines.push(line);
+        }
+        println!("\n{} ({})", self.title, self.workload);
+        print!("{}", aligned(&lines));
+    }
+}
+
+/// First column to the left, the others to the right.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        lines
+            .iter()
+            .filter_map(|l| l.get(c))
+            .map(|s| s.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let mut text = String::from(" ");
+        for (c, cell) in line.iter().enumerate() {
+            let w = widths[c];
+            let _ = if c == 0 {
+                write!(text, " {cell:<w$}")
+            } else {
+                write!(text, "  {cell:>w$}")
+            };
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Three digits that mean something, thousands apart.
+pub(crate) fn figure(x: f64) -> String {
+    if !x.is_finite() {
+        return String::from("-");
+    }
+    if x.abs() < 10.0 {
+        return format!("{x:.2}");
+    }
+    if x.abs() < 100.0 {
+        return format!("{x:.1}");
+    }
+    let digits = format!("{:.0}", x.abs());
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    if x < 0.0 {
+        out.insert(0, '-');
+    }
+    out
+}
+
+pub(crate) fn ratio(x: f64) -> String {
+    if x.is_finite() {
+        format!("{x:.2}")
+    } else {
+        String::from("-")
+    }
+}

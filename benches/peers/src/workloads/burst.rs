@@ -1,0 +1,125 @@
+//! What an idle pool does with its first tasks: a burst onto parked workers,
+//! one task onto a parked worker, one task onto a pool that was just built.
+
+use super::{QUEUE, WORKERS};
+use crate::contenders::{Contender, Shape};
+use crate::harness::{entrants, median, race, time, Entrant, Options, Pace, Table, Trial};
+use crate::limits::{parked_round_trips, threads};
+use crate::tally::{tick, Tally};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Long enough for every pool's workers to fall asleep.
+const REST: Duration = Duration::from_millis(3);
+
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    tasks: u64,
+    times: usize,
+}
+
+/// Spins: the wait for a few tasks must not add a timer's slack.
+fn wait_spinning(tally: &Tally, n: u64) {
+    let start = Instant::now();
+    while tally.ran() < n {
+        for _ in 0..64 {
+            std::hint::spin_loop();
+        }
+        if start.elapsed() > Duration::from_millis(1) {
+            return tally.wait(n);
+        }
+    }
+}
+
+impl Trial for Burst {
+    type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::NAME != "lazypool, no queue"
+    }
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
+        let pool = C::build(Shape::new(WORKERS, QUEUE));
+        let total = Tally::start();
+        let warm = 100;
+        pool.feed(warm, tick);
+        total.wait(warm);
+        let samples: Vec<_> = (0..self.times)
+            .map(|_| {
+                thread::sleep(REST);
+                let tally = Tally::start();
+                let took = time(|| {
+                    pool.feed(self.tasks, tick);
+                    wait_spinning(&tally, self.tasks);
+                });
+                took.as_nanos() as f64
+            })
+            .collect();
+        drop(pool);
+        total.wait(warm + self.times as u64 * self.tasks);
+        median(&samples)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct First {
+    times: usize,
+}
+
+impl Trial for First {
+    type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        // One pool per process, which is never empty again.
+        C::NAME != "lazypool, no queue" && C::NAME != "blocking"
+    }
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
+        let samples: Vec<_> = (0..self.times)
+            .map(|_| {
+                let tally = Tally::start();
+                let start = Instant::now();
+                let pool = C::build(Shape::new(WORKERS, QUEUE));
+                pool.execute(tick);
+                wait_spinning(&tally, 1);
+                let took = start.elapsed();
+                drop(pool);
+                tally.wait(1);
+                took.as_nanos() as f64
+            })
+            .collect();
+        median(&samples)
+    }
+}
+
+pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+    let budget = options.budget;
+    let times = options.scaled(20);
+    for (tasks, name, title) in [
+        (64, "burst/64", "64 tasks onto an idle pool, until all ran"),
+        (
+            1,
+            "first/parked",
+            "one task onto a parked worker, until it ran",
+        ),
+    ] {
+        if !options.wants(name) {
+            continue;
+        }
+        let mut all = entrants(&Burst { tasks, times });
+        all.push(Entrant::limit("parked round trip", move |pace| {
+            pace.run(budget, parked_round_trips)
+        }));
+        let lanes = race(options.rounds, all);
+        done(Table::new(name, title, "ns", &lanes));
+    }
+    if options.wants("first/built") {
+        let mut all = entrants(&First { times });
+        all.push(Entrant::limit("thread start and join", move |pace| {
+            pace.run(budget, |n| threads(n, tick))
+        }));
+        let lanes = race(options.rounds, all);
+        let title = "a pool is built and its first task runs";
+        done(Table::new("first/built", title, "ns", &lanes));
+    }
+}

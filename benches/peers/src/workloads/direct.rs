@@ -1,0 +1,95 @@
+//! `serve` without a queue: an idle worker takes the task or it is refused, and
+//! the producer tries again. Only tasks that ran are counted.
+
+use super::WORKERS;
+use crate::contenders::{Contender, Shape};
+use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
+use crate::limits::spinning_round_trips;
+use crate::tally::{tick, Tally};
+use std::hint::{black_box, spin_loop};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+struct Direct {
+    producers: u64,
+    workers: usize,
+    budget: Duration,
+}
+
+impl Direct {
+    fn feed<C: Contender>(&self, pool: &C, n: u64) {
+        let words = [1_u64, 2, 3];
+        for _ in 0..n {
+            let mut refusals = 0_u32;
+            while !pool.try_execute(move || {
+                black_box(words);
+                tick();
+            }) {
+                refusals += 1;
+                if refusals % 4096 == 0 {
+                    thread::yield_now();
+                } else {
+                    spin_loop();
+                }
+            }
+        }
+    }
+
+    fn serve<C: Contender>(&self, pool: &C, n: u64) -> Duration {
+        let share = n.div_ceil(self.producers);
+        let ready = Barrier::new(self.producers as usize);
+        let tally = Tally::start();
+        thread::scope(|s| {
+            for _ in 1..self.producers {
+                s.spawn(|| {
+                    ready.wait();
+                    self.feed(pool, share);
+                });
+            }
+            ready.wait();
+            let start = Instant::now();
+            self.feed(pool, share);
+            tally.wait(share * self.producers);
+            start.elapsed()
+        })
+    }
+}
+
+impl Trial for Direct {
+    type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::UNQUEUED && C::NAME != "lazypool, no queue"
+    }
+
+    fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {
+        let pool = C::build(Shape::new(self.workers, 0).refusing());
+        pace.run(self.budget, |n| self.serve(&pool, n))
+    }
+}
+
+pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+    for (producers, workers) in [(1, 1), (1, WORKERS), (2, WORKERS)] {
+        let workload = format!("direct/{producers}p/{workers}w");
+        if !options.wants(&workload) {
+            continue;
+        }
+        let budget = options.budget;
+        let mut all = entrants(&Direct {
+            producers,
+            workers,
+            budget,
+        });
+        all.push(Entrant::limit("spinning round trip", move |pace| {
+            pace.run(budget, spinning_round_trips)
+        }));
+        let lanes = race(options.rounds, all);
+        let title = format!(
+            "serve without a queue, {workers} worker(s), {producers} producer(s), \
+             closures of 24 bytes, only tasks that ran"
+        );
+        done(Table::new(&workload, &title, "ns/task", &lanes));
+    }
+}

@@ -1,0 +1,376 @@
+//! Allocations, memory, and processor time at rest.
+//!
+//! Memory is measured in processes of their own: in a used one, a new stack may
+//! be an old one.
+
+use super::{QUEUE, WORKERS};
+use crate::alloc;
+use crate::contenders::{visit_all, Contender, Lazypool, Shape, Visitor};
+use crate::harness::{entrants, race, Entrant, Kind, Lane, Options, Pace, Table, Trial};
+use crate::tally::{tick, Gate, Tally};
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+    allocations(options, done);
+    idle(options, done);
+    memory(options, done);
+}
+
+// ---- allocations per operation ----------------------------------------------
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Serve,
+    Timed,
+    Group,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Allocations(Operation);
+
+impl Allocations {
+    /// A thousand operations.
+    fn thousand<C: Contender>(self, pool: &C) {
+        let tally = Tally::start();
+        match self.0 {
+            Operation::Serve => {
+                let words = [1_u64, 2, 3];
+                pool.feed(1000, move || {
+                    black_box(words);
+                    tick();
+                });
+            }
+            Operation::Timed => {
+                let words = [1_u64, 2, 3];
+                for _ in 0..1000 {
+                    let task = move || {
+                        tick();
+                        black_box(words)
+                    };
+                    assert_eq!(pool.call(task, Duration::from_secs(10)), Some(words));
+                }
+            }
+            Operation::Group => pool.batch(1000, |_| tick()),
+        }
+        tally.wait(1000);
+    }
+}
+
+impl Trial for Allocations {
+    type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::NAME != "lazypool, no queue"
+    }
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
+        let pool = C::build(Shape::new(WORKERS, QUEUE));
+        self.thousand(&pool);
+        self.thousand(&pool);
+        alloc::start();
+        self.thousand(&pool);
+        alloc::stop().calls as f64 / 1000.0
+    }
+}
+
+fn allocations(options: &Options, done: &mut dyn FnMut(Table)) {
+    for (operation, name, title) in [
+        (Operation::Serve, "allocations/serve", "serve, 24 bytes"),
+        (
+            Operation::Timed,
+            "allocations/timed",
+            "do_with_deadline, 24 bytes in and out",
+        ),
+        (
+            Operation::Group,
+            "allocations/group",
+            "a group of 1,000, its wait included",
+        ),
+    ] {
+        if options.wants(name) {
+            let lanes = race(options.rounds, entrants(&Allocations(operation)));
+            let title = format!("allocations per operation: {title}");
+            done(Table::new(name, &title, "allocations", &lanes));
+        }
+    }
+}
+
+// ---- processor time at rest ---------------------------------------------------
+
+fn processor_time() -> Duration {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes a timespec to where it is told.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    assert_eq!(failed, 0, "the clock exists");
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+/// Microseconds of processor time in a second of idleness.
+fn at_rest(span: Duration) -> f64 {
+    // Workers fall asleep.
+    thread::sleep(Duration::from_millis(30));
+    let before = processor_time();
+    thread::sleep(span);
+    let used = processor_time() - before;
+    used.as_secs_f64() * 1e6 / span.as_secs_f64()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    span: Duration,
+}
+
+impl Trial for Idle {
+    type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::NAME != "lazypool, no queue"
+    }
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
+        let tally = Tally::start();
+        let pool = C::build(Shape::new(WORKERS, QUEUE));
+        pool.feed(1000, tick);
+        tally.wait(1000);
+        at_rest(self.span)
+    }
+}
+
+fn idle(options: &Options, done: &mut dyn FnMut(Table)) {
+    if !options.wants("idle") {
+        return;
+    }
+    let span = Duration::from_millis(options.scaled(150) as u64);
+    let mut all = entrants(&Idle { span });
+    all.push(Entrant::limit("no pool", move |_| at_rest(span)));
+    let lanes = race(options.rounds.min(5), all);
+    let title = "processor time of an idle pool that has worked";
+    done(Table::new("idle", title, "us/s", &lanes));
+}
+
+// ---- memory ---------------------------------------------------------------------
+
+/// The first argument of a process that measures memory.
+const CHILD: &str = "--measure-memory";
+const WORKERS_MEASURED: usize = 64;
+const TASKS_MEASURED: usize = 10_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    heap: i64,
+    resident: i64,
+}
+
+impl Memory {
+    fn now() -> Self {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split_whitespace().nth(1).and_then(|p| p.parse().ok());
+        Self {
+            heap: alloc::so_far().live,
+            resident: pages.unwrap_or(0_i64) * 4096,
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            heap: self.heap - before.heap,
+            resident: self.resident - before.resident,
+        }
+    }
+}
+
+/// Builds a pool, occupies `occupied` of its workers and queues `queued` tasks.
+fn filled<C: Contender>(shape: Shape, occupied: usize, queued: usize) -> Option<Memory> {
+    tick(); // registers this thread
+    let tally = Tally::start();
+    let before = Memory::now();
+    let pool = C::build(shape);
+    let gate = Arc::new(Gate::default());
+    for _ in 0..occupied {
+        let gate = Arc::clone(&gate);
+        pool.execute(move || {
+            tick();
+            gate.pass();
+        });
+    }
+    for _ in 0..2000 {
+        if tally.ran() == occupied as u64 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let full = tally.ran() == occupied as u64;
+    let words = [1_u64, 2, 3];
+    for _ in 0..queued {
+        pool.execute(move || {
+            black_box(words);
+            tick();
+        });
+    }
+    let used = Memory::now().since(before);
+    gate.open();
+    tally.wait((occupied + queued) as u64);
+    full.then_some(used)
+}
+
+fn measure<C: Contender>(what: &str) -> Option<Memory> {
+    match what {
+        "empty" => filled::<C>(Shape::new(65_536, 0), 0, 0),
+        "one worker" => filled::<C>(Shape::new(WORKERS_MEASURED + 1, 16), 1, 0),
+        "workers" => {
+            let n = WORKERS_MEASURED + 1;
+            filled::<C>(Shape::new(n, 16), n, 0)
+        }
+        "no task" => filled::<C>(Shape::new(1, 1), 1, 0),
+        "tasks" => filled::<C>(Shape::new(1, TASKS_MEASURED), 1, TASKS_MEASURED),
+        _ => None,
+    }
+}
+
+/// If the arguments say that this process measures memory: does it.
+pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode> {
+    struct Measure {
+        name: String,
+        what: String,
+        found: Option<Memory>,
+    }
+    impl Visitor for Measure {
+        fn visit<C: Contender>(&mut self) {
+            if C::NAME == self.name {
+                self.found = measure::<C>(&self.what);
+            }
+        }
+    }
+    let mut measure = Measure {
+        name: args.next()?,
+        what: args.next()?,
+        found: None,
+    };
+    alloc::start();
+    visit_all(&mut measure);
+    Some(match measure.found {
+        Some(Memory { heap, resident }) => {
+            println!("{heap} {resident}");
+            ExitCode::SUCCESS
+        }
+        None => ExitCode::FAILURE,
+    })
+}
+
+pub(crate) fn is_child(arg: &str) -> bool {
+    arg == CHILD
+}
+
+fn ask(name: &str, what: &str) -> Option<Memory> {
+    let program = std::env::current_exe().ok()?;
+    let out = Command::new(program)
+        .args([CHILD, name, what])
+        .output()
+        .ok()?;
+    let text = String::from_utf8(out.stdout).ok()?;
+    let mut numbers = text.split_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(Memory {
+        heap: next()?,
+        resident: next()?,
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Each {
+    with: &'static str,
+    without: &'static str,
+    count: usize,
+}
+
+impl Trial for Each {
+    /// Bytes of heap, bytes resident.
+    type Sample = (f64, f64);
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::NAME != "lazypool, no queue"
+    }
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> (f64, f64) {
+        let each = || {
+            let used = ask(C::NAME, self.with)?.since(ask(C::NAME, self.without)?);
+            let each = |bytes: i64| bytes as f64 / self.count as f64;
+            Some((each(used.heap), each(used.resident)))
+        };
+        // One that starts fewer threads than it is asked to.
+        each().unwrap_or((f64::NAN, f64::NAN))
+    }
+}
+
+/// Two tables of one race.
+fn two_tables(name: &str, title: &str, lanes: &[Lane<(f64, f64)>], done: &mut dyn FnMut(Table)) {
+    for resident in [false, true] {
+        let lanes: Vec<_> = lanes
+            .iter()
+            .map(|l| Lane {
+                name: l.name,
+                kind: l.kind,
+                samples: l
+                    .samples
+                    .iter()
+                    .map(|s| if resident { s.1 } else { s.0 })
+                    .collect(),
+            })
+            .collect();
+        let kind = if resident { "resident" } else { "heap" };
+        let table = format!("{name}/{kind}");
+        done(Table::new(
+            &table,
+            &format!("{title}: {kind}"),
+            "bytes",
+            &lanes,
+        ));
+    }
+}
+
+fn memory(options: &Options, done: &mut dyn FnMut(Table)) {
+    let rounds = options.rounds.min(3);
+    if options.wants("memory/empty") {
+        let empty = Entrant {
+            name: Lazypool::<true>::NAME,
+            kind: Kind::Ours,
+            sample: Box::new(|_: &mut Pace| {
+                let used = ask(Lazypool::<true>::NAME, "empty").expect("a child process");
+                (used.heap as f64, used.resident as f64)
+            }),
+        };
+        let lanes = race(rounds, vec![empty]);
+        two_tables(
+            "memory/empty",
+            "an empty pool of 65,536 slots",
+            &lanes,
+            done,
+        );
+    }
+    if options.wants("memory/worker") {
+        let each = Each {
+            with: "workers",
+            without: "one worker",
+            count: WORKERS_MEASURED,
+        };
+        let lanes = race(rounds, entrants(&each));
+        two_tables("memory/worker", "memory of a worker", &lanes, done);
+    }
+    if options.wants("memory/task") {
+        let each = Each {
+            with: "tasks",
+            without: "no task",
+            count: TASKS_MEASURED,
+        };
+        let lanes = race(rounds, entrants(&each));
+        let title = format!("memory of a queued task of 24 bytes, {TASKS_MEASURED} queued");
+        two_tables("memory/task", &title, &lanes, done);
+    }
+}

@@ -1,0 +1,34 @@
+//! The limits on their own.
+
+use crate::harness::{race, Entrant, Options, Pace, Table};
+use crate::limits::{parked_round_trips, spinning_round_trips, threads};
+use std::time::{Duration, Instant};
+
+pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+    if !options.wants("limits") {
+        return;
+    }
+    let budget = options.budget;
+    let paced = move |f: fn(u64) -> Duration| move |pace: &mut Pace| pace.run(budget, f);
+    let entrants = vec![
+        Entrant::limit("spinning round trip", paced(spinning_round_trips)),
+        Entrant::limit("parked round trip", paced(parked_round_trips)),
+        Entrant::limit("thread start and join", paced(|n| threads(n, || ()))),
+        Entrant::limit("Instant::now", paced(clock)),
+    ];
+    let lanes = race(options.rounds, entrants);
+    done(Table::new(
+        "limits",
+        "What the machine allows",
+        "ns",
+        &lanes,
+    ));
+}
+
+fn clock(n: u64) -> Duration {
+    let start = Instant::now();
+    for _ in 0..n {
+        std::hint::black_box(Instant::now());
+    }
+    start.elapsed()
+}

@@ -1,0 +1,86 @@
+//! How late a caller comes back whose deadline has passed.
+
+use super::{QUEUE, WORKERS};
+use crate::contenders::{Contender, Shape};
+use crate::harness::{entrants, figure, race, time, Lane, Options, Pace, Table, Trial};
+use crate::tally::{tick, Tally};
+use hdrhistogram::Histogram;
+use std::thread;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_millis(1);
+/// What the task takes instead.
+const TASK: Duration = Duration::from_millis(3);
+
+#[derive(Clone, Copy, Debug)]
+struct Overshoot {
+    calls: u64,
+}
+
+impl Trial for Overshoot {
+    /// Nanoseconds past the deadline.
+    type Sample = Vec<u64>;
+
+    fn sample<C: Contender>(&self, _: &mut Pace) -> Vec<u64> {
+        let pool = C::build(Shape::new(WORKERS, QUEUE));
+        assert_eq!(pool.call(|| 1, Duration::from_secs(10)), Some(1));
+        (0..self.calls)
+            .map(|_| {
+                let tally = Tally::start();
+                let task = || {
+                    thread::sleep(TASK);
+                    tick();
+                };
+                let mut value = None;
+                let took = time(|| value = pool.call(task, DEADLINE));
+                // Unless this thread itself lost its core for longer than the task took.
+                assert!(
+                    value.is_none() || took > TASK,
+                    "it cannot have ended in time"
+                );
+                // `affinitypool` may cancel a task that has not started.
+                if C::NAME == "affinitypool" {
+                    thread::sleep(TASK);
+                } else {
+                    tally.wait(1);
+                }
+                took.saturating_sub(DEADLINE).as_nanos() as u64
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+    if !options.wants("overshoot") {
+        return;
+    }
+    let calls = options.scaled(20) as u64;
+    let lanes = race(options.rounds, entrants(&Overshoot { calls }));
+    let quantile = |samples: &[u64], q| {
+        let mut h = Histogram::<u64>::new(3).expect("three digits");
+        for s in samples {
+            h.saturating_record(*s);
+        }
+        h.value_at_quantile(q) as f64
+    };
+    let medians: Vec<_> = lanes
+        .iter()
+        .map(|lane| Lane {
+            name: lane.name,
+            kind: lane.kind,
+            samples: lane.samples.iter().map(|s| quantile(s, 0.5)).collect(),
+        })
+        .collect();
+    let title = format!(
+        "how late a caller returns after a deadline of {} ms that its task of {} ms misses \
+         (ns: the median of p50; p99 of all rounds)",
+        DEADLINE.as_millis(),
+        TASK.as_millis()
+    );
+    let mut table = Table::new("overshoot", &title, "p50", &medians);
+    table.extra_heads = vec!["p99"];
+    for (row, lane) in table.rows.iter_mut().zip(&lanes) {
+        row.extra = vec![figure(quantile(&lane.samples.concat(), 0.99))];
+    }
+    done(table);
+}

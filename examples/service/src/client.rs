@@ -1,0 +1,195 @@
+//! A blocking HTTP/1.1 client of a page or two, and a service started as a process.
+//!
+//! For the tests and the load run: it shares no code with the server it talks to, and
+//! tells apart what a load generator usually does not: a request that was refused, one
+//! that was answered, and one that was lost.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far beyond any answer of a healthy service: who waits longer has lost his request.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection that is kept open.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// Whether the server closes the connection after it.
+    pub close: bool,
+    /// The `Retry-After` header.
+    pub retry_after: Option<String>,
+    /// The body.
+    pub body: String,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Sends a request and does not wait for the answer.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn send(&mut self, path: &str) -> io::Result<()> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())
+    }
+
+    /// Sends a request and reads the answer.
+    ///
+    /// # Errors
+    /// Those of the system, and what is no HTTP.
+    pub fn get(&mut self, path: &str) -> io::Result<Answer> {
+        self.send(path)?;
+        self.read()
+    }
+
+    /// Reads the answer to a request that was sent.
+    ///
+    /// # Errors
+    /// Those of the system, and what is no HTTP.
+    pub fn read(&mut self) -> io::Result<Answer> {
+        let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
+        let status = self.line()?;
+        let code = status.strip_prefix("HTTP/1.1 ").and_then(|s| s.get(..3));
+        let mut answer = Answer {
+            status: code
+                .and_then(|c| c.parse().ok())
+                .ok_or_else(|| bad(&status))?,
+            close: false,
+            retry_after: None,
+            body: String::new(),
+        };
+        let mut length = 0;
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad(&line))?;
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.parse().map_err(|_| bad(&line))?,
+                "connection" => answer.close = value.eq_ignore_ascii_case("close"),
+                "retry-after" => answer.retry_after = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        answer.body = String::from_utf8(body).map_err(|_| bad("a body that is no UTF-8"))?;
+        Ok(answer)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+}
+
+/// The service as a process of its own; killed if it is dropped before it ended.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Process {
+    /// Starts the program with a settings file and waits until it listens.
+    ///
+    /// # Errors
+    /// Those of the system; and if it does not say where it listens, what it says.
+    pub fn start(program: &Path, settings: &Path) -> io::Result<Self> {
+        let mut child = Command::new(program)
+            .arg(settings)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let address = line.trim().strip_prefix("listening on http://");
+        match address.and_then(|a| a.parse().ok()) {
+            Some(address) => Ok(Self { child, address }),
+            None => {
+                // It ended, or it is not our service.
+                let _ = child.kill();
+                let output = child.wait_with_output()?;
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                Err(io::Error::other(format!("{}: {said}", output.status)))
+            }
+        }
+    }
+
+    /// Sends SIGTERM.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn terminate(&self) -> io::Result<()> {
+        let id = self.child.id().to_string();
+        match Command::new("kill")
+            .args(["-TERM", &id])
+            .status()?
+            .success()
+        {
+            true => Ok(()),
+            false => Err(io::Error::other("kill failed")),
+        }
+    }
+
+    /// Waits for its end, and gives what it wrote to its log.
+    ///
+    /// # Errors
+    /// Those of the system, and if it does not end.
+    pub fn wait(mut self) -> io::Result<(ExitStatus, String)> {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut log = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            stderr.read_to_string(&mut log)?;
+        }
+        Ok((status, log))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

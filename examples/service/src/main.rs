@@ -1,0 +1,150 @@
+//! An HTTP service on tokio that offloads its work to a pool of threads.
+//!
+//! ```text
+//! cargo run -p service -- examples/service/service.toml
+//! curl -i 'localhost:8080/factorial?n=50&count=1024'   sums a group of tasks
+//! curl -i 'localhost:8080/sleep?ms=100'                200; 504 past the deadline
+//! curl -i 'localhost:8080/metrics'                     for Prometheus; /stats in JSON
+//! ```
+//!
+//! A saturated pool is 503 with `Retry-After`, bad input 400 with a reason. At SIGTERM
+//! (or Ctrl-C) no new work is taken, running tasks may finish, then are told to stop,
+//! and the exit code says how it ended:
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | every running task finished |
+//! | 1 | the service could not start |
+//! | 2 | running tasks had to be cancelled, and stopped |
+//! | 3 | tasks still ran when the time was up; the log names their workers |
+
+use axum::serve::ListenerExt;
+use lazypool::Shutdown;
+use service::app::{router, App, Ledger, Phase};
+use service::settings::Settings;
+use std::future::IntoFuture;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+const FINISHED: u8 = 0;
+const NOT_STARTED: u8 = 1;
+const CANCELLED: u8 = 2;
+const STRAGGLERS: u8 = 3;
+
+/// How long the last answers may take to reach their clients.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let settings = match std::env::args_os().nth(1).map(PathBuf::from) {
+        Some(file) => Settings::load(&file),
+        None => Ok(Settings::default()),
+    };
+    match settings.and_then(|settings| run(settings).map_err(|e| e.to_string())) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("service: {error}");
+            NOT_STARTED.into()
+        }
+    }
+}
+
+#[tokio::main]
+async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
+    let pool = settings
+        .pool
+        .to_builder()
+        // `wind_down` waits; a drop that did would wait for the stragglers, too.
+        .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
+        .on_panic(|p| {
+            let message = p.message().unwrap_or_default();
+            eprintln!("service: a task panicked: {message}");
+        });
+    let (phase, phase_seen) = watch::channel(Phase::Serving);
+    let app = App {
+        pool: Arc::new(pool.build()?),
+        deadline: settings.deadline,
+        phase: phase_seen,
+        ledger: Arc::new(Ledger::default()),
+    };
+    let listener = TcpListener::bind(settings.listen).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    std::io::stdout().flush()?;
+    let listener = listener.tap_io(|connection| {
+        // An answer is one small write: do not hold it back. If this fails, it is slower.
+        let _ = connection.set_nodelay(true);
+    });
+    let mut hang_up = phase.subscribe();
+    let server = axum::serve(listener, router(app.clone())).with_graceful_shutdown(async move {
+        // An error means that nobody is left to say so.
+        let _ = hang_up.wait_for(|p| *p == Phase::GivingUp).await;
+    });
+    let server = tokio::spawn(server.into_future());
+
+    asked_to_stop().await?;
+    eprintln!("service: stopping, {} requests open", app.ledger.open());
+    phase.send_replace(Phase::Draining);
+    let (code, ()) = tokio::join!(
+        wind_down(&app, &settings),
+        tokio::time::sleep(settings.linger)
+    );
+
+    // Whoever still waits for a straggler is told now; idle connections are closed.
+    phase.send_replace(Phase::GivingUp);
+    if tokio::time::timeout(LAST_WORDS, server).await.is_err() {
+        eprintln!("service: some clients did not read their answers");
+    }
+    let (answers, left, open) = (app.ledger.answers(), app.ledger.left(), app.ledger.open());
+    eprintln!("service: answered {answers:?}, clients left {left}, unanswered {open}");
+    Ok(code)
+}
+
+/// Closes the pool: first kindly, then not.
+async fn wind_down(app: &App, settings: &Settings) -> u8 {
+    let shutdown = |mode, timeout| {
+        let pool = Arc::clone(&app.pool);
+        // It waits for threads, so it must not run on one of the runtime's.
+        tokio::task::spawn_blocking(move || pool.shutdown(mode, timeout))
+    };
+    // Queued tasks go first: their requests are answered with 503 at once, and the time
+    // is left to those that have started.
+    let report = shutdown(Shutdown::Discard, settings.discard_timeout).await;
+    let report = report.expect("a shutdown does not panic");
+    eprintln!("service: {} queued tasks discarded", report.discarded);
+    if report.is_clean() {
+        return FINISHED;
+    }
+    eprintln!("service: cancelling {} tasks", report.stragglers.len());
+    let report = shutdown(Shutdown::Cancel, settings.cancel_timeout).await;
+    let report = report.expect("a shutdown does not panic");
+    if report.is_clean() {
+        return CANCELLED;
+    }
+    for worker in &report.stragglers {
+        let (slot, tasks) = (worker.slot, worker.tasks);
+        eprintln!(
+            "service: straggler: worker {slot}, in its task {}",
+            tasks + 1
+        );
+    }
+    STRAGGLERS
+}
+
+#[cfg(unix)]
+async fn asked_to_stop() -> std::io::Result<()> {
+    use tokio::signal::unix::{signal, SignalKind};
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        pressed = tokio::signal::ctrl_c() => pressed,
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,99 @@
+//! The service's settings.
+
+use lazypool::{PoolSettings, WhenFull};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// What the settings file may say; `service.toml` explains each key.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The longest a request may take.
+    #[serde(with = "humantime_serde")]
+    pub deadline: Duration,
+    /// How long requests are still answered, with 503, after SIGTERM.
+    #[serde(with = "humantime_serde")]
+    pub linger: Duration,
+    /// How long running tasks may take to finish after SIGTERM.
+    #[serde(with = "humantime_serde")]
+    pub discard_timeout: Duration,
+    /// How long they may take to notice that they were cancelled after that.
+    #[serde(with = "humantime_serde")]
+    pub cancel_timeout: Duration,
+    /// The pool.
+    pub pool: PoolSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let mut pool = PoolSettings::default();
+        pool.queue_capacity = 256;
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            deadline: Duration::from_secs(2),
+            linger: Duration::from_millis(500),
+            discard_timeout: Duration::from_secs(5),
+            cancel_timeout: Duration::from_secs(2),
+            pool,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// What is wrong, for a person: the file, the place and the key.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{shown}: {e}"))?;
+        Self::parse(&text).map_err(|e| format!("{shown}: {e}"))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let settings: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        if settings.pool.when_full != WhenFull::Refuse {
+            // `serve` would wait for room on a thread of the runtime.
+            return Err(String::from(
+                "pool.when_full: a service must refuse what it has no room for: \"refuse\"",
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_comes_with_the_service_is_valid() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("service.toml");
+        let settings = Settings::load(&path).unwrap();
+        assert_eq!(settings.pool.max_workers, 8);
+        let defaults = Settings::default();
+        assert_eq!(settings.listen, defaults.listen);
+        assert_eq!(settings.deadline, defaults.deadline);
+        assert_eq!(settings.linger, defaults.linger);
+        assert_eq!(settings.discard_timeout, defaults.discard_timeout);
+        assert_eq!(settings.cancel_timeout, defaults.cancel_timeout);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expected) in [
+            ("deadlin = \"2s\"", "unknown field `deadlin`"),
+            ("deadline = \"2\"", "deadline"),
+            ("[pool]\nmax_workers = 0", "max_workers is 0"),
+            ("[pool]\nworkers = 1", "unknown field `workers`"),
+            ("[pool]\nwhen_full = \"block\"", "pool.when_full"),
+        ] {
+            let error = Settings::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

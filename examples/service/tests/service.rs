@@ -1,0 +1,372 @@
+//! The service as its clients see it: a process of its own, real HTTP, real signals.
+#![cfg(unix)]
+
+use service::client::{Answer, Client, Process};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far beyond what any condition here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A settings file that is removed in the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(text: &str) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let id = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("service-{}-{}.toml", id.0, id.1));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+fn try_start(top: &str, pool: &str) -> io::Result<Process> {
+    let file = File::new(&format!(
+        "listen = \"127.0.0.1:0\"\n{top}\n[pool]\n{pool}\n"
+    ));
+    Process::start(Path::new(env!("CARGO_BIN_EXE_service")), &file.0)
+}
+
+fn start(top: &str, pool: &str) -> Process {
+    try_start(top, pool).unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> Answer {
+    Client::connect(address).unwrap().get(path).unwrap()
+}
+
+fn stat(address: SocketAddr, name: &str) -> u64 {
+    let stats = get(address, "/stats").body;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    stats[name].as_u64().unwrap()
+}
+
+fn wait_for_stat(address: SocketAddr, name: &str, expected: u64) {
+    let start = Instant::now();
+    while stat(address, name) != expected {
+        assert!(start.elapsed() < LIMIT, "{name} does not become {expected}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn stop(service: Process) -> (Option<i32>, String) {
+    service.terminate().unwrap();
+    let (status, log) = service.wait().unwrap();
+    (status.code(), log)
+}
+
+#[test]
+fn it_computes_and_tells_bad_input_why() {
+    let service = start("linger = \"0s\"", "max_workers = 2\nqueue_capacity = 64");
+    let mut client = Client::connect(service.address).unwrap();
+    // All on one connection.
+    for (path, status, body) in [
+        ("/factorial?n=5", 200, r#""sum":"120""#),
+        ("/factorial?n=0&count=4096", 200, r#""sum":"4096""#),
+        (
+            "/factorial?n=50&count=1024",
+            200,
+            // 1024 x 50!
+            r#""sum":"31144031438554499116659310762050323296642704966615564288000000000000""#,
+        ),
+        ("/factorial?n=5&count=65", 200, r#""sum":"7800""#),
+        ("/sleep?ms=0", 200, r#""slept_ms":0"#),
+        ("/factorial?n=1001", 400, "n is 1001; allowed: 0 to 1000"),
+        (
+            "/factorial?n=5&count=0",
+            400,
+            "count is 0; allowed: 1 to 4096",
+        ),
+        ("/factorial?n=-5", 400, "n: invalid digit"),
+        ("/factorial?count=5", 400, "missing field `n`"),
+        ("/factorial?n=5&cuont=5", 400, "unknown field `cuont`"),
+        ("/sleep?ms=60001", 400, "ms is 60001; allowed: 0 to 60000"),
+        ("/sleep?ms=soon", 400, "ms: invalid digit"),
+        ("/sleep", 400, "missing field `ms`"),
+        ("/health", 200, "ok"),
+        ("/nowhere", 404, "no such page"),
+    ] {
+        let answer = client.get(path).unwrap();
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.body.contains(body), "{path}: {answer:?}");
+        assert!(!answer.close, "{path}: {answer:?}");
+    }
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(0));
+    assert!(
+        log.contains("answered {200: 6, 400: 8, 404: 1}, clients left 0, unanswered 0"),
+        "{log}"
+    );
+}
+
+#[test]
+fn metrics_and_stats_add_up() {
+    let service = start("", "max_workers = 2\nqueue_capacity = 64");
+    assert_eq!(get(service.address, "/factorial?n=5&count=640").status, 200);
+    // A group's last task answers a moment before it is counted.
+    wait_for_stat(service.address, "completed", 10);
+    wait_for_stat(service.address, "running", 0);
+    assert_eq!(stat(service.address, "accepted"), 10);
+    let page = get(service.address, "/metrics").body;
+    for line in [
+        "# TYPE lazypool_accepted_total counter",
+        "lazypool_accepted_total 10",
+        "lazypool_ended_total{how=\"completed\"} 10",
+        "lazypool_tasks{state=\"queued\"} 0",
+        "# TYPE lazypool_workers gauge",
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+    }
+    let mut family = "";
+    for line in page.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            family = comment.split(' ').nth(1).unwrap();
+            continue;
+        }
+        let (sample, figure) = line.rsplit_once(' ').unwrap();
+        assert_eq!(sample.split('{').next(), Some(family), "{page}");
+        figure.parse::<u64>().unwrap();
+    }
+}
+
+#[test]
+fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
+    let service = start(
+        "deadline = \"100ms\"",
+        "max_workers = 1\nqueue_capacity = 8",
+    );
+    let start = Instant::now();
+    let mut running = Client::connect(service.address).unwrap();
+    running.send("/sleep?ms=60000").unwrap();
+    wait_for_stat(service.address, "running", 1);
+    // This one waits in the queue until its deadline.
+    assert_eq!(get(service.address, "/sleep?ms=60000").status, 504);
+    assert_eq!(running.read().unwrap().status, 504);
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    assert!(start.elapsed() < LIMIT);
+    // The one stops early, the other leaves the queue.
+    wait_for_stat(service.address, "running", 0);
+    wait_for_stat(service.address, "queued", 0);
+    assert_eq!(stat(service.address, "accepted"), 2);
+    assert_eq!(get(service.address, "/sleep?ms=0").status, 200);
+}
+
+#[test]
+fn saturated_it_is_a_503_that_says_when_to_come_back() {
+    let service = start("deadline = \"30s\"", "max_workers = 1\nqueue_capacity = 1");
+    let mut busy = Client::connect(service.address).unwrap();
+    busy.send("/sleep?ms=30000").unwrap();
+    wait_for_stat(service.address, "running", 1);
+    let mut queued = Client::connect(service.address).unwrap();
+    queued.send("/sleep?ms=0").unwrap();
+    wait_for_stat(service.address, "queued", 1);
+    for path in ["/sleep?ms=0", "/factorial?n=5", "/factorial?n=5&count=4096"] {
+        let answer = get(service.address, path);
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert_eq!(answer.retry_after.as_deref(), Some("1"));
+        assert!(answer.body.contains("saturated"));
+    }
+    // What needs no worker works on.
+    assert_eq!(get(service.address, "/health").status, 200);
+    // A client that hangs up frees its worker, for the one that waits.
+    drop(busy);
+    assert_eq!(queued.read().unwrap().status, 200);
+}
+
+#[test]
+fn the_workers_follow_the_demand() {
+    let service = start("", "max_workers = 4\nidle_timeout = \"50ms\"");
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| Client::connect(service.address).unwrap())
+        .collect();
+    for client in &mut clients {
+        client.send("/sleep?ms=100").unwrap();
+    }
+    for client in &mut clients {
+        assert_eq!(client.read().unwrap().status, 200);
+    }
+    assert_eq!(stat(service.address, "peak_workers"), 4);
+    wait_for_stat(service.address, "workers", 0);
+    assert_eq!(stat(service.address, "retired"), 4);
+}
+
+#[test]
+fn sigterm_lets_a_running_task_finish() {
+    let service = start("linger = \"0s\"", "max_workers = 1");
+    let mut client = Client::connect(service.address).unwrap();
+    client.send("/sleep?ms=300").unwrap();
+    wait_for_stat(service.address, "running", 1);
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(0), "{log}");
+    let answer = client.read().unwrap();
+    assert_eq!((answer.status, answer.close), (200, true));
+}
+
+#[test]
+fn sigterm_cancels_what_does_not_finish_in_time() {
+    let top = "deadline = \"60s\"\ndiscard_timeout = \"50ms\"";
+    let service = start(top, "max_workers = 1\nqueue_capacity = 4");
+    let mut running = Client::connect(service.address).unwrap();
+    running.send("/sleep?ms=60000").unwrap();
+    wait_for_stat(service.address, "running", 1);
+    let mut queued = Client::connect(service.address).unwrap();
+    queued.send("/sleep?ms=60000").unwrap();
+    wait_for_stat(service.address, "queued", 1);
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(2), "{log}");
+    assert!(log.contains("1 queued tasks discarded"), "{log}");
+    assert!(log.contains("cancelling 1 tasks"), "{log}");
+    // The one ended early, the other never started; both were told.
+    let answer = running.read().unwrap();
+    assert_eq!((answer.status, answer.close), (200, true));
+    let answer = queued.read().unwrap();
+    assert_eq!((answer.status, answer.close), (503, true));
+    assert!(answer.body.contains("shutting down"));
+}
+
+#[test]
+fn sigterm_names_the_stragglers_and_answers_for_them() {
+    let top = "deadline = \"60s\"\ndiscard_timeout = \"50ms\"\ncancel_timeout = \"50ms\"";
+    let service = start(top, "max_workers = 1");
+    let mut client = Client::connect(service.address).unwrap();
+    client.send("/sleep?ms=60000&deaf=true").unwrap();
+    wait_for_stat(service.address, "running", 1);
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("straggler: worker 0, in its task 1"), "{log}");
+    assert!(log.contains("clients left 0, unanswered 0"), "{log}");
+    let answer = client.read().unwrap();
+    assert_eq!((answer.status, answer.close), (503, true));
+}
+
+#[test]
+fn a_mistake_in_the_settings_is_named_and_the_code_is_1() {
+    for (top, pool, expected) in [
+        (
+            "",
+            "max_workers = 0",
+            "max_workers is 0; allowed: 1..=65536",
+        ),
+        ("", "max_worker = 1", "unknown field `max_worker`"),
+        ("", "idle_timeout = 5", "idle_timeout: invalid type"),
+        ("", "when_full = \"block\"", "pool.when_full"),
+        ("deadlin = \"1s\"", "", "unknown field `deadlin`"),
+    ] {
+        let error = try_start(top, pool).unwrap_err().to_string();
+        assert!(error.contains("exit status: 1"), "{error}");
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(".toml: "), "{error}");
+    }
+}
+
+/// What became of a client's requests.
+#[derive(Default, Debug)]
+struct Tally {
+    ok: usize,
+    refused: usize,
+    late: usize,
+    lost: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.ok += other.ok;
+        self.refused += other.refused;
+        self.late += other.late;
+        self.lost.extend(other.lost);
+    }
+}
+
+/// One request after the other, until the server says that it closes.
+fn ask_until_closed(address: SocketAddr, path: &str, connected: &AtomicUsize) -> Tally {
+    let mut tally = Tally::default();
+    let mut client = Client::connect(address).unwrap();
+    connected.fetch_add(1, Ordering::SeqCst);
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        match client.get(path) {
+            Ok(answer) => {
+                match answer.status {
+                    200 => tally.ok += 1,
+                    503 => tally.refused += 1,
+                    504 => tally.late += 1,
+                    other => tally.lost.push(format!("{path}: {other}")),
+                }
+                if answer.close {
+                    return tally;
+                }
+            }
+            Err(error) => {
+                tally.lost.push(format!("{path}: {error}"));
+                return tally;
+            }
+        }
+    }
+    tally.lost.push(format!("{path}: no goodbye"));
+    tally
+}
+
+/// Ten times of ten: 64 connections that never pause, and SIGTERM in the midst of it.
+#[test]
+fn sigterm_under_load_loses_no_request() {
+    const CONNECTIONS: usize = 64;
+    for round in 0..10 {
+        let service = start(
+            "deadline = \"500ms\"\nlinger = \"300ms\"",
+            "max_workers = 4\nqueue_capacity = 128",
+        );
+        let address = service.address;
+        let connected = AtomicUsize::new(0);
+        let (tally, code, log) = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CONNECTIONS)
+                .map(|i| {
+                    let path = match i % 4 {
+                        0 => "/sleep?ms=5",
+                        1 => "/factorial?n=50&count=256",
+                        2 => "/sleep?ms=0",
+                        _ => "/factorial?n=20",
+                    };
+                    let connected = &connected;
+                    scope.spawn(move || ask_until_closed(address, path, connected))
+                })
+                .collect();
+            while connected.load(Ordering::SeqCst) < CONNECTIONS {
+                thread::sleep(Duration::from_millis(1));
+            }
+            // A little later each time: it falls on another moment of the load.
+            thread::sleep(Duration::from_millis(100 + 7 * round));
+            let (code, log) = stop(service);
+            let mut tally = Tally::default();
+            for client in clients {
+                tally.add(client.join().unwrap());
+            }
+            (tally, code, log)
+        });
+        assert!(tally.lost.is_empty(), "round {round}: {tally:?}\n{log}");
+        assert!(tally.ok > 0, "round {round}: {tally:?}\n{log}");
+        assert_eq!(code, Some(0), "round {round}: {log}");
+        // The service's own books say the same.
+        let mut books = Vec::new();
+        for (status, n) in [(200, tally.ok), (503, tally.refused), (504, tally.late)] {
+            if n > 0 {
+                books.push(format!("{status}: {n}"));
+            }
+        }
+        let expected = format!(
+            "answered {{{}}}, clients left 0, unanswered 0",
+            books.join(", ")
+        );
+        assert!(log.contains(&expected), "round {round}: {expected}\n{log}");
+    }
+}

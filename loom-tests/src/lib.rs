@@ -1,0 +1,104 @@
+//! What the models share. Everything here is empty without `--cfg lazypool_loom`;
+//! run `cargo loom`.
+
+#[cfg(not(lazypool_loom))]
+const _: () = assert!(
+    option_env!("LAZYPOOL_LOOM").is_none(),
+    "`cargo loom` without `--cfg lazypool_loom`: unset RUSTFLAGS, which replaced it"
+);
+
+#[cfg(lazypool_loom)]
+mod check {
+    use std::time::Instant;
+
+    /// Explores a model up to a number of preemptions; `None`: all of it.
+    ///
+    /// Nothing else bounds it: the limits that would end it early and green
+    /// are refused.
+    pub fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        assert!(
+            builder.max_duration.is_none() && builder.max_permutations.is_none(),
+            "a model that ends early proves nothing: unset LOOM_MAX_*"
+        );
+        builder.preemption_bound = preemptions;
+        builder.max_branches = 20_000;
+        let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counter = std::sync::Arc::clone(&runs);
+        let start = Instant::now();
+        builder.check(move || {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            model();
+        });
+        let runs = runs.load(std::sync::atomic::Ordering::Relaxed);
+        println!("{runs} executions in {:.1?}", start.elapsed());
+    }
+}
+
+#[cfg(lazypool_loom)]
+pub use check::check;
+
+#[cfg(lazypool_loom)]
+mod parts {
+    use lazypool::Pool;
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A pool that the cleaner would retire at once, if a model calls it.
+    pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
+        Pool::builder()
+            .max_workers(max_workers)
+            .queue_capacity(queue_capacity)
+            .idle_timeout(Duration::ZERO)
+            .build()
+            .expect("valid settings")
+    }
+
+    /// Counts how often its tasks ran, and how many are left, run or not.
+    #[derive(Debug, Clone)]
+    pub struct Ran {
+        times: Arc<AtomicUsize>,
+        alive: Arc<AtomicUsize>,
+    }
+
+    struct Alive(Arc<AtomicUsize>);
+
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    impl Ran {
+        #[allow(clippy::new_without_default)]
+        pub fn new() -> Self {
+            Self {
+                times: Arc::new(AtomicUsize::new(0)),
+                alive: Arc::new(AtomicUsize::new(0)),
+            }
+        }
+
+        pub fn task(&self) -> impl FnOnce() + Send + 'static {
+            self.alive.fetch_add(1, Ordering::AcqRel);
+            let alive = Alive(Arc::clone(&self.alive));
+            let times = Arc::clone(&self.times);
+            move || {
+                let _alive = alive;
+                times.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+
+        pub fn times(&self) -> usize {
+            self.times.load(Ordering::Acquire)
+        }
+
+        /// Tasks neither run nor dropped.
+        pub fn alive(&self) -> usize {
+            self.alive.load(Ordering::Acquire)
+        }
+    }
+}
+
+#[cfg(lazypool_loom)]
+pub use parts::{pool, Ran};

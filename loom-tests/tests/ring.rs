@@ -1,0 +1,113 @@
+//! The ring of slot indices (`ring.rs`): an index pushed is popped once, and
+//! neither end is mistaken.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::Ring;
+use loom::thread;
+use loom_tests::check;
+use std::sync::Arc;
+
+/// A ring whose next push is the last of its first lap.
+fn about_to_wrap() -> Arc<Ring> {
+    let ring = Ring::new(2, 0);
+    ring.push(7).unwrap();
+    assert_eq!(ring.pop(), Some(7));
+    Arc::new(ring)
+}
+
+/// Two producers who are two consumers, over the edge of a lap: whoever pops
+/// after a push of its own finds something. Excludes: a pop that says "empty"
+/// because another push is half done, an index lost or popped twice. All
+/// interleavings.
+#[test]
+fn no_false_empty() {
+    check(None, || {
+        let ring = about_to_wrap();
+        let other = thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || {
+                ring.push(1).expect("two cells");
+                ring.pop().expect("two pushed, or one and its pop to come")
+            }
+        });
+        ring.push(2).expect("two cells");
+        let mine = ring.pop().expect("as above");
+        assert_eq!(mine + other.join().unwrap(), 3);
+        assert_eq!(ring.pop(), None);
+        assert!(ring.is_empty());
+    });
+}
+
+/// Two threads that take an index each and put it back, over the edge of a lap:
+/// there is always room for it. Excludes: a push that says "full" because a pop
+/// is half done (an idle worker would vanish). All interleavings.
+#[test]
+fn no_false_full() {
+    check(None, || {
+        let ring = Arc::new(Ring::new(2, 2));
+        let circulate = |ring: &Ring| {
+            let index = ring.pop().expect("never both in our hands");
+            ring.push(index).expect("room for every index");
+            index
+        };
+        let other = thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || circulate(&ring)
+        });
+        circulate(&ring);
+        other.join().unwrap();
+        let mut left = [ring.pop(), ring.pop()];
+        left.sort_unstable();
+        assert_eq!(left, [Some(0), Some(1)]);
+        assert_eq!(ring.pop(), None);
+    });
+}
+
+/// One index and three threads, a cell that serves a new lap each time: two
+/// that take it if it is there, a third that looks. Excludes: two owners of one
+/// index, an ABA of the cell across laps. Preemptions: 3.
+#[test]
+fn one_owner_at_a_time() {
+    check(Some(3), || {
+        let ring = Arc::new(Ring::new(1, 1));
+        let owner = Arc::new(loom::cell::UnsafeCell::new(0_usize));
+        let take = |ring: &Ring, owner: &loom::cell::UnsafeCell<usize>, put_back: bool| {
+            let Some(index) = ring.pop() else {
+                return false;
+            };
+            // SAFETY: loom reports it if this is not exclusive.
+            owner.with_mut(|o| unsafe { *o += 1 });
+            if put_back {
+                ring.push(index).expect("room for it");
+            }
+            true
+        };
+        let others = [true, false].map(|put_back| {
+            let (ring, owner) = (Arc::clone(&ring), Arc::clone(&owner));
+            thread::spawn(move || take(&ring, &owner, put_back))
+        });
+        take(&ring, &owner, true);
+        let [_, kept] = others.map(|t| t.join().unwrap());
+        assert_eq!(ring.pop(), if kept { None } else { Some(0) });
+    });
+}
+
+/// Each pushes to one ring and then looks at the other's: one of them sees the
+/// other. This is what `SeqCst` buys (the pairs in `shared.rs`), and shows that
+/// the shim gives it to models as C++20 gives it to programs. All interleavings.
+#[test]
+fn who_announces_and_looks_is_seen() {
+    check(None, || {
+        let rings = Arc::new([Ring::new(1, 0), Ring::new(1, 0)]);
+        let other = thread::spawn({
+            let rings = Arc::clone(&rings);
+            move || {
+                rings[1].push(0).unwrap();
+                rings[0].is_empty()
+            }
+        });
+        rings[0].push(0).unwrap();
+        let unseen = rings[1].is_empty();
+        assert!(!(other.join().unwrap() && unseen));
+    });
+}
