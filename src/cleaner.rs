@@ -80,7 +80,9 @@ impl Shared {
     /// had, workers that go to sleep try again.
     pub(crate) fn ensure_cleaner(self: &Arc<Self>, mut registry: MutexGuard<'_, Registry>) {
         let absent = matches!(registry.cleaner, Cleaner::Absent);
-        if cfg!(lazypool_loom) || !absent || !self.is_cleaner_of_use(&registry) {
+        // No clock in models: only one that acts at once has a thread there.
+        let timed = cfg!(lazypool_loom) && !self.settings.idle_timeout.is_zero();
+        if timed || !absent || !self.is_cleaner_of_use(&registry) {
             return;
         }
         registry.cleaner = Cleaner::Starting;
@@ -178,11 +180,21 @@ fn main(shared: &Arc<Shared>) {
         dekker();
         match look_around(shared, &mut since) {
             Round::End => return,
-            Round::Sleep(None) => thread::park(),
+            // Whoever wakes it says so before; it may have before this thread
+            // was there to be unparked.
+            Round::Sleep(None) => {
+                while state.load(Ordering::SeqCst) == DOZING {
+                    thread::park();
+                }
+            }
             #[cfg(not(lazypool_loom))]
-            Round::Sleep(Some(limit)) => thread::park_timeout(limit),
+            Round::Sleep(Some(limit)) if state.load(Ordering::SeqCst) == DOZING => {
+                thread::park_timeout(limit);
+            }
+            #[cfg(not(lazypool_loom))]
+            Round::Sleep(Some(_)) => {}
             #[cfg(lazypool_loom)]
-            Round::Sleep(Some(_)) => unreachable!("models call the parts"),
+            Round::Sleep(Some(_)) => unreachable!("its timeout is zero"),
         }
         // Woken by a worker going to sleep: others may follow, once a tick is
         // enough for them all.

@@ -319,7 +319,8 @@ impl Group {
             return;
         };
         let group = Arc::as_ptr(&self.members).cast();
-        while let Some(task) = queue.take_of_group(group) {
+        let mut from = 0;
+        while let Some(task) = queue.take_of_group(group, &mut from) {
             self.shared.made_room();
             let release = task.discard();
             self.shared.counts.discarded.fetch_add(1, Ordering::SeqCst);

@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::sync::{thread, Arc, AtomicBool, Ordering};
 use crate::task::{Ctx, Ended, Job, Release, Task};
 use crate::{queue, ring};
+use std::time::Instant;
 
 /// A deadline that passes when its [`Alarm`] goes off.
 #[derive(Debug)]
@@ -49,10 +50,18 @@ where
     crate::wait::do_until(pool.shared(), None, f, &deadline.0)
 }
 
-/// What the cleaner does each time it wakes: benches idle workers, and retires
-/// those whose `idle_timeout` is over.
-pub fn look_around(pool: &Pool) {
-    cleaner::look_around(pool.shared(), &mut Vec::new());
+/// What the cleaner knows.
+#[derive(Debug, Default)]
+pub struct Cleaner {
+    since: Vec<Option<Instant>>,
+}
+
+impl Cleaner {
+    /// What it does each time it wakes: benches idle workers, and retires those
+    /// whose `idle_timeout` has passed since an earlier call.
+    pub fn look_around(&mut self, pool: &Pool) {
+        cleaner::look_around(pool.shared(), &mut self.since);
+    }
 }
 
 /// The ring of slot indices.
@@ -178,7 +187,7 @@ impl Queue {
     /// Takes a task of the group.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
         self.0
-            .take_of_group(std::ptr::without_provenance(group))
+            .take_of_group(std::ptr::without_provenance(group), &mut 0)
             .map(name)
     }
 

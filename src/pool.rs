@@ -548,8 +548,22 @@ impl View<'_> {
 
 impl Shared {
     /// Figures are read so that none runs ahead: endings before acceptances, the
-    /// queue before the workers that take from it.
+    /// queue before the workers that take from it. A task that ends meanwhile
+    /// would be missed on both sides: then once more, as far as that is of use.
     pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.collect();
+        for _ in 0..16 {
+            let again = self.collect();
+            let endings = |s: &Stats| (s.completed, s.panicked, s.expired, s.discarded);
+            if endings(&again) == endings(&stats) {
+                break;
+            }
+            stats = again;
+        }
+        stats
+    }
+
+    fn collect(&self) -> Stats {
         let counts = &self.counts;
         let load = |n: &crate::sync::AtomicU64| n.load(Ordering::SeqCst);
         // The lock holds the number of workers still.
@@ -582,7 +596,7 @@ impl Shared {
             if handle.is_none() {
                 continue;
             }
-            if seen.is_occupied() || slot.own.dequeuing.load(Ordering::SeqCst) {
+            if seen.is_occupied() || slot.own.is_busy() {
                 stats.running += 1;
             } else {
                 stats.idle += 1;
@@ -595,16 +609,16 @@ impl Shared {
         stats
     }
 
-    pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
+    pub(crate) fn snapshot(&self, slot: usize, tasks_before: u64) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let own = &it.own;
-        let busy = it.see().is_occupied() || own.dequeuing.load(Ordering::SeqCst);
+        let busy = it.see().is_occupied() || own.is_busy();
         WorkerSnapshot {
             slot,
             busy,
             label: own.label.get().filter(|_| busy),
             abandoned: busy && wait::is_abandoned(own.decide.load(Ordering::SeqCst)),
-            tasks: own.completed.load(Ordering::SeqCst) + own.panicked.load(Ordering::SeqCst),
+            tasks: own.tasks().saturating_sub(tasks_before),
         }
     }
 }

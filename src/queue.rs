@@ -65,6 +65,8 @@ pub(crate) struct Queue {
     /// Rarely written: `holes`, and the pushes that went into one.
     holes: CachePadded<AtomicU64>,
     hole_pushes: AtomicU64,
+    /// Where the last hole was made: the first place to look for one.
+    last_hole: AtomicU64,
 }
 
 // SAFETY: a cell's task is touched only by the thread that owns the cell by the
@@ -97,6 +99,7 @@ impl Queue {
             tail: CachePadded::new(AtomicU64::new(0)),
             holes: CachePadded::new(AtomicU64::new(0)),
             hole_pushes: AtomicU64::new(0),
+            last_hole: AtomicU64::new(0),
         }
     }
 
@@ -186,7 +189,9 @@ impl Queue {
         if self.holes.load(Ordering::SeqCst) == 0 {
             return Err((task, NotPushed::Full));
         }
-        for position in head..tail {
+        // Relaxed: a hint.
+        let hint = self.last_hole.load(Ordering::Relaxed);
+        for position in std::iter::once(hint).chain(head..tail) {
             let stamp = &self.cell(position).stamp;
             if stamp
                 .compare_exchange(
@@ -223,7 +228,10 @@ impl Queue {
             let stamp = cell.stamp.load(Ordering::Acquire);
             if stamp >> LAP_SHIFT != head >> self.shift {
                 crate::sync::spin_loop();
-                continue; // `head` has moved
+                // `head` has moved, or the pop of the lap before has yet to empty
+                // the cell.
+                nearly.wait();
+                continue;
             }
             match stamp & STATE {
                 FULL => {
@@ -284,8 +292,10 @@ impl Queue {
     }
 
     fn advance_head(&self, head: u64) -> bool {
+        // SeqCst on failure, too: whoever moved it, what this thread reads next
+        // comes after.
         self.head
-            .compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
@@ -338,15 +348,17 @@ impl Queue {
 
     fn make_hole(&self, position: u64) {
         self.holes.fetch_add(1, Ordering::SeqCst);
+        self.last_hole.store(position, Ordering::Relaxed);
         store_release(&self.cell(position).stamp, self.stamp(position, HOLE));
     }
 
-    /// Takes out one queued task of the group; `None` once none is left that
-    /// was queued before the call.
-    pub(crate) fn take_of_group(&self, group: *const ()) -> Option<Task> {
-        let head = self.head.load(Ordering::SeqCst);
+    /// Takes out the next queued task of the group at `from` or behind it, and
+    /// moves `from` past it; `None` once none is left.
+    pub(crate) fn take_of_group(&self, group: *const (), from: &mut u64) -> Option<Task> {
+        let head = self.head.load(Ordering::SeqCst).max(*from);
         let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
         for position in head..tail {
+            *from = position + 1;
             let stamp = &self.cell(position).stamp;
             let mut nearly = Nearly::default();
             loop {

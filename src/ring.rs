@@ -160,7 +160,7 @@ impl Ring {
     /// Moves an end on, unless somebody did already. A failure is a success of
     /// another thread: ends only grow.
     fn advance(&self, end: &AtomicU64, from: u64) {
-        let _ = end.compare_exchange(from, from + 1, Ordering::SeqCst, Ordering::Relaxed);
+        let _ = end.compare_exchange(from, from + 1, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Whether the ring holds nothing at some moment during this call.

@@ -28,8 +28,8 @@
 //! Workers and slots that are neither occupied nor visible through the rings are
 //! counted in `transit` or `seekers` *before* they leave the rings and until they
 //! are back: benched workers, those being woken for the queue, those told to end
-//! and slots being given a thread (`limbo`), workers in their stop hook
-//! (`stopping`). A submitter refuses
+//! and slots being given a thread (`limbo`), workers without an order in a start
+//! or stop hook (`hooked`). A submitter refuses
 //! only if, between two equal readings of the ready ring's pushes and the
 //! queue's pops, with no seeker and nobody in transit at either end, both rings
 //! were empty and the queue full. A worker can have become unoccupied in between
@@ -46,7 +46,7 @@ use crate::park::Nearly;
 use crate::queue::{NotPushed, Queue};
 use crate::ring::Ring;
 use crate::room::{Blocked, Entry, Room};
-use crate::slot::{Claim, For, Hand, Slot, RETIRING};
+use crate::slot::{Claim, For, Hand, Slot};
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{
     catch_unwind, dekker, lock, thread, thread_local, Arc, AtomicBool, AtomicU64, Condvar, Mutex,
@@ -224,7 +224,7 @@ pub(crate) struct Transit(AtomicU64);
 
 pub(crate) const BENCHED: u64 = 1;
 pub(crate) const LIMBO: u64 = 1 << 20;
-pub(crate) const STOPPING: u64 = 1 << 40;
+pub(crate) const HOOKED: u64 = 1 << 40;
 const FIELD: u64 = (1 << 20) - 1;
 
 impl Transit {
@@ -270,6 +270,8 @@ pub(crate) struct Registry {
     pub(crate) peak: usize,
     /// By slot; as long as the highest slot ever used.
     pub(crate) handles: Vec<Option<thread::JoinHandle<()>>>,
+    /// By slot: tasks that ended there before its present worker started.
+    pub(crate) tasks_before: Vec<u64>,
     pub(crate) cleaner: Cleaner,
     /// Threads past their last step, to be joined.
     pub(crate) graveyard: Vec<thread::JoinHandle<()>>,
@@ -385,6 +387,10 @@ pub(crate) struct Shared {
 }
 
 thread_local! {
+    /// The pool that this thread is a worker of. It needs no destructor, so
+    /// those of the thread's other values can still ask.
+    static OWNER: Cell<u64> = const { Cell::new(0) };
+
     /// The pool and slot that this thread's last task went to.
     static HINT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
@@ -447,9 +453,15 @@ impl Shared {
         }
     }
 
-    /// Whether this thread is a worker of this pool.
+    /// From now on this thread is a worker of this pool.
+    pub(crate) fn own_this_thread(&self) {
+        OWNER.with(|owner| owner.set(self.id));
+    }
+
+    /// Whether this thread is a worker of this pool, its thread-local destructors
+    /// included.
     pub(crate) fn is_own_worker(&self) -> bool {
-        with_current(|ctx| ctx.is_some_and(|c| std::ptr::eq(&**c.shared, self)))
+        OWNER.with(Cell::get) == self.id
     }
 
     // ---- submitting ---------------------------------------------------------------
@@ -486,6 +498,8 @@ impl Shared {
     ) -> Result<Place, (Task, Denied)> {
         let own = self.is_own_worker();
         let may_queue = !(own && patience.awaited);
+        // Its worker is itself what such a submission would wait for.
+        let in_hook = own && with_current(|ctx| ctx.is_none_or(|c| c.in_hook.get()));
         let may_block = self.settings.when_full == WhenFull::Block && !own;
         let mut nearly = Nearly::default();
         let entry = Entry::new();
@@ -500,6 +514,7 @@ impl Shared {
                     task = back;
                     match not {
                         Not::Refused(why) => break Denied::Refused(why),
+                        Not::Settled if in_hook => break Denied::Refused(Refusal::Saturated),
                         Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
                         Not::Room | Not::Settled if patience.deadline.has_passed() => {
                             break Denied::Expired;
@@ -545,6 +560,10 @@ impl Shared {
         }
         if let Some((slot, claim)) = self.claim_idle(For::Task) {
             return Ok(self.hand_over(slot, claim, task));
+        }
+        if !may_queue && self.seekers.load(Ordering::SeqCst) > 0 {
+            // About to be idle: no reason to start another.
+            return Err((task, Not::Settled));
         }
         if let Some(slot) = self.take_free() {
             match self.spawn(slot, First::Run(task)) {
@@ -599,7 +618,7 @@ impl Shared {
         drop(registry);
         match pushed {
             Ok(position) => {
-                self.rouse_slowly(queue, None, false);
+                self.rouse_slowly(queue, None, 0, false);
                 Ok(Place::Queue { position })
             }
             Err((task, NotPushed::Closed)) => Err((task, Not::Refused(Refusal::Closed))),
@@ -623,6 +642,7 @@ impl Shared {
     #[inline]
     fn is_saturated(&self, queue: Option<&Queue>) -> bool {
         let ready = self.ready.pushes();
+        let freed = self.free.pushes();
         let pops = queue.map_or(0, Queue::pops);
         let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
         settled()
@@ -631,6 +651,7 @@ impl Shared {
             && self.free.is_empty()
             && settled()
             && self.ready.pushes() == ready
+            && self.free.pushes() == freed
             && queue.is_none_or(|q| q.pops() == pops)
     }
 
@@ -728,7 +749,16 @@ impl Shared {
         if self.seekers.load(Ordering::SeqCst) > 0 || self.is_everybody_occupied() {
             return None;
         }
-        self.rouse_slowly(queue, position, true)
+        self.rouse_slowly(queue, position, 0, true)
+    }
+
+    /// A seeker about to take one of several queued tasks: sees to it that
+    /// another looks, too. Before it takes its own, whose caller could not leave
+    /// while a thread is started.
+    pub(crate) fn call_another(self: &Arc<Self>, queue: &Queue) {
+        if self.seekers.load(Ordering::SeqCst) == 1 && !self.is_everybody_occupied() {
+            self.rouse_slowly(queue, None, 1, true);
+        }
     }
 
     /// Whether at one moment of this call nobody was idle, in transit or to be
@@ -749,10 +779,11 @@ impl Shared {
         self: &Arc<Self>,
         queue: &Queue,
         position: Option<u64>,
+        seekers: u64,
         may_spawn: bool,
     ) -> Option<(Task, io::Error)> {
         let mut nearly = Nearly::default();
-        while self.seekers.load(Ordering::SeqCst) == 0 && !self.nothing_queued() {
+        while self.seekers.load(Ordering::SeqCst) <= seekers && !self.nothing_queued() {
             if !self.ready.is_empty() || self.transit.any_benched() {
                 // While it is held, the worker is neither idle nor a seeker.
                 self.transit.add(LIMBO);
@@ -787,24 +818,16 @@ impl Shared {
                 self.changed.notify_all();
                 return Some((task, error));
             } else if self.transit.any_in_limbo() {
-                if self.is_told_to_end() {
-                    return None; // in limbo itself, and looks before it ends
-                }
+                // Only a submitter needs the outcome. Who calls without a task of
+                // its own is a worker, or has one in mind, that lives and looks
+                // at the queue again; it may be in limbo itself.
+                position?;
                 nearly.wait();
             } else if !may_spawn || self.is_everybody_occupied() {
                 return None;
             }
         }
         None
-    }
-
-    /// Whether this thread is a worker of this pool that has been told to end.
-    fn is_told_to_end(&self) -> bool {
-        with_current(|ctx| {
-            ctx.is_some_and(|c| {
-                std::ptr::eq(&**c.shared, self) && self.slots[c.slot].see().state() == RETIRING
-            })
-        })
     }
 
     /// Takes a queued task back from its place; `None` if it is being started.
@@ -819,8 +842,8 @@ impl Shared {
     /// Takes an offered task back; `None` if its worker has started it.
     pub(crate) fn withdraw_mailbox(self: &Arc<Self>, slot: usize, claim: u64) -> Option<Task> {
         let task = self.slots[slot].withdraw(claim)?;
-        self.slots[slot].publish_idle(&self.ready, slot);
-        self.counts.expired.fetch_add(1, Ordering::Relaxed);
+        self.counts.expired.fetch_add(1, Ordering::SeqCst);
+        self.release_withdrawn(slot);
         self.made_room();
         // What a worker does after it has published that it is idle.
         dekker();
@@ -829,6 +852,19 @@ impl Shared {
         }
         self.wake_for_queue();
         Some(task)
+    }
+
+    /// Makes a worker claimable whose task was taken back.
+    fn release_withdrawn(&self, slot: usize) {
+        let it = &self.slots[slot];
+        if it.is_fresh() {
+            self.transit.add(HOOKED);
+            if it.leave_warming() {
+                return;
+            }
+            self.transit.sub(HOOKED);
+        }
+        it.publish_idle(&self.ready, slot);
     }
 
     /// A shutdown may wait for the queue to be empty.
@@ -880,14 +916,15 @@ impl Shared {
     ) -> Result<Option<Place>, NotSpawned> {
         {
             let mut registry = lock(&self.registry);
-            if self.is_closed() && !matches!(first, First::Seek) {
+            if self.is_closed() && (!matches!(first, First::Seek) || self.nothing_queued()) {
                 self.free_slot(slot);
                 return Err(NotSpawned::Closed(first));
             }
             registry.starting += 1;
         }
         let it = &self.slots[slot];
-        it.start();
+        let hook = self.hooks.start.is_some();
+        it.start(hook);
         let mut builder =
             thread::Builder::new().name(format!("{}-{slot}", self.settings.thread_name));
         if let Some(bytes) = self.settings.stack_size {
@@ -915,10 +952,14 @@ impl Shared {
             registry.handles.resize_with(slot + 1, || None);
         }
         registry.handles[slot] = Some(handle);
+        let used = registry.handles.len();
+        registry.tasks_before.resize(used, 0);
+        registry.tasks_before[slot] = it.own.tasks();
         registry.live += 1;
         registry.spawned += 1;
         registry.peak = registry.peak.max(registry.live);
-        let ended = registry.take_ended();
+        // A shutdown may wait for `starting` to go down.
+        self.changed.notify_all();
         let place = match first {
             First::Run(task) => {
                 let hand = Hand::of(&task);
@@ -926,6 +967,11 @@ impl Shared {
                 let claim = unsafe { it.hand_first(task, hand) };
                 let _ = HINT.try_with(|h| h.set((self.id, slot)));
                 Some(Place::Mailbox { slot, claim })
+            }
+            First::Seek | First::Idle if hook => {
+                self.transit.add(HOOKED);
+                it.start_warming();
+                None
             }
             First::Seek => {
                 self.seekers.fetch_add(1, Ordering::SeqCst);
@@ -938,7 +984,6 @@ impl Shared {
             }
         };
         self.ensure_cleaner(registry);
-        self.join(ended);
         Ok(place)
     }
 
@@ -982,17 +1027,15 @@ impl Shared {
     }
 
     /// Joins threads that have ended but for their thread-local destructors.
-    pub(crate) fn join(&self, ended: Vec<thread::JoinHandle<()>>) {
-        if ended.is_empty() {
+    /// Not for submitters: those may take their time.
+    pub(crate) fn join(&self, ending: Vec<thread::JoinHandle<()>>) {
+        if ending.is_empty() {
             return;
         }
-        let count = ended.len();
-        for handle in ended {
-            // One of our own thread-local destructors may be calling.
-            if handle.thread().id() != thread::current().id() {
-                // A worker's panics are contained; there is nothing to report.
-                let _ = handle.join();
-            }
+        let count = ending.len();
+        for handle in ending {
+            // A worker's panics are contained; there is nothing to report.
+            let _ = handle.join();
         }
         let mut registry = lock(&self.registry);
         registry.joining -= count;
@@ -1001,34 +1044,21 @@ impl Shared {
 }
 
 impl Registry {
-    /// The threads that can be joined without waiting, to be given to
+    /// All threads past their last step but this one, to be given to
     /// [`Shared::join`].
-    pub(crate) fn take_ended(&mut self) -> Vec<thread::JoinHandle<()>> {
-        let (ended, running) = std::mem::take(&mut self.graveyard)
-            .into_iter()
-            .partition(has_finished);
-        self.graveyard = running;
-        self.joining += ended.len();
-        ended
-    }
-
-    /// All threads past their last step.
     pub(crate) fn take_ending(&mut self) -> Vec<thread::JoinHandle<()>> {
-        let ending = std::mem::take(&mut self.graveyard);
+        if self.graveyard.is_empty() {
+            return Vec::new();
+        }
+        let me = thread::current().id();
+        let (own, ending) = std::mem::take(&mut self.graveyard)
+            .into_iter()
+            .partition(|h| h.thread().id() == me);
+        self.graveyard = own;
+        let ending: Vec<_> = ending;
         self.joining += ending.len();
         ending
     }
-}
-
-#[cfg(not(lazypool_loom))]
-fn has_finished(handle: &thread::JoinHandle<()>) -> bool {
-    handle.is_finished()
-}
-
-/// loom cannot tell; shutdown joins them.
-#[cfg(lazypool_loom)]
-fn has_finished(_: &thread::JoinHandle<()>) -> bool {
-    false
 }
 
 /// A new worker's first order.

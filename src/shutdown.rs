@@ -108,8 +108,12 @@ fn wait_changed<'a>(
 /// The workers that exist, by slot.
 pub(crate) fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let registry = lock(&shared.registry);
-    (registry.handles.iter().enumerate())
-        .filter(|(_, handle)| handle.is_some())
-        .map(|(slot, _)| shared.snapshot(slot))
-        .collect()
+    (registry
+        .handles
+        .iter()
+        .zip(&registry.tasks_before)
+        .enumerate())
+    .filter(|(_, (handle, _))| handle.is_some())
+    .map(|(slot, (_, before))| shared.snapshot(slot, *before))
+    .collect()
 }

@@ -18,6 +18,7 @@
 //! | `SEEK` | the worker | awake, without an order, looking at the queue |
 //! | `IDLE` | anybody, by CAS | waiting for an order |
 //! | `RETIRING` | the worker | told to end |
+//! | `WARMING` | the worker | in its start hook, without an order |
 //!
 //! | from | to | by | publishes |
 //! |---|---|---|---|
@@ -37,11 +38,15 @@
 //! | `FREE` | `STARTING` | popper of its free entry | - |
 //! | `STARTING` | `HANDED`, `OFFERED` (claims + 1), `SEEK`, `IDLE` | spawner | task and thread handle |
 //! | `STARTING` | `FREE` | spawner without a thread | - |
+//! | `STARTING` | `WARMING` | spawner, instead of `SEEK` and `IDLE` where there is a start hook | thread handle |
+//! | `HELD` | `WARMING` | the caller that took its task back, instead of `IDLE`, during the start hook | as `IDLE` |
+//! | `WARMING` | `SEEK`, `IDLE` | worker, after the hook | - |
 //!
 //! Flags: `LISTED`: an entry of this slot is in the ready ring, or in the hands
 //! of one popper, who always follows through. `BENCHED`: idle for a while;
 //! claimed only when no other idle worker is to be had, and retired if it stays
 //! so (see `cleaner.rs`). `PARKED`: the worker sleeps; who claims it wakes it.
+//! `FRESH`: its start hook has not ended; it is not to become visible as idle.
 //!
 //! **Invariant**: an `IDLE` slot is `LISTED` or `BENCHED`, so a submitter that
 //! finds the ready ring empty and nobody benched has seen every idle worker. A
@@ -51,7 +56,7 @@
 
 use crate::park::{Nearly, Spin, Step};
 use crate::ring::Ring;
-use crate::sync::{thread, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{thread, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use crate::task::Task;
 use std::mem::MaybeUninit;
 
@@ -65,10 +70,12 @@ pub(crate) const RUNNING: u64 = 6;
 pub(crate) const SEEK: u64 = 7;
 pub(crate) const IDLE: u64 = 8;
 pub(crate) const RETIRING: u64 = 9;
+pub(crate) const WARMING: u64 = 10;
 const STATE: u64 = 15;
 const LISTED: u64 = 1 << 4;
 const BENCHED: u64 = 1 << 5;
 const PARKED: u64 = 1 << 6;
+const FRESH: u64 = 1 << 7;
 const CLAIM: u64 = 1 << 8;
 
 const fn state(word: u64) -> u64 {
@@ -136,6 +143,52 @@ impl Hand {
     }
 }
 
+const NOT_BUSY: u32 = 0;
+const BUSY: u32 = 1;
+/// About to know: a pop is under way.
+const POPPING: u32 = 2;
+
+impl Own {
+    /// Tasks that have ended on this slot.
+    pub(crate) fn tasks(&self) -> u64 {
+        self.completed.load(Ordering::SeqCst) + self.panicked.load(Ordering::SeqCst)
+    }
+
+    /// Worker: has a task, from before the next step that others can see.
+    #[inline]
+    pub(crate) fn set_busy(&self) {
+        // Relaxed: published by the read-modify-write that follows (the pop, or
+        // the change of state).
+        self.busy.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// Worker: about to look whether there is a task. Until it says, who asks
+    /// waits: the task must neither be missed nor be seen where there is none.
+    #[inline]
+    pub(crate) fn set_popping(&self) {
+        // Relaxed: as `set_busy`.
+        self.busy.store(POPPING, Ordering::Relaxed);
+    }
+
+    /// Worker: has none, and has counted the last.
+    #[inline]
+    pub(crate) fn set_not_busy(&self) {
+        // Release: the count; pairs with the Acquire in `is_busy`.
+        self.busy.store(NOT_BUSY, Ordering::Release);
+    }
+
+    /// To be asked after the status word has been read.
+    pub(crate) fn is_busy(&self) -> bool {
+        let mut nearly = Nearly::default();
+        loop {
+            match self.busy.load(Ordering::Acquire) {
+                POPPING => nearly.wait(),
+                busy => return busy == BUSY,
+            }
+        }
+    }
+}
+
 /// What an idle worker is told.
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -161,8 +214,10 @@ pub(crate) struct Own {
     /// Written by the worker of the slot only.
     pub(crate) completed: AtomicU64,
     pub(crate) panicked: AtomicU64,
-    /// Taking or running a queued task. Written by the worker only.
-    pub(crate) dequeuing: AtomicBool,
+    /// Whether the worker has a task that the status word does not show: a
+    /// queued one, or one that has ended and is not counted yet. Written by the
+    /// worker only.
+    busy: AtomicU32,
     pub(crate) label: Label,
     /// Written by the spawner while `STARTING`; read by who has claimed it.
     thread: UnsafeCell<Option<thread::Thread>>,
@@ -268,7 +323,7 @@ impl Slot {
                 decide: AtomicU64::new(0),
                 completed: AtomicU64::new(0),
                 panicked: AtomicU64::new(0),
-                dequeuing: AtomicBool::new(false),
+                busy: AtomicU32::new(NOT_BUSY),
                 label: Label::new(),
                 thread: UnsafeCell::new(None),
             },
@@ -465,7 +520,7 @@ impl Slot {
     pub(crate) fn seek(&self) {
         let from = state(self.status().load(Ordering::SeqCst));
         if from != SEEK {
-            debug_assert!(matches!(from, HANDED | RUNNING | RETIRING));
+            debug_assert!(matches!(from, HANDED | RUNNING | RETIRING | WARMING));
             self.step(from, SEEK, 0);
         }
     }
@@ -597,13 +652,18 @@ impl Slot {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Spawner: takes a slot whose free entry it popped.
-    pub(crate) fn start(&self) {
+    /// Spawner: takes a slot whose free entry it popped; `hook`: its worker begins
+    /// with a start hook.
+    pub(crate) fn start(&self, hook: bool) {
         self.step(FREE, STARTING, 0);
+        if hook {
+            self.status().fetch_or(FRESH, Ordering::SeqCst);
+        }
     }
 
     /// Spawner: there is no thread to be had.
     pub(crate) fn start_failed(&self) {
+        self.status().fetch_and(!FRESH, Ordering::SeqCst);
         self.step(STARTING, FREE, 0);
     }
 
@@ -631,6 +691,31 @@ impl Slot {
     pub(crate) fn start_seeking(&self) {
         self.step(STARTING, SEEK, 0);
     }
+
+    /// Spawner: the new worker becomes visible after its start hook.
+    pub(crate) fn start_warming(&self) {
+        self.step(STARTING, WARMING, 0);
+    }
+
+    /// Worker: the start hook has ended. Whether it has no order, and has to
+    /// become visible.
+    pub(crate) fn end_start_hook(&self) -> bool {
+        state(self.status().fetch_and(!FRESH, Ordering::SeqCst)) == WARMING
+    }
+
+    /// Whether the start hook of the slot's worker has not ended.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.status().load(Ordering::SeqCst) & FRESH != 0
+    }
+
+    /// Who took a task back from a worker in its start hook: leaves it to the
+    /// worker to become visible. `false` if the hook has ended.
+    pub(crate) fn leave_warming(&self) -> bool {
+        let word = self.status().load(Ordering::SeqCst);
+        debug_assert_eq!(state(word), HELD);
+        // Others may clear LISTED meanwhile.
+        word & FRESH != 0 && (self.swap_if(word, with_state(word, WARMING)) || self.leave_warming())
+    }
 }
 
 // The status word and a task share a line, and nothing else does.
@@ -644,7 +729,7 @@ mod tests {
 
     fn idle(ready: &Ring) -> Slot {
         let slot = Slot::new();
-        slot.start();
+        slot.start(false);
         slot.publish_idle(ready, 0);
         slot
     }
@@ -744,9 +829,9 @@ mod tests {
         assert!(matches!(slot.order(), Some(Order::Retire)));
         slot.vacate();
         assert_eq!(slot.see().state(), FREE);
-        slot.start();
+        slot.start(true);
         slot.start_failed();
-        slot.start();
+        slot.start(false);
         slot.start_seeking();
         assert!(matches!(slot.order(), Some(Order::Seek)));
     }
@@ -756,7 +841,7 @@ mod tests {
         let own = Slot::new();
         let label = &own.own.label;
         assert_eq!(label.get(), None);
-        let stop = AtomicBool::new(false);
+        let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|s| {
             s.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {

@@ -100,8 +100,8 @@ mod imp {
 
     /// A model's threads share one thread of the system.
     macro_rules! per_thread {
-        ($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };) => {
-            loom::thread_local! { $(#[$doc])* static $name: $t = $init; }
+        ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
+            loom::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
         };
     }
     pub(crate) use per_thread as thread_local;

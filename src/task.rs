@@ -304,6 +304,8 @@ pub(crate) struct Ctx<'a> {
     group: Cell<*const AtomicBool>,
     /// Names the task about to run on the decision word; see `wait.rs`.
     pub(crate) ticket: Cell<u64>,
+    /// The worker runs its start or stop hook.
+    pub(crate) in_hook: Cell<bool>,
     /// The submission of the task about to run.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) seen: Cell<Seen>,
@@ -349,6 +351,7 @@ impl<'a> Ctx<'a> {
             waited: Cell::new(0),
             group: Cell::new(std::ptr::null()),
             ticket: Cell::new(0),
+            in_hook: Cell::new(false),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
             seen: Cell::default(),
         }
@@ -724,6 +727,14 @@ pub(crate) mod tests {
             assert_eq!(whole.0, 0);
         };
         assert!(!fits(&wide), "alignment above 8");
+    }
+
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    #[test]
+    fn each_feature_takes_8_bytes() {
+        let taken =
+            8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
+        assert_eq!(size_of::<Observed<()>>(), taken);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 use crate::observe;
 use crate::park::{Spin, Step};
 use crate::queue::Queue;
-use crate::shared::{Shared, BENCHED, LIMBO, STOPPING};
+use crate::shared::{Shared, BENCHED, HOOKED, LIMBO};
 use crate::slot::{Order, Slot};
 use crate::sync::{dekker, lock, Arc, Ordering};
 use crate::task::{Ctx, Task};
@@ -25,6 +25,7 @@ use crate::wait::{mailbox_ticket, queue_ticket};
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
+    shared.own_this_thread();
     shared.slots[slot].await_first_order();
     let ctx = Ctx::new(shared, slot);
     let _entered = ctx.enter();
@@ -36,6 +37,9 @@ pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
     };
     observe::worker_spawned(shared, slot);
     worker.start_hook();
+    if worker.it.end_start_hook() && !worker.appear() {
+        return;
+    }
     while worker.obey() {}
 }
 
@@ -47,9 +51,34 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
+    fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
+        self.ctx.in_hook.set(true);
+        self.shared.hook(|| hook(self.slot));
+        self.ctx.in_hook.set(false);
+    }
+
     fn start_hook(&self) {
         if let Some(start) = &self.shared.hooks.start {
-            self.shared.hook(|| start(self.slot));
+            self.hook(start);
+        }
+    }
+
+    /// Becomes visible after the start hook, and goes on as after a task.
+    fn appear(&self) -> bool {
+        let shared = self.shared;
+        match &shared.queue {
+            Some(queue) => {
+                shared.seekers.fetch_add(1, Ordering::SeqCst);
+                self.it.seek();
+                shared.transit.sub(HOOKED);
+                self.seek(queue)
+            }
+            None => {
+                self.it.publish_idle(&shared.ready, self.slot);
+                shared.transit.sub(HOOKED);
+                shared.made_room();
+                self.stay_or_go()
+            }
         }
     }
 
@@ -79,10 +108,13 @@ impl Worker<'_> {
     /// Runs a task, and queued ones after it as long as there are any. Without a
     /// queue the worker is `IDLE` then, with one it is a seeker.
     fn work(&self, task: Task, ticket: u64) {
+        let own = &self.it.own;
         let mut next = Some((task, ticket));
         while let Some((task, ticket)) = next {
             self.ctx.ticket.set(ticket);
             let ended = task.run(self.ctx);
+            // Until the task is counted, and for the next one if it is queued.
+            own.set_busy();
             next = match &self.shared.queue {
                 None => {
                     self.it.publish_idle(&self.shared.ready, self.slot);
@@ -97,39 +129,54 @@ impl Worker<'_> {
                     popped
                 }
             };
-            if next.is_none() {
-                self.it.own.dequeuing.store(false, Ordering::SeqCst);
-            }
             self.shared.made_room();
             let count = if ended.panicked {
-                &self.it.own.panicked
+                &own.panicked
             } else {
-                &self.it.own.completed
+                &own.completed
             };
             // Release: whoever sees the count sees the worker free. Only this
             // thread writes it.
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+            if next.is_none() {
+                own.set_not_busy();
+            }
             ended.release.finish();
         }
     }
 
-    /// The next queued task. From the first doubt until it has ended, the worker
-    /// counts as occupied by it.
+    /// The next queued task, and its ticket.
     fn dequeue(&self, queue: &Queue) -> Option<(Task, u64)> {
-        if self.shared.nothing_queued() {
-            return None;
-        }
-        self.it.own.dequeuing.store(true, Ordering::SeqCst);
         if let Some(popped) = queue.pop() {
             return Some((popped.task, queue_ticket(popped.position)));
         }
         if self.shared.kept.load(Ordering::SeqCst) == 0 {
             return None;
         }
+        // Whoever asks for `POPPING` to end may hold the lock.
+        self.it.own.set_busy();
         let kept = lock(&self.shared.registry).kept.pop()?;
         self.shared.kept.fetch_sub(1, Ordering::SeqCst);
         // No caller waits for a kept task: it needs no ticket.
         Some((kept, 0))
+    }
+
+    /// A seeker's look at the queue.
+    fn look(&self, queue: &Queue) -> Option<(Task, u64)> {
+        if self.shared.nothing_queued() {
+            return None;
+        }
+        if queue.len() > 1 {
+            self.shared.call_another(queue);
+        }
+        let own = &self.it.own;
+        own.set_popping();
+        let popped = self.dequeue(queue);
+        match popped {
+            Some(_) => own.set_busy(),
+            None => own.set_not_busy(),
+        }
+        popped
     }
 
     /// A seeker looks at the queue until it has gone idle (`true`) or ended.
@@ -138,7 +185,7 @@ impl Worker<'_> {
         loop {
             let mut spin = Spin::new(shared.parallel);
             loop {
-                if let Some((task, ticket)) = self.dequeue(queue) {
+                if let Some((task, ticket)) = self.look(queue) {
                     shared.seekers.fetch_sub(1, Ordering::SeqCst);
                     shared.made_room();
                     // A burst spreads: one seeker less, so call the next.
@@ -147,7 +194,6 @@ impl Worker<'_> {
                     spin = Spin::new(shared.parallel);
                     continue;
                 }
-                self.it.own.dequeuing.store(false, Ordering::SeqCst);
                 if shared.is_closed() || spin.step() == Step::Spent {
                     break;
                 }
@@ -201,23 +247,26 @@ impl Worker<'_> {
             }
             // Submitters no longer wait for the outcome: the second look below
             // is under the lock, too.
-            shared.transit.add(STOPPING - LIMBO);
+            shared.transit.add(HOOKED - LIMBO);
             drop(registry);
-            shared.hook(|| stop(self.slot));
+            self.hook(stop);
         }
         let mut registry = lock(&shared.registry);
         if shared.hooks.stop.is_some() {
-            shared.transit.sub(STOPPING - LIMBO);
+            shared.transit.sub(HOOKED - LIMBO);
             dekker();
         }
         if !shared.nothing_queued() {
-            self.go_on();
-            drop(registry);
-            if shared.hooks.stop.is_some() {
-                self.start_hook();
+            if shared.hooks.stop.is_none() {
+                return self.go_on();
             }
-            return true;
+            // It has stopped, so it starts again; not visible before it has.
+            shared.transit.add(HOOKED - LIMBO);
+            drop(registry);
+            self.start_hook();
+            return self.appear();
         }
+        let ending = registry.take_ending();
         registry.live -= 1;
         registry.retired += 1;
         let own = registry.handles[self.slot].take();
@@ -232,6 +281,7 @@ impl Worker<'_> {
         drop(registry);
         shared.made_room();
         observe::worker_retired(shared, self.slot);
+        shared.join(ending);
         false
     }
 

@@ -40,22 +40,50 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
-    use lazypool::Pool;
+    use lazypool::{Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A pool that the cleaner would retire at once, if a model calls it.
+    /// A pool without a cleaner's thread, though models may do its work: of the
+    /// timeout of a nanosecond nothing is left at a second look around.
     pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
         Pool::builder()
             .max_workers(max_workers)
             .queue_capacity(queue_capacity)
-            .idle_timeout(Duration::ZERO)
+            .idle_timeout(Duration::from_nanos(1))
             .build()
             .expect("valid settings")
     }
 
-    /// Counts how often its tasks ran, and how many are left, run or not.
+    /// Runs `f` in one interleaving only, as what comes before the subject.
+    pub fn quietly<R>(f: impl FnOnce() -> R) -> R {
+        loom::stop_exploring();
+        let result = f();
+        loom::explore();
+        result
+    }
+
+    /// A [`pool`] whose one worker is idle, and known to this thread's hint.
+    pub fn warm_pool(queue_capacity: usize) -> Pool {
+        quietly(|| {
+            let pool = pool(1, queue_capacity);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        })
+    }
+
+    /// Ends the model, in one interleaving only: the pool must come to rest.
+    pub fn end(pool: &Pool) {
+        loom::stop_exploring();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        let s = pool.stats();
+        let ended = s.completed + s.panicked + s.expired + s.discarded;
+        assert_eq!((s.accepted, s.queued, s.running), (ended, 0, 0), "{s}");
+        assert_eq!((s.workers, s.idle, s.spawned), (0, 0, s.retired), "{s}");
+    }
+
+    /// Tasks that count how often they ran, and how many are left, run or not.
     #[derive(Debug, Clone)]
     pub struct Ran {
         times: Arc<AtomicUsize>,
@@ -71,6 +99,7 @@ mod parts {
     }
 
     impl Ran {
+        /// None yet.
         #[allow(clippy::new_without_default)]
         pub fn new() -> Self {
             Self {
@@ -79,6 +108,7 @@ mod parts {
             }
         }
 
+        /// One more task.
         pub fn task(&self) -> impl FnOnce() + Send + 'static {
             self.alive.fetch_add(1, Ordering::AcqRel);
             let alive = Alive(Arc::clone(&self.alive));
@@ -89,6 +119,7 @@ mod parts {
             }
         }
 
+        /// How often one ran.
         pub fn times(&self) -> usize {
             self.times.load(Ordering::Acquire)
         }
@@ -101,4 +132,4 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
-pub use parts::{pool, Ran};
+pub use parts::{end, pool, quietly, warm_pool, Ran};

@@ -1,6 +1,7 @@
 //! Rounds, medians and tables.
 
 use crate::contenders::{visit_all, Contender, Visitor};
+use crate::tally;
 use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -156,6 +157,7 @@ pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> 
         .collect();
     for _ in 0..rounds {
         for (lane, sample, pace) in &mut lanes {
+            tally::measure_now(lane.name);
             lane.samples.push(sample(pace));
             // Threads that a dropped pool does not join have time to end.
             thread::sleep(Duration::from_millis(1));
@@ -238,7 +240,7 @@ impl Table {
     fn best(&self, kind: Kind) -> Option<&Row> {
         self.rows
             .iter()
-            .filter(|r| r.kind == kind && r.median.is_finite())
+            .filter(|r| r.kind == kind && r.median > 0.0)
             .min_by(|a, b| a.median.total_cmp(&b.median))
     }
 

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 /// Spins, and yields now and then: on a busy machine the other thread may be
 /// waiting for this core.
-#[derive(Default)]
-struct Patience(u32);
+#[derive(Debug, Default)]
+pub(crate) struct Patience(u32);
 
 impl Patience {
-    fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.0 += 1;
-        if self.0 % 4096 == 0 {
+        if self.0.is_multiple_of(4096) {
             thread::yield_now();
         } else {
             spin_loop();

@@ -12,6 +12,7 @@ mod alloc;
 mod contenders;
 mod harness;
 mod limits;
+mod machine;
 mod plot;
 mod tally;
 mod targets;
@@ -19,6 +20,7 @@ mod work;
 mod workloads;
 
 use harness::{Options, Table};
+use machine::Usage;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         }
     };
     let start = Instant::now();
+    let before = Usage::now();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!(
         "{} round(s), {cores} cores; the median, the smallest and the largest of the rounds; \
@@ -102,6 +105,12 @@ fn main() -> ExitCode {
     }
     targets::print(&tables);
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    if let (Some(before), Some(after)) = (before, Usage::now()) {
+        let others = 100.0 * after.of_others_since(&before);
+        if others > 5.0 {
+            println!("other processes used {others:.0} % of the machine: do not trust the figures");
+        }
+    }
     if let Some(dir) = &options.plot {
         match plot::write(dir, &tables) {
             Ok(files) => println!("{files} pictures in {}", dir.display()),

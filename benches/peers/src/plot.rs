@@ -148,7 +148,7 @@ fn picture(table: &Table) -> String {
             figure(row.median)
         ));
     }
-    let _ = write!(svg, "</svg>\n");
+    let _ = writeln!(svg, "</svg>");
     svg
 }
 

@@ -69,6 +69,17 @@ fn total() -> u64 {
             .sum::<u64>()
 }
 
+/// Who is being measured: to be blamed where tasks are missing.
+static MEASURED: Mutex<&str> = Mutex::new("");
+
+pub(crate) fn measure_now(name: &'static str) {
+    *MEASURED.lock().expect("no panic while held") = name;
+}
+
+fn now_measured() -> &'static str {
+    *MEASURED.lock().expect("no panic while held")
+}
+
 /// Counts from a moment on.
 #[derive(Debug)]
 pub(crate) struct Tally(u64);
@@ -99,7 +110,8 @@ impl Tally {
             thread::sleep(Duration::from_micros(20));
             assert!(
                 start.elapsed() < Duration::from_secs(60),
-                "lost tasks: {} of {n} ran",
+                "{}: lost tasks: {} of {n} ran",
+                now_measured(),
                 self.ran()
             );
         }
@@ -108,7 +120,8 @@ impl Tally {
 
     /// Exactly `n` tasks have run.
     pub(crate) fn check(&self, n: u64) {
-        assert_eq!(self.ran(), n, "tasks that ran, tasks submitted");
+        let (name, ran) = (now_measured(), self.ran());
+        assert_eq!(ran, n, "{name}: tasks that ran, tasks submitted");
     }
 }
 

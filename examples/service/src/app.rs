@@ -60,6 +60,8 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
     let unanswered = app.ledger.begin();
     let mut phase = app.phase.clone();
     let mut response = tokio::select! {
+        // In this order: what a task has sent before the time was up is still delivered.
+        biased;
         response = next.run(request) => response,
         _ = phase.wait_for(|p| *p == Phase::GivingUp) => Error::from(Failure::Closed).into_response(),
     };

@@ -4,9 +4,9 @@
 use super::WORKERS;
 use crate::contenders::{Contender, Shape};
 use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
-use crate::limits::spinning_round_trips;
+use crate::limits::{spinning_round_trips, Patience};
 use crate::tally::{tick, Tally};
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,17 +22,12 @@ impl Direct {
     fn feed<C: Contender>(&self, pool: &C, n: u64) {
         let words = [1_u64, 2, 3];
         for _ in 0..n {
-            let mut refusals = 0_u32;
+            let mut patience = Patience::default();
             while !pool.try_execute(move || {
                 black_box(words);
                 tick();
             }) {
-                refusals += 1;
-                if refusals % 4096 == 0 {
-                    thread::yield_now();
-                } else {
-                    spin_loop();
-                }
+                patience.wait();
             }
         }
     }

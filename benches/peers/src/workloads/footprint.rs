@@ -7,6 +7,7 @@ use super::{QUEUE, WORKERS};
 use crate::alloc;
 use crate::contenders::{visit_all, Contender, Lazypool, Shape, Visitor};
 use crate::harness::{entrants, race, Entrant, Kind, Lane, Options, Pace, Table, Trial};
+use crate::machine::processor_time;
 use crate::tally::{tick, Gate, Tally};
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
@@ -101,17 +102,6 @@ fn allocations(options: &Options, done: &mut dyn FnMut(Table)) {
 
 // ---- processor time at rest ---------------------------------------------------
 
-fn processor_time() -> Duration {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes a timespec to where it is told.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
-    assert_eq!(failed, 0, "the clock exists");
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
-}
-
 /// Microseconds of processor time in a second of idleness.
 fn at_rest(span: Duration) -> f64 {
     // Workers fall asleep.
@@ -160,7 +150,8 @@ fn idle(options: &Options, done: &mut dyn FnMut(Table)) {
 /// The first argument of a process that measures memory.
 const CHILD: &str = "--measure-memory";
 const WORKERS_MEASURED: usize = 64;
-const TASKS_MEASURED: usize = 10_000;
+/// As many as every contender can hold.
+const TASKS_MEASURED: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Memory {
@@ -223,7 +214,7 @@ fn filled<C: Contender>(shape: Shape, occupied: usize, queued: usize) -> Option<
 fn measure<C: Contender>(what: &str) -> Option<Memory> {
     match what {
         "empty" => filled::<C>(Shape::new(65_536, 0), 0, 0),
-        "one worker" => filled::<C>(Shape::new(WORKERS_MEASURED + 1, 16), 1, 0),
+        "one worker" => filled::<C>(Shape::new(1, 16), 1, 0),
         "workers" => {
             let n = WORKERS_MEASURED + 1;
             filled::<C>(Shape::new(n, 16), n, 0)

@@ -53,9 +53,6 @@ impl Trial for OpenLoop {
     type Sample = Delays;
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> Delays {
-        if C::NAME == "lazypool, no queue" {
-            unreachable!("not admitted");
-        }
         let pool = C::build(Shape::new(1, QUEUE));
         let work = Work::of_nanos(WORK.as_nanos() as f64);
         let warm = Tally::start();

@@ -57,9 +57,10 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
     let calls = options.scaled(20) as u64;
     let lanes = race(options.rounds, entrants(&Overshoot { calls }));
     let quantile = |samples: &[u64], q| {
-        let mut h = Histogram::<u64>::new(3).expect("three digits");
+        let mut h: Histogram<u64> =
+            Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds are in order");
         for s in samples {
-            h.saturating_record(*s);
+            h.saturating_record((*s).max(1));
         }
         h.value_at_quantile(q) as f64
     };

@@ -1,6 +1,7 @@
 //! What a large cap costs those who do not use it. Ourselves only.
 
 use crate::harness::{race, time, Entrant, Options, Pace, Table};
+use crate::limits::Patience;
 use crate::tally::{tick, Gate, Tally};
 use lazypool::{Pool, WhenFull};
 use std::hint::black_box;
@@ -86,8 +87,9 @@ fn queued(cap: usize, budget: Duration, pace: &mut Pace) -> f64 {
                 assert!(pool.serve(tick).is_ok());
                 // No backlog: a large cap would answer it with threads.
                 if i % 8 == 7 {
+                    let mut patience = Patience::default();
                     while tally.ran() <= i {
-                        std::hint::spin_loop();
+                        patience.wait();
                     }
                 }
             }
@@ -112,13 +114,7 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         }
         let entrant =
             |(cap, name)| Entrant::ours(name, move |pace: &mut Pace| measure(cap, budget, pace));
-        let caps = CAPS.into_iter().filter(|(cap, _)| {
-            *cap <= if options.quick {
-                65_536.min(largest)
-            } else {
-                largest
-            }
-        });
+        let caps = CAPS.into_iter().filter(|(cap, _)| *cap <= largest);
         let lanes = race(options.rounds, caps.map(entrant).collect());
         let title = format!("{title}, by the cap on workers");
         done(Table::new(name, &title, "ns", &lanes));

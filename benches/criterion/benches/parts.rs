@@ -1,0 +1,380 @@
+//! Benches of the crate's parts, each beside the obvious thing to use instead.
+//!
+//! The parts are private. Rather than make them public for this, the bench is
+//! a crate of the same modules: what it measures is the code that ships, and a
+//! module that is added to `lib.rs` is to be added here.
+
+#![allow(dead_code, unused_imports)] // what only the library uses
+#![allow(unexpected_cfgs)] // its features
+#![allow(unreachable_pub, missing_docs)] // it is public there, not here
+
+macro_rules! same_modules {
+    ($($vis:vis mod $name:ident = $path:literal;)*) => {
+        $(#[path = $path] $vis mod $name;)*
+    };
+}
+
+same_modules! {
+    mod builder = "../../../src/builder.rs";
+    mod cleaner = "../../../src/cleaner.rs";
+    mod deadline = "../../../src/deadline.rs";
+    mod error = "../../../src/error.rs";
+    mod group = "../../../src/group.rs";
+    mod observe = "../../../src/observe.rs";
+    mod park = "../../../src/park.rs";
+    mod pool = "../../../src/pool.rs";
+    mod queue = "../../../src/queue.rs";
+    mod ring = "../../../src/ring.rs";
+    mod room = "../../../src/room.rs";
+    mod scope = "../../../src/scope.rs";
+    mod shared = "../../../src/shared.rs";
+    mod shutdown = "../../../src/shutdown.rs";
+    mod slot = "../../../src/slot.rs";
+    mod stats = "../../../src/stats.rs";
+    mod sync = "../../../src/sync.rs";
+    pub mod task = "../../../src/task.rs";
+    mod wait = "../../../src/wait.rs";
+    mod worker = "../../../src/worker.rs";
+}
+
+pub use builder::Builder;
+pub use error::{BuildError, DeadlineError, Panic, Refusal, Refused, TaskPanic, Unfinished};
+pub use group::Group;
+pub use pool::{Pool, View};
+pub use scope::Scope;
+pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+
+use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use queue::Queue;
+use ring::Ring;
+use slot::{Hand, Order, Slot};
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use task::{Serve, Task};
+
+/// A task that does nothing and carries `N` words.
+fn empty_task<const N: usize>() -> Task {
+    let words = [7_u64; N];
+    let job = Serve {
+        f: move || {
+            black_box(words);
+        },
+    };
+    // SAFETY: `Send` and `'static`.
+    unsafe { Task::new(job) }
+}
+
+/// Waits for another thread, which may be waiting for this core.
+fn until(mut done: impl FnMut() -> bool) {
+    let mut looks = 0_u32;
+    while !done() {
+        looks += 1;
+        if looks % 4096 == 0 {
+            thread::yield_now();
+        } else {
+            spin_loop();
+        }
+    }
+}
+
+/// Runs `step` here `n` times while another thread runs `other` all the time.
+fn beside(n: u64, other: impl Fn() + Sync, mut step: impl FnMut()) -> Duration {
+    let over = AtomicBool::new(false);
+    let started = AtomicBool::new(false);
+    thread::scope(|s| {
+        s.spawn(|| {
+            started.store(true, Ordering::Release);
+            while !over.load(Ordering::Relaxed) {
+                other();
+            }
+        });
+        until(|| started.load(Ordering::Acquire));
+        let start = Instant::now();
+        for _ in 0..n {
+            step();
+        }
+        let took = start.elapsed();
+        over.store(true, Ordering::Relaxed);
+        took
+    })
+}
+
+/// Slot indices: pop one and push it back.
+fn rings(c: &mut Criterion) {
+    let mut g = c.benchmark_group("ring: pop and push an index");
+    let ring = Ring::new(64, 64);
+    let array = ArrayQueue::new(64);
+    let seg = SegQueue::new();
+    for i in 0..64_usize {
+        array.push(i).expect("room");
+        seg.push(i);
+    }
+    let ring_step = || {
+        if let Some(i) = ring.pop() {
+            ring.push(i).expect("its own place");
+        }
+    };
+    let array_step = || {
+        if let Some(i) = array.pop() {
+            array.push(i).expect("its own place");
+        }
+    };
+    let seg_step = || {
+        if let Some(i) = seg.pop() {
+            seg.push(i);
+        }
+    };
+    g.bench_function("ours/alone", |b| b.iter(ring_step));
+    g.bench_function("ArrayQueue/alone", |b| b.iter(array_step));
+    g.bench_function("SegQueue/alone", |b| b.iter(seg_step));
+    g.bench_function("ours/2 threads", |b| {
+        b.iter_custom(|n| beside(n, ring_step, ring_step))
+    });
+    g.bench_function("ArrayQueue/2 threads", |b| {
+        b.iter_custom(|n| beside(n, array_step, array_step))
+    });
+    g.bench_function("SegQueue/2 threads", |b| {
+        b.iter_custom(|n| beside(n, seg_step, seg_step))
+    });
+    g.finish();
+}
+
+/// Tasks through the queue, beside 56 bytes through an `ArrayQueue`.
+fn queues(c: &mut Criterion) {
+    type Plain = [u64; 7];
+    let mut g = c.benchmark_group("queue: a task in and out");
+    let queue = Queue::new(1024);
+    let array = ArrayQueue::<Plain>::new(1024);
+    let put = || match queue.push(empty_task::<3>()) {
+        Ok(_) => true,
+        Err((task, _)) => {
+            let _ = task.discard();
+            false
+        }
+    };
+    let take = || match queue.pop() {
+        Some(popped) => {
+            let _ = popped.task.discard();
+            true
+        }
+        None => false,
+    };
+    g.bench_function("ours/alone", |b| {
+        b.iter(|| {
+            assert!(put());
+            assert!(take());
+        })
+    });
+    g.bench_function("ArrayQueue/alone", |b| {
+        b.iter(|| {
+            array.push(black_box([7; 7])).expect("room");
+            array.pop()
+        })
+    });
+    g.bench_function("ours/producer and consumer", |b| {
+        b.iter_custom(|n| {
+            let consume = || {
+                take();
+            };
+            beside(n, consume, || until(put))
+        })
+    });
+    g.bench_function("ArrayQueue/producer and consumer", |b| {
+        b.iter_custom(|n| {
+            let consume = || {
+                black_box(array.pop());
+            };
+            beside(n, consume, || {
+                until(|| array.push(black_box([7; 7])).is_ok())
+            })
+        })
+    });
+    until(|| !take());
+    g.finish();
+}
+
+/// A closure made a task and disposed of, beside a box.
+fn task_cells(c: &mut Criterion) {
+    let mut g = c.benchmark_group("task cell: erase a closure and dispose of it");
+    macro_rules! sizes {
+        ($($words:literal)*) => {$(
+            g.bench_function(concat!("ours/", $words, " words"), |b| {
+                b.iter(|| drop(black_box(empty_task::<$words>()).discard()))
+            });
+            g.bench_function(concat!("Box<dyn FnOnce>/", $words, " words"), |b| {
+                b.iter(|| {
+                    let words = [7_u64; $words];
+                    let boxed: Box<dyn FnOnce() + Send> = Box::new(move || {
+                        black_box(words);
+                    });
+                    drop(black_box(boxed));
+                })
+            });
+        )*};
+    }
+    sizes!(0 3 6 25);
+    g.finish();
+}
+
+/// An idle slot of a pool of one.
+fn idle_slot() -> (Slot, Ring) {
+    let (slot, ready) = (Slot::new(), Ring::new(1, 0));
+    slot.start(false);
+    slot.start_seeking();
+    slot.publish_idle(&ready, 0);
+    (slot, ready)
+}
+
+/// Claims an idle slot and hands a task over.
+fn hand_over(slot: &Slot) {
+    let mut claimed = None;
+    until(|| {
+        claimed = slot.claim_hinted();
+        claimed.is_some()
+    });
+    let claim = claimed.expect("just waited for it");
+    // SAFETY: claimed above, handed over once.
+    unsafe { slot.hand_over(claim, empty_task::<3>(), Hand::Over) };
+}
+
+/// The worker's half: waits for a task, disposes of it, is idle again.
+/// `false` when told to end.
+fn serve_once(slot: &Slot, ready: &Ring, parallel: bool) -> bool {
+    match slot.wait_for_order(parallel, || (), thread::park) {
+        Order::Run { task, .. } => {
+            let _ = task.discard();
+            slot.publish_idle(ready, 0);
+            true
+        }
+        Order::Seek | Order::Retire => false,
+    }
+}
+
+/// `n` hand-overs to a worker on another thread; `pause` goes before each.
+fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
+    let (slot, ready) = (Slot::new(), Ring::new(1, 0));
+    slot.start(false);
+    thread::scope(|s| {
+        let worker = s.spawn(|| {
+            slot.await_first_order();
+            slot.publish_idle(&ready, 0);
+            while serve_once(&slot, &ready, parallel) {}
+        });
+        // SAFETY: started above; the worker awaits its first order.
+        unsafe { slot.set_thread(worker.thread().clone()) };
+        slot.start_seeking();
+        hand_over(&slot);
+        until(|| slot.see().is_idle());
+        let mut took = Duration::ZERO;
+        for _ in 0..n {
+            pause();
+            let start = Instant::now();
+            hand_over(&slot);
+            until(|| slot.see().is_idle());
+            took += start.elapsed();
+        }
+        let mut told = None;
+        until(|| {
+            told = slot.retire(false);
+            told.is_some()
+        });
+        worker.thread().unpark();
+        took
+    })
+}
+
+fn slots(c: &mut Criterion) {
+    let mut g = c.benchmark_group("slot: claim, hand over, take, idle again");
+    let (slot, ready) = idle_slot();
+    g.bench_function("one thread", |b| {
+        b.iter(|| {
+            hand_over(&slot);
+            assert!(serve_once(&slot, &ready, false));
+        })
+    });
+    g.bench_function("two threads, the worker spins", |b| {
+        b.iter_custom(|n| hand_overs(n, true, || ()))
+    });
+    g.sample_size(10);
+    g.bench_function("two threads, the worker sleeps", |b| {
+        b.iter_custom(|n| hand_overs(n, true, || thread::sleep(Duration::from_micros(200))))
+    });
+    g.finish();
+}
+
+/// What waking costs, and what not having to wake saves.
+fn parking(c: &mut Criterion) {
+    let mut g = c.benchmark_group("park");
+    g.bench_function("unpark of oneself, then park", |b| {
+        let me = thread::current();
+        b.iter(|| {
+            me.unpark();
+            thread::park();
+        })
+    });
+    let round_trips = |n: u64, parked: bool| {
+        let ball = AtomicU64::new(0);
+        let me = thread::current();
+        let wait = |for_what: u64| {
+            if parked {
+                while ball.load(Ordering::Acquire) != for_what {
+                    thread::park();
+                }
+            } else {
+                until(|| ball.load(Ordering::Acquire) == for_what);
+            }
+        };
+        thread::scope(|s| {
+            let other = s.spawn(|| {
+                for i in 0..n {
+                    wait(2 * i + 1);
+                    ball.store(2 * i + 2, Ordering::Release);
+                    if parked {
+                        me.unpark();
+                    }
+                }
+            });
+            let start = Instant::now();
+            for i in 0..n {
+                ball.store(2 * i + 1, Ordering::Release);
+                if parked {
+                    other.thread().unpark();
+                }
+                wait(2 * i + 2);
+            }
+            start.elapsed()
+        })
+    };
+    g.bench_function("round trip, parked", |b| {
+        b.iter_custom(|n| round_trips(n, true))
+    });
+    g.bench_function("round trip, spinning", |b| {
+        b.iter_custom(|n| round_trips(n, false))
+    });
+    g.bench_function("our wait, from spinning to the advice to park", |b| {
+        b.iter_batched(
+            || park::Spin::new(true),
+            |mut spin| while spin.step() != park::Step::Spent {},
+            BatchSize::SmallInput,
+        )
+    });
+    g.finish();
+}
+
+/// Short enough that all of them take about a minute.
+fn short() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(30)
+}
+
+criterion_group! {
+    name = parts;
+    config = short();
+    targets = rings, queues, task_cells, slots, parking
+}
+criterion_main!(parts);

@@ -1,0 +1,696 @@
+//! A line-protocol sensor server on the standard library's sockets, served by a pool, and
+//! beside it its usual rival: a thread per connection, behind a semaphore.
+//!
+//! ```text
+//! cargo run --release --example tcp_server
+//!     starts both servers as processes, drives them over loopback, compares them, stops
+//! cargo run --release --example tcp_server -- serve pool 127.0.0.1:7878
+//!     one server (`pool` or `threads`) until SIGTERM; try it with `nc localhost 7878`
+//!     settings may follow: initial=2 max=16 queue=32 idle_ms=250
+//! ```
+//!
+//! The server speaks first: `READY`, or `BUSY` if it has no room, and closes. Then a
+//! reply per line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
+//! `BYE` means that the server closes: what was sent after the last reply was not done.
+//! So a client always knows whether it was served or refused, at a shutdown too.
+
+use lazypool::{task, Pool, Shutdown};
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> Outcome<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        [] => compare().map(|()| ExitCode::SUCCESS),
+        ["serve", kind, address, limits @ ..] => serve(kind, address, Limits::parse(limits)?),
+        _ => Err("usage: tcp_server [serve pool|threads ADDRESS [KEY=VALUE]...]".into()),
+    }
+}
+
+/// How a server is sized.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Workers from the start, that never retire.
+    initial: usize,
+    /// Connections served at once.
+    max: usize,
+    /// Connections that may wait; the next one is told `BUSY`.
+    queue: usize,
+    /// How long a worker waits for a connection before it retires.
+    idle: Duration,
+}
+
+impl Limits {
+    const DEFAULT: Self = Self {
+        initial: 2,
+        max: 16,
+        queue: 32,
+        idle: Duration::from_millis(250),
+    };
+
+    fn parse(args: &[&str]) -> Outcome<Self> {
+        let mut limits = Self::DEFAULT;
+        for arg in args {
+            let (key, value) = arg.split_once('=').ok_or("settings are KEY=VALUE")?;
+            let value: usize = value.parse().map_err(|e| format!("{key}: {e}"))?;
+            match key {
+                "initial" => limits.initial = value,
+                "max" => limits.max = value,
+                "queue" => limits.queue = value,
+                "idle_ms" => limits.idle = Duration::from_millis(value as u64),
+                _ => return Err(format!("no such setting: {key}").into()),
+            }
+        }
+        Ok(limits)
+    }
+}
+
+// ---- the server ---------------------------------------------------------------------
+
+/// How long a connection is read before it is looked whether the server stops.
+const TICK: Duration = Duration::from_millis(20);
+/// A client that says nothing for so long loses its worker to another.
+const SILENCE: Duration = Duration::from_secs(10);
+const LONGEST_LINE: usize = 256;
+
+/// What the connections share.
+struct Server {
+    sensors: Mutex<HashMap<String, f64>>,
+    stopping: AtomicBool,
+}
+
+impl Server {
+    /// The reply to a line; `None`: the client takes its leave.
+    fn reply(&self, line: &[u8]) -> Option<String> {
+        let line = String::from_utf8_lossy(line);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(match words.as_slice() {
+            ["PUT", sensor, value] => match value.parse() {
+                Ok(value) => {
+                    lock(&self.sensors).insert((*sensor).to_owned(), value);
+                    "OK".to_owned()
+                }
+                Err(_) => format!("ERR no number: {value}"),
+            },
+            ["GET", sensor] => match lock(&self.sensors).get(*sensor) {
+                Some(value) => value.to_string(),
+                None => "NONE".to_owned(),
+            },
+            ["WAIT", ms] => {
+                let until = Instant::now() + Duration::from_millis(ms.parse().unwrap_or(0));
+                // On a pool's worker only; elsewhere nobody is ever cancelled.
+                while Instant::now() < until && !task::is_cancelled() {
+                    thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
+                }
+                "OK".to_owned()
+            }
+            ["QUIT"] => return None,
+            _ => "ERR expected PUT, GET, WAIT or QUIT".to_owned(),
+        })
+    }
+}
+
+/// An accepted connection. Whatever becomes of it, its client is told: one that is
+/// dropped before it was served (refused by a full pool, taken back by a shutdown) says
+/// `BUSY`. With its server it is 16 bytes of a closure: the pool does not allocate.
+struct Connection {
+    stream: TcpStream,
+    greeted: bool,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        // If one of them fails, so does the first write or read.
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_read_timeout(Some(TICK));
+        Self {
+            stream,
+            greeted: false,
+        }
+    }
+
+    fn say(&self, text: &str) -> io::Result<()> {
+        (&self.stream).write_all(format!("{text}\n").as_bytes())
+    }
+
+    /// Serves the connection to its end. It may take as long as the client likes.
+    fn serve(mut self, server: &Server) {
+        self.greeted = true;
+        // An error means that the client has gone: there is nobody to tell.
+        let _ = self.talk(server);
+    }
+
+    fn talk(&self, server: &Server) -> io::Result<()> {
+        self.say("READY")?;
+        let mut reader = BufReader::new(&self.stream);
+        let mut line = Vec::new();
+        let mut heard = Instant::now();
+        while !server.stopping.load(Ordering::Relaxed) && heard.elapsed() < SILENCE {
+            let room = LONGEST_LINE.saturating_sub(line.len()) as u64;
+            match reader.by_ref().take(room).read_until(b'\n', &mut line) {
+                Ok(_) if line.ends_with(b"\n") => {}
+                Ok(_) if line.len() >= LONGEST_LINE => {
+                    self.say("ERR line too long")?;
+                    break;
+                }
+                Ok(_) => return Ok(()),
+                // A tick: what has come of the line so far is kept.
+                Err(e) if is_timeout(&e) => continue,
+                Err(e) => return Err(e),
+            }
+            let Some(reply) = server.reply(&line) else {
+                break;
+            };
+            self.say(&reply)?;
+            line.clear();
+            heard = Instant::now();
+        }
+        self.say("BYE")?;
+        // A socket closed with bytes unread resets the connection, and the client might
+        // never see our last words: so read on until it closes, too. Not for long.
+        self.stream.shutdown(std::net::Shutdown::Write)?;
+        let mut rest = [0; LONGEST_LINE];
+        for _ in 0..16 {
+            if (&self.stream).read(&mut rest)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.greeted {
+            let _ = self.say("BUSY");
+        }
+    }
+}
+
+fn is_timeout(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Those who serve the connections.
+enum Crew {
+    Pool(Pool),
+    Threads(Arc<Threads>),
+}
+
+impl Crew {
+    fn new(kind: &str, limits: Limits) -> Outcome<Self> {
+        Ok(match kind {
+            "pool" => Self::Pool(
+                Pool::builder()
+                    .min_workers(limits.initial)
+                    .max_workers(limits.max)
+                    .queue_capacity(limits.queue)
+                    .idle_timeout(limits.idle)
+                    // `stop` waits; a drop that did would wait for stragglers, too.
+                    .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
+                    .thread_name("sensors")
+                    .build()?,
+            ),
+            "threads" => Self::Threads(Arc::new(Threads {
+                free: Mutex::new(limits.max),
+                freed: Condvar::new(),
+                max: limits.max,
+                started: AtomicU64::new(0),
+            })),
+            _ => return Err("neither `pool` nor `threads`".into()),
+        })
+    }
+
+    /// Has the connection served, or drops it.
+    fn take(&self, connection: Connection, server: &Arc<Server>) {
+        let context = Arc::clone(server);
+        match self {
+            Self::Pool(pool) => {
+                // Refused, the closure comes back with the connection in it: dropped here.
+                let _ = pool.serve(move || connection.serve(&context));
+            }
+            Self::Threads(threads) => {
+                let Some(permit) = threads.acquire(server) else {
+                    return;
+                };
+                let serve = move || {
+                    connection.serve(&context);
+                    drop(permit);
+                };
+                if thread::Builder::new().spawn(serve).is_ok() {
+                    threads.started.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Threads alive now, and started so far.
+    fn threads(&self) -> (usize, u64) {
+        match self {
+            Self::Pool(pool) => (pool.stats().workers, pool.stats().spawned),
+            Self::Threads(threads) => (
+                threads.max - *lock(&threads.free),
+                threads.started.load(Ordering::Relaxed),
+            ),
+        }
+    }
+
+    /// Waits for the connections to end. 0: they did; 2: they had to be cancelled;
+    /// 3: some have not ended.
+    fn stop(&self) -> u8 {
+        let grace = Duration::from_secs(2);
+        match self {
+            Self::Pool(pool) => {
+                if pool.shutdown(Shutdown::Discard, grace).is_clean() {
+                    return 0;
+                }
+                let report = pool.shutdown(Shutdown::Cancel, grace);
+                for straggler in &report.stragglers {
+                    eprintln!("tcp_server: worker {} does not end", straggler.slot);
+                }
+                if report.is_clean() {
+                    2
+                } else {
+                    3
+                }
+            }
+            Self::Threads(threads) => {
+                let all_free = |free: &mut usize| *free < threads.max;
+                let free = lock(&threads.free);
+                match threads.freed.wait_timeout_while(free, grace, all_free) {
+                    Ok((_, wait)) if wait.timed_out() => 3,
+                    _ => 0,
+                }
+            }
+        }
+    }
+}
+
+/// A thread per connection, and a semaphore so that there are not too many.
+struct Threads {
+    free: Mutex<usize>,
+    freed: Condvar,
+    max: usize,
+    started: AtomicU64,
+}
+
+struct Permit(Arc<Threads>);
+
+impl Threads {
+    /// Waits for a permit. Meanwhile nobody accepts: clients wait, and know nothing.
+    fn acquire(self: &Arc<Self>, server: &Server) -> Option<Permit> {
+        let mut free = lock(&self.free);
+        loop {
+            if server.stopping.load(Ordering::Relaxed) {
+                return None;
+            }
+            if *free > 0 {
+                *free -= 1;
+                return Some(Permit(Arc::clone(self)));
+            }
+            free = match self.freed.wait_timeout(free, TICK) {
+                Ok((free, _)) => free,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *lock(&self.0.free) += 1;
+        // The acceptor and `stop` may both be waiting.
+        self.0.freed.notify_all();
+    }
+}
+
+/// Runs a server until SIGTERM.
+fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
+    // Before any thread starts: they inherit it.
+    let stop_signals = signals::block();
+    let crew = Arc::new(Crew::new(kind, limits)?);
+    let server = Arc::new(Server {
+        sensors: Mutex::default(),
+        stopping: AtomicBool::new(false),
+    });
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    println!("listening on {address}");
+
+    let watched = Arc::clone(&crew);
+    thread::spawn(move || answer_questions(&watched));
+
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stopper = {
+        let (crew, server, stopped) = (crew.clone(), server.clone(), stopped.clone());
+        thread::spawn(move || {
+            signals::wait(&stop_signals);
+            // Every connection ends after the reply that it is at. New ones are still
+            // accepted, and told: the pool is closed, they are dropped.
+            server.stopping.store(true, Ordering::Relaxed);
+            let code = crew.stop();
+            stopped.store(true, Ordering::Release);
+            // `accept` returns for a connection only: so make one.
+            let _ = TcpStream::connect(address);
+            code
+        })
+    };
+
+    while !stopped.load(Ordering::Acquire) {
+        match listener.accept() {
+            Ok((stream, _)) => crew.take(Connection::new(stream), &server),
+            Err(e) => {
+                // No descriptor left, most likely: there will be when a connection ends.
+                eprintln!("tcp_server: accept: {e}");
+                thread::sleep(TICK);
+            }
+        }
+    }
+    // Those whose connection the system has made, and we have not seen.
+    listener.set_nonblocking(true)?;
+    while let Ok((stream, _)) = listener.accept() {
+        drop(Connection::new(stream));
+    }
+    let code = stopper.join().map_err(|_| "stopping panicked")?;
+    Ok(ExitCode::from(code))
+}
+
+/// A line of standard input is a question for the figures.
+fn answer_questions(crew: &Crew) {
+    for _ in io::stdin().lines().map_while(Result::ok) {
+        let (alive, started) = crew.threads();
+        println!("{alive} {started}");
+    }
+}
+
+#[cfg(unix)]
+mod signals {
+    /// Keeps SIGTERM and SIGINT from ending the process: `wait` will see them.
+    pub(super) fn block() -> libc::sigset_t {
+        // SAFETY: a sigset_t of zeros is valid to be written to, `sigemptyset` makes it a
+        // set, and all pointers are to it or null where that is allowed.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            set
+        }
+    }
+
+    pub(super) fn wait(set: &libc::sigset_t) {
+        let mut signal = 0;
+        // SAFETY: both pointers are to live values; the set was made by `block`.
+        unsafe { libc::sigwait(set, &mut signal) };
+    }
+}
+
+#[cfg(not(unix))]
+mod signals {
+    pub(super) fn block() {}
+
+    pub(super) fn wait(_: &()) {
+        // Ctrl-C ends the process.
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+// ---- the comparison -----------------------------------------------------------------
+
+/// A server as a process of its own; killed if it is dropped before it ended.
+struct Process {
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(kind: &str) -> Outcome<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", kind, "127.0.0.1:0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let questions = child.stdin.take().ok_or("no standard input")?;
+        let answers = child.stdout.take().ok_or("no standard output")?;
+        let mut answers = BufReader::new(answers);
+        let mut line = String::new();
+        answers.read_line(&mut line)?;
+        let address = line.trim().strip_prefix("listening on ");
+        Ok(Self {
+            child,
+            questions,
+            answers,
+            address: address.ok_or("the server did not start")?.parse()?,
+        })
+    }
+
+    /// Threads alive now, and started so far.
+    fn threads(&mut self) -> Outcome<(usize, u64)> {
+        self.questions.write_all(b"?\n")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        let (alive, started) = line.trim().split_once(' ').ok_or("no figures")?;
+        Ok((alive.parse()?, started.parse()?))
+    }
+
+    /// In KiB, where the system tells.
+    fn peak_memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
+    /// SIGTERM, and the end.
+    fn stop(mut self) -> Outcome<ExitStatus> {
+        #[cfg(unix)]
+        Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status()?;
+        #[cfg(not(unix))]
+        self.child.kill()?;
+        Ok(self.child.wait()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+enum Visit {
+    Served(Duration),
+    Busy(Duration),
+}
+
+/// A whole connection: greeting, three lines, goodbye.
+fn visit(address: SocketAddr, wait_ms: u64) -> Outcome<Visit> {
+    let start = Instant::now();
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut reader = BufReader::new(&stream);
+    let mut hear = || -> Outcome<String> {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        Ok(line)
+    };
+    match hear()?.as_str() {
+        "READY\n" => {}
+        "BUSY\n" => return Ok(Visit::Busy(start.elapsed())),
+        other => return Err(format!("greeted with {other:?}").into()),
+    }
+    for (line, expected) in [
+        ("PUT boiler 71.5\n", "OK\n"),
+        (&format!("WAIT {wait_ms}\n"), "OK\n"),
+        ("GET boiler\n", "71.5\n"),
+        ("QUIT\n", "BYE\n"),
+    ] {
+        (&stream).write_all(line.as_bytes())?;
+        let reply = hear()?;
+        if reply != expected {
+            return Err(format!("{line:?} was answered {reply:?}").into());
+        }
+    }
+    Ok(Visit::Served(start.elapsed()))
+}
+
+#[derive(Default)]
+struct Tally {
+    served: Vec<Duration>,
+    busy: Vec<Duration>,
+    lost: Vec<String>,
+    took: Duration,
+}
+
+/// So many clients at once, each with so many visits, one after the other.
+fn crowd(address: SocketAddr, clients: usize, visits: usize, wait_ms: u64) -> Tally {
+    let all = Mutex::new(Tally::default());
+    let barrier = Barrier::new(clients + 1);
+    let client = || {
+        barrier.wait();
+        for _ in 0..visits {
+            let visit = visit(address, wait_ms);
+            let mut all = lock(&all);
+            match visit {
+                Ok(Visit::Served(latency)) => all.served.push(latency),
+                Ok(Visit::Busy(latency)) => all.busy.push(latency),
+                Err(e) => all.lost.push(e.to_string()),
+            }
+        }
+    };
+    let start = thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(client);
+        }
+        barrier.wait();
+        Instant::now()
+    });
+    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.took = start.elapsed();
+    all.served.sort_unstable();
+    all.busy.sort_unstable();
+    all
+}
+
+/// The latency that this share of them does not exceed, in milliseconds.
+fn ms(sorted: &[Duration], share: f64) -> String {
+    let at = (sorted.len().saturating_sub(1) as f64 * share) as usize;
+    match sorted.get(at) {
+        Some(latency) => format!("{:.2}", latency.as_secs_f64() * 1e3),
+        None => "-".to_owned(),
+    }
+}
+
+const KINDS: [&str; 2] = ["pool", "threads"];
+
+fn compare() -> Outcome<()> {
+    let limits = Limits::DEFAULT;
+    println!(
+        "{} workers at first, {} at most, {} connections may wait; idle ones retire after {:?}\n",
+        limits.initial, limits.max, limits.queue, limits.idle
+    );
+    let mut steady = Vec::new();
+    let mut burst = Vec::new();
+    let mut overload = Vec::new();
+    let mut curves = Vec::new();
+    for kind in KINDS {
+        let mut process = Process::start(kind)?;
+        let address = process.address;
+        // Warm: the first connections find cold caches, whoever serves them.
+        crowd(address, 8, 50, 0);
+
+        let (_, before) = process.threads()?;
+        let tally = crowd(address, 8, 500, 0);
+        let (_, after) = process.threads()?;
+        steady.push((tally, after - before));
+
+        let (tally, curve) = watch(&mut process, limits.max + limits.queue)?;
+        burst.push((tally, process.threads()?.1 - after));
+        curves.push(curve);
+
+        let tally = crowd(address, 2 * (limits.max + limits.queue), 1, 100);
+        let memory = process.peak_memory();
+        overload.push((tally, memory));
+
+        let status = process.stop()?;
+        if !status.success() {
+            return Err(format!("{kind}: {status}").into());
+        }
+    }
+
+    row("", KINDS.map(str::to_owned));
+    println!("8 clients, a connection after the other");
+    let both = |f: &dyn Fn(usize) -> String| [f(0), f(1)];
+    row(
+        "connections/s",
+        both(&|i| {
+            let tally = &steady[i].0;
+            format!(
+                "{:.0}",
+                tally.served.len() as f64 / tally.took.as_secs_f64()
+            )
+        }),
+    );
+    row("p50, ms", both(&|i| ms(&steady[i].0.served, 0.5)));
+    row("p99, ms", both(&|i| ms(&steady[i].0.served, 0.99)));
+    row("threads started", both(&|i| steady[i].1.to_string()));
+    println!(
+        "{} clients at once, of 100 ms each",
+        limits.max + limits.queue
+    );
+    row("served", both(&|i| burst[i].0.served.len().to_string()));
+    row("p50, ms", both(&|i| ms(&burst[i].0.served, 0.5)));
+    row("p99, ms", both(&|i| ms(&burst[i].0.served, 0.99)));
+    row("threads started", both(&|i| burst[i].1.to_string()));
+    println!("twice as many");
+    row("served", both(&|i| overload[i].0.served.len().to_string()));
+    row("p99, ms", both(&|i| ms(&overload[i].0.served, 0.99)));
+    row("refused", both(&|i| overload[i].0.busy.len().to_string()));
+    row("p99 of that, ms", both(&|i| ms(&overload[i].0.busy, 0.99)));
+    row(
+        "peak memory, KiB",
+        both(&|i| overload[i].1.map_or("-".to_owned(), |kib| kib.to_string())),
+    );
+
+    println!("\nThreads alive, from the burst into the quiet after it:");
+    row("ms", KINDS.map(str::to_owned));
+    for (&(at, pool), &(_, threads)) in curves[0].iter().zip(&curves[1]) {
+        let bar = "#".repeat(pool);
+        println!("  {at:<18} {pool:>10} {threads:>10}  {bar}");
+    }
+
+    let tallies = steady.iter().chain(&burst).map(|(tally, _)| tally);
+    let tallies = tallies.chain(overload.iter().map(|(tally, _)| tally));
+    let lost: Vec<&String> = tallies.flat_map(|tally| &tally.lost).collect();
+    match lost.first() {
+        None => Ok(()),
+        Some(first) => Err(format!("{} connections lost, the first: {first}", lost.len()).into()),
+    }
+}
+
+fn row(name: &str, figures: [String; 2]) {
+    let [pool, threads] = figures;
+    println!("  {name:<18} {pool:>10} {threads:>10}");
+}
+
+/// Milliseconds, and threads alive then.
+type Curve = Vec<(u128, usize)>;
+
+/// A burst, and how the threads alive follow it.
+fn watch(process: &mut Process, clients: usize) -> Outcome<(Tally, Curve)> {
+    let address = process.address;
+    let burst = thread::spawn(move || crowd(address, clients, 1, 100));
+    let start = Instant::now();
+    let mut curve = Vec::new();
+    for step in 0..20 {
+        let at = Duration::from_millis(50 * step);
+        thread::sleep(at.saturating_sub(start.elapsed()));
+        curve.push((at.as_millis(), process.threads()?.0));
+    }
+    let tally = burst.join().map_err(|_| "a client panicked")?;
+    Ok((tally, curve))
+}

@@ -1,0 +1,106 @@
+//! Groups and scopes (`group.rs`, `scope.rs`): the last task against its waiter.
+#![cfg(lazypool_loom)]
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Borrowed(UnsafeCell<usize>);
+
+// SAFETY: loom reports it where accesses are not ordered.
+unsafe impl Sync for Borrowed {}
+
+/// A scope whose one task writes to what it borrows. Excludes: a scope that
+/// sleeps past its last task, one that returns before its task's writes, a task
+/// not yet counted or a worker not yet free then. Preemptions: 3.
+#[test]
+fn scope_against_last_task() {
+    check(Some(3), || {
+        let pool = warm_pool(0);
+        let value = Borrowed(UnsafeCell::new(0));
+        pool.scope(|s| {
+            let value = &value;
+            let served = s.serve(move || {
+                // SAFETY: the scope's body does not touch it.
+                value.0.with_mut(|v| unsafe { *v += 1 });
+            });
+            assert!(served.is_ok());
+        });
+        // SAFETY: the scope's task has ended.
+        assert_eq!(value.0.with(|v| unsafe { *v }), 1);
+        assert_eq!(pool.stats().completed, 2);
+        assert!(pool.serve(|| ()).is_ok(), "free");
+        end(&pool);
+    });
+}
+
+/// A group of two tasks on two workers: the last one of them wakes the waiter,
+/// whichever that is. Excludes: two ends that each leave it to the other.
+/// Preemptions: 2.
+#[test]
+fn group_against_two_last_tasks() {
+    check(Some(2), || {
+        let pool = quietly(|| {
+            let pool = pool(2, 0);
+            let both = pool.group();
+            both.serve(|| ()).unwrap();
+            both.serve(|| ()).unwrap();
+            both.wait();
+            pool
+        });
+        let group = pool.group();
+        assert!(group.serve(|| ()).is_ok());
+        assert!(group.serve(|| ()).is_ok());
+        group.wait();
+        assert_eq!((group.pending(), group.completed()), (0, 2));
+        end(&pool);
+    });
+}
+
+/// A group cancelled while its queued task is being taken, and another joins.
+/// Excludes: a task that ran and was discarded, or neither; one queued after the
+/// cancel had looked; a wait that never ends. Preemptions: 2.
+#[test]
+fn cancel_against_serve() {
+    check(Some(2), || {
+        let pool = warm_pool(1);
+        let ran = Ran::new();
+        let group = pool.group();
+        let other = thread::spawn({
+            let (group, task) = (group.clone(), ran.task());
+            move || group.serve(task).is_ok()
+        });
+        assert!(pool.serve(|| ()).is_ok());
+        group.cancel();
+        let accepted = usize::from(other.join().unwrap());
+        group.wait();
+        assert_eq!(ran.times() + group.discarded(), accepted);
+        assert_eq!(ran.alive(), 0);
+        end(&pool);
+    });
+}
+
+/// A scope's queued task against a discarding shutdown: it is kept, and runs.
+/// Excludes: a scope whose task is dropped, or waits for workers that have all
+/// ended. Preemptions: 2.
+#[test]
+fn kept_against_discard() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let ran = Ran::new();
+        assert!(pool.serve(|| ()).is_ok());
+        let closer = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
+                    .is_clean()
+            }
+        });
+        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        assert!(closer.join().unwrap());
+        end(&pool);
+    });
+}

@@ -1,0 +1,118 @@
+//! Retirement (`cleaner.rs`, `Worker::end`) against everything else.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::Cleaner;
+use lazypool::Pool;
+use loom::thread;
+use loom_tests::{check, end, quietly, warm_pool, Ran};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The cleaner benches and then retires the idle worker of a pool of one while
+/// a task is handed over. Excludes: a task given to a worker that ends, a
+/// refusal on the way from bench to free slot, a slot with two threads or none
+/// (retirement against respawn). Preemptions: 2.
+#[test]
+fn cleaner_against_claim() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(0));
+        let cleaner = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+            }
+        });
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// The same with a queue: the task may be pushed while its only worker is told
+/// to end. Excludes: a task stranded in the queue of a pool without threads.
+/// Preemptions: 2.
+#[test]
+fn cleaner_against_push() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let cleaner = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+            }
+        });
+        assert!(pool.serve(|| ()).is_ok(), "idle, or free");
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1), "an idle worker, a free slot or a cell");
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// The cleaner against a worker on its way from a task to idle. Excludes: a
+/// worker retired while it holds a task, one benched and claimed in one, a count
+/// of the benched that goes wrong (`end` would find a pool not at rest).
+/// Preemptions: 3.
+#[test]
+fn cleaner_against_going_idle() {
+    check(Some(3), || {
+        let pool = warm_pool(0);
+        let ran = Ran::new();
+        assert!(pool.serve(ran.task()).is_ok());
+        let mut cleaner = Cleaner::default();
+        cleaner.look_around(&pool);
+        cleaner.look_around(&pool);
+        let again = pool.serve(ran.task());
+        let accepted = 1 + usize::from(again.is_ok());
+        drop(again);
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// The cleaner's own thread, which retires whoever idles: it dozes while the
+/// worker is busy, the worker about to park wakes it, and with the last worker
+/// it ends. Nobody else helps: the slot must come free. Excludes: a lost wake-up
+/// between `DOZING` and `PARKED`, a cleaner left behind. Preemptions: 2.
+#[test]
+fn doze_against_park() {
+    check(Some(2), || {
+        let pool = Pool::builder()
+            .max_workers(1)
+            .idle_timeout(Duration::ZERO)
+            .build()
+            .unwrap();
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        while pool.stats().workers > 0 {
+            thread::yield_now();
+        }
+        end(&pool);
+        assert_eq!(pool.stats().retired, 1);
+    });
+}
+
+/// A worker that ends while a submission waits for its slot, and a queue with a
+/// task in it: it goes back to the queue. Excludes: `RETIRING` with a queued task
+/// and no seeker. Preemptions: 2.
+#[test]
+fn retiring_against_push() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        quietly(|| Cleaner::default().look_around(&pool)); // on the bench
+        let submitter = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.do_with_deadline(|| 1, Duration::MAX).ok()
+        });
+        let mut cleaner = Cleaner::default();
+        cleaner.look_around(&pool);
+        cleaner.look_around(&pool);
+        assert!(pool.serve(|| ()).is_ok());
+        assert_eq!(submitter.join().unwrap(), Some(1));
+        end(&pool);
+    });
+}

@@ -1,0 +1,85 @@
+//! Submitters that wait for room (`room.rs`).
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{deadline, do_until};
+use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
+use loom::thread;
+use loom_tests::{check, end, quietly, Ran};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn blocking_pool() -> Pool {
+    quietly(|| {
+        let pool = Pool::builder()
+            .max_workers(1)
+            .when_full(WhenFull::Block)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .unwrap();
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        pool
+    })
+}
+
+/// Two submitters, one worker: whoever comes second waits until it is free.
+/// Excludes: a submitter that sleeps although there is room. Preemptions: 2.
+#[test]
+fn blocked_against_room() {
+    check(Some(2), || {
+        let pool = Arc::new(blocking_pool());
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        assert!(pool.serve(ran.task()).is_ok());
+        other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    });
+}
+
+/// A blocked submitter and a shutdown from within the task it waits for.
+/// Excludes: a submitter that sleeps on although the pool has closed; one that
+/// is accepted by it and lost. Preemptions: 3.
+#[test]
+fn blocked_against_shutdown() {
+    check(Some(3), || {
+        let pool = Arc::new(blocking_pool());
+        let ran = Ran::new();
+        let closer = Arc::clone(&pool);
+        let close = move || drop(closer.shutdown(Shutdown::Drain, Duration::MAX));
+        assert!(pool.serve(close).is_ok());
+        let accepted = match pool.serve(ran.task()) {
+            Ok(()) => 1,
+            Err(back) => {
+                assert!(back.is_closed());
+                0
+            }
+        };
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// Two blocked submitters, one of which leaves at its deadline: the room it was
+/// called for, if any, is the other's. Excludes: a call for room that is lost
+/// with the one who was called. Preemptions: 2.
+#[test]
+fn room_is_passed_on() {
+    check(Some(2), || {
+        let pool = Arc::new(blocking_pool());
+        assert!(pool.serve(|| ()).is_ok());
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || assert!(pool.serve(|| ()).is_ok())
+        });
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let mine = do_until(&pool, || (), &deadline);
+        assert!(!matches!(mine, Err(DeadlineError::Refused(_))));
+        other.join().unwrap();
+        clock.join().unwrap();
+        end(&pool);
+    });
+}

@@ -1,0 +1,158 @@
+//! The end of a pool (`shutdown.rs`): accepted tasks run or are discarded, and
+//! nobody is left.
+#![cfg(lazypool_loom)]
+
+use lazypool::{DeadlineError, Pool, Shutdown};
+use loom::thread;
+use loom_tests::{check, pool, warm_pool, Ran};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// After a shutdown in `mode`: the pool is at rest, its figures add up, and every
+/// task that was accepted ran once or was discarded, as the mode allows.
+fn check_end(pool: &Pool, mode: Shutdown, ran: &Ran, accepted: usize) {
+    let s = pool.stats();
+    assert_eq!((s.workers, s.queued, s.running), (0, 0, 0), "{s}");
+    assert_eq!(s.accepted, s.completed + s.discarded + s.expired, "{s}");
+    if mode == Shutdown::Drain {
+        assert_eq!(s.discarded, 0);
+    }
+    assert_eq!(ran.times() + s.discarded as usize, accepted);
+    assert_eq!(ran.alive(), 0);
+}
+
+fn going_idle(mode: Shutdown, queue: usize) {
+    check(Some(3), move || {
+        let pool = warm_pool(queue);
+        let ran = Ran::new();
+        let accepted = (0..=queue)
+            .filter(|_| pool.serve(ran.task()).is_ok())
+            .count();
+        assert_eq!(accepted, 1 + queue);
+        let report = pool.shutdown(mode, Duration::MAX);
+        assert!(report.is_clean());
+        assert_eq!(report.discarded, pool.stats().discarded);
+        check_end(&pool, mode, &ran, accepted);
+    });
+}
+
+/// A worker that ends its task and goes idle while the pool closes. Excludes: a
+/// worker that misses both the closing and the call to end, and is left behind.
+/// Preemptions: 3.
+#[test]
+fn going_idle_against_drain() {
+    going_idle(Shutdown::Drain, 0);
+}
+
+/// With a queued task behind: it runs. Preemptions: 3.
+#[test]
+fn queue_against_drain() {
+    going_idle(Shutdown::Drain, 1);
+}
+
+/// With a queued task behind: it runs or is discarded. Preemptions: 3.
+#[test]
+fn queue_against_discard() {
+    going_idle(Shutdown::Discard, 1);
+}
+
+/// The same, for the strictest mode. Preemptions: 3.
+#[test]
+fn queue_against_cancel() {
+    going_idle(Shutdown::Cancel, 1);
+}
+
+fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
+    check(Some(preemptions), move || {
+        let pool = Arc::new(if cold {
+            pool(1, queue)
+        } else {
+            warm_pool(queue)
+        });
+        let ran = Ran::new();
+        let submitter = thread::spawn({
+            let (pool, tasks) = (Arc::clone(&pool), [ran.task(), ran.task()]);
+            move || tasks.map(|t| pool.serve(t).is_ok())
+        });
+        let report = pool.shutdown(mode, Duration::MAX);
+        let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
+        assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
+        // A submission that was on its way may have been accepted after the
+        // report, but not for a worker that then stays.
+        loom::stop_exploring();
+        let last = pool.shutdown(mode, Duration::MAX);
+        assert!(last.is_clean());
+        assert!(report.is_clean());
+        check_end(&pool, mode, &ran, accepted);
+    });
+}
+
+/// Submissions to an idle worker that is being told to end. Excludes: a task
+/// accepted and lost, a worker left behind. Preemptions: 2.
+#[test]
+fn claim_against_drain() {
+    submission(2, Shutdown::Drain, false, 0);
+}
+
+/// Submissions that start the first thread of a closing pool. Preemptions: 2.
+#[test]
+fn spawn_against_drain() {
+    submission(2, Shutdown::Drain, true, 0);
+}
+
+/// Submissions into the queue of a closing pool: pushed before it closed, each
+/// has a worker to look after it. (Found: a worker told to end that waited for
+/// itself, see the README.) Preemptions: 2.
+#[test]
+fn push_against_drain() {
+    submission(2, Shutdown::Drain, false, 1);
+}
+
+/// Submissions into a queue that is being emptied. Preemptions: 2.
+#[test]
+fn push_against_discard() {
+    submission(2, Shutdown::Discard, false, 1);
+}
+
+/// A caller that waits for a queued task which a shutdown discards. Excludes: a
+/// caller that waits for ever, a closure that ran and came back. Preemptions: 2.
+#[test]
+fn caller_against_discard() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let (before, ran) = (Ran::new(), Ran::new());
+        let caller = thread::spawn({
+            let (pool, f) = (Arc::clone(&pool), ran.task());
+            move || pool.do_with_deadline(f, Duration::MAX)
+        });
+        let accepted = usize::from(pool.serve(before.task()).is_ok());
+        assert!(pool.shutdown(Shutdown::Discard, Duration::MAX).is_clean());
+        match caller.join().unwrap() {
+            Ok(()) => assert_eq!((ran.times(), ran.alive()), (1, 0)),
+            Err(DeadlineError::Refused(back)) => {
+                assert!(back.is_closed());
+                assert_eq!((ran.times(), ran.alive()), (0, 1));
+            }
+            Err(other) => panic!("{other}"),
+        }
+        assert_eq!(before.times() + before.alive(), accepted, "not discarded");
+    });
+}
+
+/// Two shutdowns at once, a mild and a strict one. Excludes: one that never
+/// returns, or returns while a thread is left. Preemptions: 2.
+#[test]
+fn two_shutdowns() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(0));
+        let ran = Ran::new();
+        assert!(pool.serve(ran.task()).is_ok());
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean()
+        });
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        assert!(other.join().unwrap());
+        check_end(&pool, Shutdown::Cancel, &ran, 1);
+    });
+}

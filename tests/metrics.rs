@@ -1,0 +1,460 @@
+//! The feature `metrics`: what is recorded, and that no recorder can harm the pool.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{Builder, DeadlineError, Pool, Refusal, Shutdown, WhenFull};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+
+/// Keeps everything. Pools named `bomb...` or `slow...` meet a recorder that panics or sleeps.
+#[derive(Clone, Default)]
+struct Keeper(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    last: HashMap<String, f64>,
+    samples: HashMap<String, Vec<f64>>,
+    described: HashMap<String, Option<Unit>>,
+    looked_up: HashMap<String, usize>,
+}
+
+/// A metric's own handle.
+struct Handle {
+    keeper: Keeper,
+    key: String,
+}
+
+/// Its name and labels, such as `name{pool=a,label=b}`.
+fn written(key: &Key) -> String {
+    let labels: Vec<_> = (key.labels())
+        .map(|l| format!("{}={}", l.key(), l.value()))
+        .collect();
+    format!("{}{{{}}}", key.name(), labels.join(","))
+}
+
+impl Keeper {
+    fn handle(&self, key: &Key) -> Arc<Handle> {
+        let key = written(key);
+        if key.contains("pool=bomb-at-register") {
+            quiet_panic("no such metric");
+        }
+        *(self.0.lock().unwrap().looked_up)
+            .entry(key.clone())
+            .or_default() += 1;
+        Arc::new(Handle {
+            keeper: self.clone(),
+            key,
+        })
+    }
+
+    fn describe(&self, name: &KeyName, unit: Option<Unit>) {
+        let mut kept = self.0.lock().unwrap();
+        kept.described.insert(name.as_str().to_owned(), unit);
+    }
+
+    #[track_caller]
+    fn last(&self, key: &str) -> f64 {
+        let kept = self.0.lock().unwrap();
+        *(kept.last.get(key)).unwrap_or_else(|| panic!("no {key} in {:?}", kept.last.keys()))
+    }
+
+    fn samples(&self, key: &str) -> Vec<f64> {
+        (self.0.lock().unwrap().samples.get(key))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn looked_up(&self, key: &str) -> usize {
+        (self.0.lock().unwrap().looked_up.get(key))
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+impl Recorder for Keeper {
+    fn describe_counter(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, unit);
+    }
+
+    fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, unit);
+    }
+
+    fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(&name, unit);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.handle(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.handle(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.handle(key))
+    }
+}
+
+impl Handle {
+    fn set(&self, value: f64) {
+        let mut kept = self.keeper.0.lock().unwrap();
+        kept.last.insert(self.key.clone(), value);
+    }
+}
+
+impl CounterFn for Handle {
+    fn increment(&self, _: u64) {
+        unreachable!("the pool sets counters");
+    }
+
+    fn absolute(&self, value: u64) {
+        self.set(value as f64);
+    }
+}
+
+impl GaugeFn for Handle {
+    fn increment(&self, _: f64) {
+        unreachable!("the pool sets gauges");
+    }
+
+    fn decrement(&self, _: f64) {
+        unreachable!("the pool sets gauges");
+    }
+
+    fn set(&self, value: f64) {
+        self.set(value);
+    }
+}
+
+impl HistogramFn for Handle {
+    fn record(&self, value: f64) {
+        if self.key.contains("pool=bomb-at-record") {
+            quiet_panic("no room for samples");
+        }
+        if self.key.contains("pool=slow") {
+            thread::sleep(ms(600));
+        }
+        let mut kept = self.keeper.0.lock().unwrap();
+        kept.samples
+            .entry(self.key.clone())
+            .or_default()
+            .push(value);
+    }
+}
+
+struct Setup {
+    keeper: Keeper,
+    /// Has run a task before the recorder was there.
+    early: Pool,
+}
+
+fn setup() -> &'static Setup {
+    static SETUP: OnceLock<Setup> = OnceLock::new();
+    SETUP.get_or_init(|| {
+        let early = named("early", 1).build().expect("pool");
+        early.do_with_deadline(|| (), LONG).unwrap();
+        let keeper = Keeper::default();
+        assert!(metrics::set_global_recorder(keeper.clone()).is_ok());
+        Setup { keeper, early }
+    })
+}
+
+fn keeper() -> &'static Keeper {
+    &setup().keeper
+}
+
+fn named(name: &str, max: usize) -> Builder {
+    Pool::builder()
+        .max_workers(max)
+        .idle_timeout(Duration::MAX)
+        .thread_name(name)
+}
+
+fn delay(rest: &str) -> String {
+    format!("lazypool_task_start_delay_seconds{{{rest}}}")
+}
+
+fn duration(rest: &str) -> String {
+    format!("lazypool_task_duration_seconds{{{rest}}}")
+}
+
+/// A caller that leaves a running task; how many tries no worker started in time.
+fn leave<F: FnOnce() + Send + 'static>(pool: &Pool, mut task: impl FnMut() -> F) -> f64 {
+    let mut unstarted = 0.0;
+    loop {
+        match pool.do_with_deadline(task(), ms(50)) {
+            Err(DeadlineError::TimedOut) => return unstarted,
+            Err(DeadlineError::Expired(_)) => unstarted += 1.0,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Every gauge and counter is the pool's own figure, told when asked for.
+#[test]
+fn figures_are_published() {
+    timed(|| {
+        let pool = named("figures", 2).queue_capacity(3).build().unwrap();
+        let told = |metric: &str| keeper().last(&format!("{metric}{{pool=figures}}"));
+        let refused = |reason: &str| {
+            let labels = format!("pool=figures,reason={reason}");
+            keeper().last(&format!("lazypool_tasks_refused_total{{{labels}}}"))
+        };
+        keeper(); // before the pool's first task
+        let gate = Gate::new();
+        let group = pool.group();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let unstarted = leave(&pool, || gate.task());
+        group.serve(|| ()).unwrap();
+        let expired = pool.do_with_deadline(|| (), ms(2));
+        assert!(matches!(expired, Err(DeadlineError::Expired(_))));
+        must_serve(&pool, || quiet_panic("on purpose"));
+        must_serve(&pool, || ());
+        saturated(pool.serve(|| ()));
+        saturated(pool.serve(|| ()));
+        pool.publish_metrics();
+        assert_eq!(told("lazypool_workers"), 2.0);
+        assert_eq!(told("lazypool_workers_busy"), 2.0);
+        assert_eq!(told("lazypool_workers_idle"), 0.0);
+        assert_eq!(told("lazypool_tasks_queued"), 3.0);
+        assert_eq!(told("lazypool_submitters_waiting"), 0.0);
+        assert_eq!(told("lazypool_tasks_accepted_total"), unstarted + 6.0);
+        assert_eq!(told("lazypool_tasks_expired_total"), unstarted + 1.0);
+        assert_eq!(told("lazypool_tasks_timed_out_total"), 1.0);
+        assert_eq!(refused("saturated"), 2.0);
+
+        group.cancel();
+        let cancelled = group.serve(|| ()).unwrap_err();
+        assert!(matches!(cancelled.reason(), Refusal::Cancelled));
+        gate.open();
+        settle(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        assert!(pool.serve(|| ()).unwrap_err().is_closed());
+        pool.publish_metrics();
+        assert_eq!(told("lazypool_workers"), 0.0);
+        assert_eq!(told("lazypool_tasks_queued"), 0.0);
+        assert_eq!(told("lazypool_tasks_completed_total"), 3.0);
+        assert_eq!(told("lazypool_tasks_panicked_total"), 1.0);
+        assert_eq!(told("lazypool_tasks_discarded_total"), 1.0);
+        assert_eq!(told("lazypool_workers_spawned_total"), 2.0);
+        assert_eq!(told("lazypool_workers_retired_total"), 2.0);
+        assert_eq!(told("lazypool_spawn_failures_total"), 0.0);
+        assert_eq!(told("lazypool_hook_panics_total"), 0.0);
+        assert_eq!(
+            [
+                "saturated",
+                "closed",
+                "cancelled",
+                "spawn_failed",
+                "expired"
+            ]
+            .map(refused),
+            [2.0, 1.0, 1.0, 0.0, 0.0]
+        );
+        assert_eq!(pool.stats().refused, 4);
+        let kept = keeper().0.lock().unwrap();
+        let units = &kept.described;
+        assert_eq!(units["lazypool_task_duration_seconds"], Some(Unit::Seconds));
+        assert_eq!(units["lazypool_submitters_waiting"], Some(Unit::Count));
+        for key in kept.last.keys() {
+            let name = key.split('{').next().expect("a name");
+            assert!(units.contains_key(name), "{name} is not described");
+        }
+    });
+}
+
+/// Submitters that wait for room, and one that waits in vain.
+#[test]
+fn waiting_submitters_are_counted() {
+    timed(|| {
+        let pool = named("waiting", 1)
+            .when_full(WhenFull::Block)
+            .build()
+            .unwrap();
+        keeper();
+        let gate = Gate::new();
+        let waiting = || {
+            pool.publish_metrics();
+            keeper().last("lazypool_submitters_waiting{pool=waiting}")
+        };
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            must_serve(&pool, gate.task());
+            for _ in 0..3 {
+                s.spawn(|| must_serve(&pool, || ()));
+            }
+            wait_until("three wait", || waiting() == 3.0);
+            let late = pool.do_with_deadline(|| (), ms(2));
+            assert!(matches!(late, Err(DeadlineError::Expired(_))));
+            gate.open();
+        });
+        settle(&pool);
+        assert_eq!(waiting(), 0.0);
+        assert_eq!(
+            keeper().last("lazypool_tasks_refused_total{pool=waiting,reason=expired}"),
+            1.0
+        );
+        assert_eq!(pool.stats().expired, 0, "it was never accepted");
+        // Room, thrice; and a thread's start is part of none of it.
+        let delays = keeper().samples(&delay("pool=waiting"));
+        assert_eq!(delays.len(), 4);
+        assert!(delays.iter().filter(|d| **d >= 0.002).count() >= 3);
+    });
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn spawn_failures_are_a_reason() {
+    // No system has this much address space.
+    let pool = named("unspawned", 1).stack_size(1 << 56).build().unwrap();
+    keeper();
+    assert!(pool.serve(|| ()).is_err());
+    pool.publish_metrics();
+    assert_eq!(
+        keeper().last("lazypool_tasks_refused_total{pool=unspawned,reason=spawn_failed}"),
+        1.0
+    );
+    assert_eq!(
+        keeper().last("lazypool_spawn_failures_total{pool=unspawned}"),
+        1.0
+    );
+}
+
+/// Each task that ran has one sample of each kind, by label, when its caller is released; tasks
+/// that did not run have none.
+#[test]
+fn tasks_are_timed_by_label() {
+    timed(|| {
+        let pool = named("timed", 1).queue_capacity(4).build().unwrap();
+        keeper();
+        let start = Instant::now();
+        let nap = || thread::sleep(ms(20));
+        pool.labelled("nap").do_with_deadline(nap, LONG).unwrap();
+        let naps = keeper().samples(&duration("pool=timed,label=nap"));
+        assert_eq!(naps.len(), 1);
+        assert!(naps[0] >= 0.020 && naps[0] <= start.elapsed().as_secs_f64());
+
+        // Behind another task, for 20 ms at least.
+        let behind = Instant::now();
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        pool.labelled("behind")
+            .serve(|| quiet_panic("counted all the same"))
+            .unwrap();
+        nap();
+        gate.open();
+        settle(&pool);
+        let delays = keeper().samples(&delay("pool=timed,label=behind"));
+        assert_eq!(delays.len(), 1);
+        assert!(delays[0] >= 0.020 && delays[0] <= behind.elapsed().as_secs_f64());
+        assert_eq!(
+            keeper().samples(&duration("pool=timed,label=behind")).len(),
+            1
+        );
+
+        // Groups and scopes; the only unlabelled ones beside the gate's.
+        let group = pool.group();
+        group.serve(|| ()).unwrap();
+        group.wait();
+        let ran = pool.scope(|s| s.serve(|| ()).is_ok());
+        assert!(ran);
+        assert_eq!(keeper().samples(&duration("pool=timed")).len(), 3);
+
+        // Refused, expired and discarded.
+        let never = pool.labelled("never");
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        assert!(never.do_with_deadline(|| (), ms(1)).is_err());
+        for _ in 0..4 {
+            never.serve(|| ()).unwrap();
+        }
+        saturated(never.serve(|| ()));
+        pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        gate.open();
+        pool.shutdown(Shutdown::Discard, Duration::MAX);
+        assert_eq!(pool.stats().discarded, 4);
+        assert!(keeper()
+            .samples(&delay("pool=timed,label=never"))
+            .is_empty());
+        assert_eq!(keeper().samples(&delay("pool=timed")).len(), 4);
+        // Looked up once, however many tasks there were.
+        assert_eq!(keeper().looked_up(&delay("pool=timed")), 1);
+    });
+}
+
+/// Any number of labels; those beyond the 64th are looked up for each task.
+#[test]
+fn labels_do_not_run_out() {
+    timed(|| {
+        let pool = named("labels", 2).build().unwrap();
+        keeper();
+        for turn in 1..=2 {
+            for n in 0..100 {
+                let label: &'static str = Box::leak(format!("label{n}").into_boxed_str());
+                pool.labelled(label).do_with_deadline(|| (), LONG).unwrap();
+                let key = duration(&format!("pool=labels,label={label}"));
+                assert_eq!(keeper().samples(&key).len(), turn);
+                let expect = if n < 64 { 1 } else { turn };
+                assert_eq!(keeper().looked_up(&key), expect, "{label}");
+            }
+        }
+    });
+}
+
+/// A recorder installed after the pool's first task gets the next ones.
+#[test]
+fn a_recorder_may_come_late() {
+    let early = &setup().early;
+    let before = keeper().samples(&duration("pool=early")).len();
+    early.do_with_deadline(|| (), LONG).unwrap();
+    assert_eq!(keeper().samples(&duration("pool=early")).len(), before + 1);
+}
+
+/// Law 7, for recorders: their panics change no task's outcome, and count as those of hooks.
+#[test]
+fn a_recorders_panic_is_contained() {
+    timed(|| {
+        keeper();
+        for name in ["bomb-at-register", "bomb-at-record"] {
+            let pool = named(name, 1).queue_capacity(8).build().unwrap();
+            for n in 0..5 {
+                assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
+            }
+            must_serve(&pool, || quiet_panic("on purpose"));
+            let s = settle(&pool);
+            assert_eq!(
+                (s.completed, s.panicked, s.hook_panics),
+                (5, 1, 6),
+                "{name}"
+            );
+            assert_eq!(s.spawned, 1, "{name}: the same worker all along");
+        }
+    });
+}
+
+/// Law 3, for recorders: a slow one takes its time from the task; the caller leaves at its deadline.
+#[test]
+fn a_slow_recorder_breaks_no_deadline() {
+    timed(|| {
+        keeper();
+        let pool = named("slow", 1).build().unwrap();
+        let start = Instant::now();
+        leave(&pool, || || ());
+        // Each of the two records takes 600 ms.
+        assert!(start.elapsed() < ms(600), "{:?}", start.elapsed());
+        settle(&pool);
+    });
+}

@@ -1,0 +1,278 @@
+//! `examples/tcp_server.rs` as its clients see it: a process of its own, real TCP, SIGTERM.
+//!
+//! `cargo test` builds the examples; after `cargo test --test tcp_server` alone, the one of
+//! an earlier build is tested, or the test asks for it.
+#![cfg(all(unix, not(miri)))]
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far beyond what any condition here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Server {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(kind: &str, limits: &[&str]) -> Self {
+        let tests = std::env::current_exe().unwrap();
+        let built = tests.parent().and_then(|deps| deps.parent()).unwrap();
+        let program = built.join("examples/tcp_server");
+        assert!(
+            program.exists(),
+            "build it first: cargo build --example tcp_server"
+        );
+        let mut child = Command::new(program)
+            .args(["serve", kind, "127.0.0.1:0"])
+            .args(limits)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap();
+        let address = address.parse().unwrap();
+        Self {
+            child,
+            stdin,
+            stdout,
+            address,
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address).unwrap()
+    }
+
+    /// Threads alive now, and started so far.
+    fn threads(&mut self) -> (usize, u64) {
+        self.stdin.write_all(b"?\n").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let (alive, started) = line.trim().split_once(' ').unwrap();
+        (alive.parse().unwrap(), started.parse().unwrap())
+    }
+
+    fn terminate(&self) {
+        let id = self.child.id().to_string();
+        let kill = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        assert!(kill.success());
+    }
+
+    fn wait(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < LIMIT, "the server does not end");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended: then there is nothing to kill.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn say(&mut self, line: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// The next line; empty if the server has closed.
+    fn hear(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line).unwrap();
+        self.hear().unwrap()
+    }
+}
+
+#[test]
+fn it_speaks_its_protocol() {
+    let server = Server::start("pool", &["initial=0", "max=2"]);
+    let mut client = server.client();
+    assert_eq!(client.hear().unwrap(), "READY");
+    for (line, reply) in [
+        ("GET boiler", "NONE"),
+        ("PUT boiler 71.5", "OK"),
+        ("GET boiler", "71.5"),
+        ("PUT boiler hot", "ERR no number: hot"),
+        ("GET boiler", "71.5"),
+        ("WAIT 1", "OK"),
+        ("", "ERR expected PUT, GET, WAIT or QUIT"),
+        ("EXPLODE", "ERR expected PUT, GET, WAIT or QUIT"),
+    ] {
+        assert_eq!(client.ask(line), reply, "{line}");
+    }
+    // A line that comes in pieces, with ticks between them.
+    for piece in [&b"GET"[..], b" boi", b"ler\n"] {
+        client.0.get_mut().write_all(piece).unwrap();
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(client.hear().unwrap(), "71.5");
+    // Two in one piece.
+    assert_eq!(client.ask("PUT a 1\nGET a"), "OK");
+    assert_eq!(client.hear().unwrap(), "1");
+    assert_eq!(client.ask("QUIT"), "BYE");
+    assert_eq!(client.hear().unwrap(), "");
+
+    let mut client = server.client();
+    assert_eq!(client.hear().unwrap(), "READY");
+    assert_eq!(client.ask(&"x".repeat(10_000)), "ERR line too long");
+    assert_eq!(client.hear().unwrap(), "BYE");
+}
+
+#[test]
+fn the_queue_waits_and_beyond_it_clients_are_refused() {
+    let server = Server::start("pool", &["initial=0", "max=1", "queue=1"]);
+    let mut served = server.client();
+    assert_eq!(served.hear().unwrap(), "READY");
+    let mut queued = server.client();
+    // Accepted after the one before it: connections are accepted in order.
+    let mut refused = server.client();
+    assert_eq!(refused.hear().unwrap(), "BUSY");
+    assert_eq!(refused.hear().unwrap(), "");
+    assert_eq!(served.ask("QUIT"), "BYE");
+    assert_eq!(queued.hear().unwrap(), "READY");
+}
+
+#[test]
+fn workers_come_with_a_burst_and_go_in_the_quiet_after_it() {
+    let mut server = Server::start("pool", &["initial=2", "max=8", "idle_ms=50"]);
+    assert_eq!(server.threads(), (2, 2));
+    let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.hear().unwrap(), "READY");
+    }
+    assert_eq!(server.threads(), (8, 8));
+    drop(clients);
+    let start = Instant::now();
+    while server.threads().0 != 2 {
+        assert!(start.elapsed() < LIMIT, "idle workers stay");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(server.threads().1, 8);
+}
+
+#[test]
+fn sigterm_answers_those_served_and_refuses_those_queued() {
+    let mut server = Server::start("pool", &["initial=0", "max=1", "queue=4"]);
+    let mut served = server.client();
+    assert_eq!(served.hear().unwrap(), "READY");
+    served.say("WAIT 60000").unwrap();
+    let mut queued = server.client();
+    // Let it be accepted.
+    thread::sleep(Duration::from_millis(50));
+    server.terminate();
+    assert_eq!(queued.hear().unwrap(), "BUSY");
+    // Still accepted, and told, while the others finish.
+    assert_eq!(server.client().hear().unwrap(), "BUSY");
+    // Cancelled after its time of grace.
+    assert_eq!(served.hear().unwrap(), "OK");
+    assert_eq!(served.hear().unwrap(), "BYE");
+    assert_eq!(server.wait(), Some(2));
+}
+
+/// Answers until the server refused; anything else is a loss.
+fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Result<u64, String> {
+    let mut answers = 0;
+    let mut first = true;
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        let mut client = Client::connect(address).map_err(|e| format!("connect: {e}"))?;
+        match client
+            .hear()
+            .map_err(|e| format!("greeting: {e}"))?
+            .as_str()
+        {
+            "READY" => {}
+            "BUSY" => return Ok(answers),
+            other => return Err(format!("greeted with {other:?}")),
+        }
+        if std::mem::take(&mut first) {
+            ready.fetch_add(1, Ordering::SeqCst);
+        }
+        for turn in 0.. {
+            let quit = turn == 3 && !stay;
+            let (line, expected) = match (quit, turn % 2) {
+                (true, _) => ("QUIT", "BYE"),
+                (_, 0) => ("PUT boiler 71.5", "OK"),
+                _ => ("GET boiler", "71.5"),
+            };
+            client.say(line).map_err(|e| format!("{line}: {e}"))?;
+            let reply = client.hear().map_err(|e| format!("{line}: {e}"))?;
+            match reply.as_str() {
+                reply if reply == expected => answers += 1,
+                "BYE" => return Ok(answers),
+                other => return Err(format!("{line} was answered {other:?}")),
+            }
+            if quit {
+                break;
+            }
+        }
+    }
+    Err("never refused".into())
+}
+
+/// Ten times of ten, for the pool and for its rival.
+#[test]
+fn sigterm_under_load_loses_no_connection() {
+    const CLIENTS: usize = 32;
+    for round in 0..10 {
+        for kind in ["pool", "threads"] {
+            let mut server = Server::start(kind, &["initial=1", "max=32", "queue=64"]);
+            let address = server.address;
+            let ready = AtomicUsize::new(0);
+            let outcomes: Vec<_> = thread::scope(|scope| {
+                let ready = &ready;
+                let clients: Vec<_> = (0..CLIENTS)
+                    .map(|i| scope.spawn(move || ask_until_refused(address, i % 2 == 0, ready)))
+                    .collect();
+                let start = Instant::now();
+                while ready.load(Ordering::SeqCst) < CLIENTS && start.elapsed() < LIMIT {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // A little later each time: it falls on another moment of the load.
+                thread::sleep(Duration::from_millis(30 + 3 * round));
+                server.terminate();
+                clients.into_iter().map(|c| c.join().unwrap()).collect()
+            });
+            for outcome in &outcomes {
+                assert!(outcome.is_ok(), "{kind}, round {round}: {outcomes:?}");
+            }
+            assert_eq!(ready.into_inner(), CLIENTS);
+            assert_eq!(server.wait(), Some(0), "{kind}, round {round}");
+        }
+    }
+}

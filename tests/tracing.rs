@@ -1,0 +1,528 @@
+//! The feature `tracing`: spans and events, and that no subscriber can harm the pool.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{Builder, DeadlineError, Pool, Shutdown};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_core::span::Current;
+
+/// Keeps everything. Pools named `bomb...` or `slow...` meet a subscriber that panics or sleeps.
+#[derive(Clone, Default)]
+struct Keeper(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    spans: Vec<Seen>,
+    events: Vec<Said>,
+    /// A span that the next clone or close of panics.
+    bomb: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    metadata: &'static Metadata<'static>,
+    fields: HashMap<&'static str, String>,
+    /// By id: its place in the list, from 1.
+    parent: Option<u64>,
+    handles: usize,
+    entered: usize,
+    exited: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Said {
+    level: Level,
+    fields: HashMap<&'static str, String>,
+    within: Option<u64>,
+}
+
+struct Fields<'a>(&'a mut HashMap<&'static str, String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let mut text = String::new();
+        let _ = write!(text, "{value:?}");
+        self.0.insert(field.name(), text);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+thread_local! {
+    /// Spans that this thread is in: by subscriber's address, and id.
+    static WITHIN: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Keeper {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// What a pool's tasks, or events, carry its name as `pool` by.
+    fn spans_of(&self, pool: &str) -> Vec<Seen> {
+        let of = |s: &&Seen| s.fields.get("pool").is_some_and(|p| p == pool);
+        self.kept().spans.iter().filter(of).cloned().collect()
+    }
+
+    fn events_of(&self, pool: &str) -> Vec<Said> {
+        let of = |e: &&Said| e.fields.get("pool").is_some_and(|p| p == pool);
+        self.kept().events.iter().filter(of).cloned().collect()
+    }
+
+    fn event_of(&self, pool: &str, message: &str) -> Option<Said> {
+        (self.events_of(pool).into_iter()).find(|e| e.fields["message"] == message)
+    }
+
+    fn span(&self, id: u64) -> Seen {
+        self.kept().spans[id as usize - 1].clone()
+    }
+}
+
+impl Subscriber for Keeper {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = HashMap::new();
+        span.record(&mut Fields(&mut fields));
+        if fields.get("pool").is_some_and(|p| p == "bomb-at-new") {
+            quiet_panic("no more spans");
+        }
+        let parent = match span.parent() {
+            Some(parent) => Some(parent.into_u64()),
+            None if span.is_contextual() => self.current_span().id().map(Id::into_u64),
+            None => None,
+        };
+        let mut kept = self.kept();
+        if let Some(parent) = parent {
+            assert!(kept.spans[parent as usize - 1].handles > 0, "closed");
+        }
+        kept.spans.push(Seen {
+            metadata: span.metadata(),
+            fields,
+            parent,
+            handles: 1,
+            entered: 0,
+            exited: 0,
+        });
+        Id::from_u64(kept.spans.len() as u64)
+    }
+
+    fn record(&self, id: &Id, values: &Record<'_>) {
+        let mut kept = self.kept();
+        values.record(&mut Fields(
+            &mut kept.spans[id.into_u64() as usize - 1].fields,
+        ));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = HashMap::new();
+        event.record(&mut Fields(&mut fields));
+        if fields.get("pool").is_some_and(|p| p == "bomb-at-event") {
+            quiet_panic("no more events");
+        }
+        let within = self.current_span().id().map(Id::into_u64);
+        self.kept().events.push(Said {
+            level: *event.metadata().level(),
+            fields,
+            within,
+        });
+    }
+
+    fn enter(&self, id: &Id) {
+        let id = id.into_u64();
+        let pool = self.span(id).fields.get("pool").cloned();
+        match pool.as_deref() {
+            Some("bomb-at-enter") => quiet_panic("no entry"),
+            Some("slow") => thread::sleep(ms(600)),
+            _ => {}
+        }
+        self.kept().spans[id as usize - 1].entered += 1;
+        WITHIN.with_borrow_mut(|w| w.push((self.address(), id)));
+    }
+
+    fn exit(&self, id: &Id) {
+        let id = id.into_u64();
+        self.kept().spans[id as usize - 1].exited += 1;
+        WITHIN.with_borrow_mut(|w| w.retain(|at| *at != (self.address(), id)));
+        if (self.span(id).fields.get("pool")).is_some_and(|p| p == "bomb-at-exit") {
+            quiet_panic("no way out");
+        }
+    }
+
+    fn clone_span(&self, id: &Id) -> Id {
+        let mut kept = self.kept();
+        if kept.bomb == Some(id.into_u64()) {
+            drop(kept);
+            quiet_panic("one of a kind");
+        }
+        kept.spans[id.into_u64() as usize - 1].handles += 1;
+        id.clone()
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        let mut kept = self.kept();
+        let span = &mut kept.spans[id.into_u64() as usize - 1];
+        span.handles -= 1;
+        let closed = span.handles == 0;
+        if kept.bomb == Some(id.into_u64()) {
+            drop(kept);
+            quiet_panic("for ever");
+        }
+        closed
+    }
+
+    fn current_span(&self) -> Current {
+        let mine = |at: &&(usize, u64)| at.0 == self.address();
+        let id = WITHIN.with_borrow(|w| w.iter().rev().find(mine).map(|at| at.1));
+        match id {
+            None => Current::none(),
+            Some(id) => Current::new(Id::from_u64(id), self.span(id).metadata),
+        }
+    }
+}
+
+/// The subscriber of the whole process.
+fn keeper() -> &'static Keeper {
+    static KEEPER: OnceLock<Keeper> = OnceLock::new();
+    KEEPER.get_or_init(|| {
+        let keeper = Keeper::default();
+        tracing::subscriber::set_global_default(keeper.clone()).expect("the first");
+        keeper
+    })
+}
+
+fn named(name: &str, max: usize) -> Builder {
+    keeper();
+    Pool::builder()
+        .max_workers(max)
+        .idle_timeout(Duration::MAX)
+        .thread_name(name)
+}
+
+/// A caller that leaves a running task: again, where no worker started it in time.
+fn leave<R, F>(mut call: impl FnMut() -> Result<R, DeadlineError<F>>) {
+    loop {
+        match call() {
+            Err(DeadlineError::TimedOut) => return,
+            Err(DeadlineError::Expired(_)) => {}
+            _ => panic!("it did not time out"),
+        }
+    }
+}
+
+fn id(span: &tracing::Span) -> u64 {
+    span.id().expect("enabled").into_u64()
+}
+
+/// A span for each task: below the submitter's, entered around the closure, closed at its end.
+#[test]
+fn a_task_has_a_span() {
+    timed(|| {
+        let pool = named("spans", 1).queue_capacity(8).build().unwrap();
+        let request = tracing::info_span!("request");
+        request.in_scope(|| {
+            let said = || tracing::info!(pool = "spans", "inside");
+            pool.labelled("parse").do_with_deadline(said, LONG).unwrap();
+        });
+        let spans = keeper().spans_of("spans");
+        let [span] = spans.as_slice() else {
+            panic!("{spans:?}")
+        };
+        assert_eq!(span.metadata.name(), "lazypool.task");
+        assert_eq!(span.metadata.target(), "lazypool");
+        assert_eq!(*span.metadata.level(), Level::INFO);
+        assert_eq!(span.fields["label"], "parse");
+        assert_eq!(span.fields["slot"], "0");
+        assert_eq!(span.parent, Some(id(&request)));
+        assert_eq!((span.entered, span.exited, span.handles), (1, 1, 0));
+        let inside = keeper().event_of("spans", "inside").unwrap().within;
+        let within = keeper().span(inside.expect("in a span"));
+        assert_eq!(within.fields["pool"], "spans");
+        assert_eq!(within.parent, Some(id(&request)));
+        assert_eq!(keeper().span(id(&request)).handles, 1, "the test's own");
+
+        // Every way in; queued ones too, whose submitter's span has closed meanwhile.
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let parent = tracing::info_span!("short").in_scope(|| {
+            must_serve(&pool, || ());
+            pool.group().serve(|| ()).unwrap();
+            id(&tracing::Span::current())
+        });
+        assert_eq!(keeper().span(parent).handles, 2, "held by the tasks");
+        gate.open();
+        settle(&pool);
+        request.in_scope(|| pool.scope(|s| assert!(s.serve(|| ()).is_ok())));
+        let parents: Vec<_> = (keeper().spans_of("spans").iter())
+            .map(|s| s.parent)
+            .collect();
+        let request = Some(id(&request));
+        assert_eq!(
+            parents,
+            [request, None, Some(parent), Some(parent), request]
+        );
+        assert_eq!(keeper().span(parent).handles, 0);
+        assert!(keeper().spans_of("spans")[1].fields.get("label").is_none());
+    });
+}
+
+/// What does not run has no span, and lets go of the submitter's.
+#[test]
+fn only_tasks_that_run_have_spans() {
+    timed(|| {
+        let pool = named("unrun", 1).queue_capacity(2).build().unwrap();
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let request = tracing::info_span!("request");
+        request.in_scope(|| {
+            assert!(pool.do_with_deadline(|| (), ms(1)).is_err());
+            let group = pool.group();
+            group.serve(|| ()).unwrap();
+            group.cancel();
+            must_serve(&pool, || ());
+            let discarded = thread::scope(|s| {
+                let caller = s.spawn(|| {
+                    let span = tracing::info_span!("caller");
+                    let _entered = span.enter();
+                    pool.do_with_deadline(|| (), LONG)
+                });
+                wait_until("both queued", || pool.stats().queued == 2);
+                saturated(pool.serve(|| ()));
+                pool.shutdown(Shutdown::Discard, Duration::ZERO);
+                caller.join().unwrap()
+            });
+            assert!(matches!(discarded, Err(DeadlineError::Refused(_))));
+        });
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        let s = pool.stats();
+        assert_eq!((s.expired, s.discarded, s.refused), (1, 3, 1));
+        assert_eq!(keeper().spans_of("unrun").len(), 1, "the gate's");
+        assert_eq!(keeper().span(id(&request)).handles, 1, "the test's own");
+        let callers: Vec<_> = (keeper().kept().spans.iter())
+            .filter(|s| s.metadata.name() == "caller")
+            .map(|s| s.handles)
+            .collect();
+        assert_eq!(callers, [0]);
+    });
+}
+
+#[test]
+fn workers_come_and_go() {
+    timed(|| {
+        let pool = named("turnover", 2).build().unwrap();
+        pool.do_with_deadline(|| (), LONG).unwrap();
+        let spawned = keeper().event_of("turnover", "worker spawned").unwrap();
+        assert_eq!((spawned.level, spawned.within), (Level::DEBUG, None));
+        assert_eq!(spawned.fields["slot"], "0");
+        assert!(keeper().event_of("turnover", "worker retired").is_none());
+        pool.shutdown(Shutdown::Drain, Duration::MAX);
+        let retired = keeper().event_of("turnover", "worker retired").unwrap();
+        assert_eq!(retired.level, Level::DEBUG);
+        assert_eq!(retired.fields["slot"], "0");
+        assert_eq!(keeper().events_of("turnover").len(), 2);
+    });
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn a_spawn_failure_is_told() {
+    // No system has this much address space.
+    let pool = named("unspawned", 1).stack_size(1 << 56).build().unwrap();
+    let span = tracing::info_span!("request");
+    assert!(span.in_scope(|| pool.serve(|| ())).is_err());
+    let event = keeper()
+        .event_of("unspawned", "no thread to be had")
+        .unwrap();
+    assert_eq!((event.level, event.within), (Level::WARN, Some(id(&span))));
+    assert!(!event.fields["error"].is_empty());
+}
+
+/// Within the task's span, with label, slot and message, before the caller is released.
+#[test]
+fn a_panic_is_told() {
+    timed(|| {
+        let pool = named("panics", 1).build().unwrap();
+        let boom = || quiet_panic("no such file");
+        let caught = pool.labelled("load").do_with_deadline(boom, LONG);
+        assert!(matches!(caught, Err(DeadlineError::Panicked(_))));
+        let event = keeper().event_of("panics", "task panicked").unwrap();
+        assert_eq!(event.level, Level::WARN);
+        assert_eq!(event.fields["label"], "load");
+        assert_eq!(event.fields["slot"], "0");
+        assert_eq!(event.fields["panic.message"], "no such file");
+        let within = keeper().span(event.within.expect("in a span"));
+        assert_eq!(within.fields["label"], "load");
+        assert_eq!((within.entered, within.exited), (1, 1));
+
+        let opaque = || std::panic::resume_unwind(Box::new(5));
+        assert!(pool.do_with_deadline(opaque, LONG).is_err());
+        let events = keeper().events_of("panics");
+        assert!(events.last().unwrap().fields.get("panic.message").is_none());
+    });
+}
+
+/// Who leaves is told in the caller's span; who outlives a shutdown, on the thread that waited.
+#[test]
+fn time_outs_and_stragglers_are_told() {
+    timed(|| {
+        let pool = named("late", 2).build().unwrap();
+        let gate = Gate::new();
+        let request = tracing::info_span!("request");
+        request.in_scope(|| {
+            let stuck = pool.labelled("stuck");
+            leave(|| stuck.do_with_deadline(gate.task(), ms(50)));
+        });
+        let event = keeper().event_of("late", "caller timed out").unwrap();
+        assert_eq!(event.level, Level::WARN);
+        assert_eq!(event.within, Some(id(&request)));
+        assert_eq!(event.fields["label"], "stuck");
+        assert_eq!(event.fields["slot"], "0");
+
+        let told = "worker outlives the shutdown's time-out";
+        let report = pool.shutdown(Shutdown::Drain, ms(1));
+        assert_eq!(report.stragglers.len(), 1);
+        let event = keeper().event_of("late", told).unwrap();
+        assert_eq!(event.level, Level::WARN);
+        assert_eq!(event.fields["label"], "stuck");
+        assert_eq!(event.fields["slot"], "0");
+        assert_eq!(event.fields["abandoned"], "true");
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        let events = keeper().events_of("late");
+        let warned = events.iter().filter(|e| e.fields["message"] == told);
+        assert_eq!(warned.count(), 1);
+    });
+}
+
+/// A submitter with a subscriber of its own: its tasks' spans go there, not to the workers' one,
+/// where the parent's id would mean another span or none.
+#[test]
+fn a_submitters_own_subscriber_gets_the_spans() {
+    timed(|| {
+        let pool = named("scoped", 1).build().unwrap();
+        let own = Keeper::default();
+        let parent = tracing::subscriber::with_default(own.clone(), || {
+            let request = tracing::info_span!("request");
+            let _entered = request.enter();
+            let said = || tracing::info!(pool = "scoped", "inside");
+            pool.do_with_deadline(said, LONG).unwrap();
+            id(&request)
+        });
+        let spans = own.spans_of("scoped");
+        let [span] = spans.as_slice() else {
+            panic!("{spans:?}")
+        };
+        assert_eq!(span.parent, Some(parent));
+        assert_eq!((span.entered, span.exited, span.handles), (1, 1, 0));
+        assert_eq!(own.span(parent).handles, 0);
+        assert!(keeper().spans_of("scoped").is_empty());
+        // The worker's own subscriber is as before.
+        assert!(keeper().event_of("scoped", "inside").is_some());
+    });
+}
+
+/// Law 7, for subscribers: their panics change no task's outcome, and count as those of hooks.
+#[test]
+fn a_subscribers_panic_is_contained() {
+    timed(|| {
+        for (name, per_task) in [
+            ("bomb-at-new", 1),
+            ("bomb-at-enter", 1),
+            ("bomb-at-exit", 1),
+            ("bomb-at-event", 0),
+        ] {
+            let pool = named(name, 1).queue_capacity(8).build().unwrap();
+            for n in 0..5 {
+                assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
+            }
+            let caught = pool.do_with_deadline(|| quiet_panic("on purpose"), LONG);
+            assert!(matches!(caught, Err(DeadlineError::Panicked(_))));
+            let s = settle(&pool);
+            assert_eq!((s.completed, s.panicked), (5, 1), "{name}");
+            assert_eq!(s.spawned, 1, "{name}: the same worker all along");
+            // The event of the spawn, and of the panic.
+            let events = if name == "bomb-at-event" { 2 } else { 0 };
+            assert_eq!(s.hook_panics, 6 * per_task + events, "{name}");
+            assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        }
+    });
+}
+
+/// Where the submitter's span cannot be had, or not be given back, the submission goes on.
+#[test]
+fn a_subscribers_panic_does_not_harm_a_submission() {
+    timed(|| {
+        let pool = named("submission", 1).queue_capacity(1).build().unwrap();
+        let own = Keeper::default();
+        tracing::subscriber::with_default(own.clone(), || {
+            let request = tracing::info_span!("request");
+            let entered = request.enter();
+            own.kept().bomb = Some(id(&request));
+            assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
+            let group = pool.group();
+            group.serve(|| ()).unwrap();
+            group.wait();
+            pool.scope(|s| assert!(s.serve(|| ()).is_ok()));
+            own.kept().bomb = None;
+
+            // Taken along, and given back by a refusal.
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            must_serve(&pool, || ());
+            let refused = pool.do_with_deadline(
+                {
+                    let own = own.clone();
+                    let id = id(&request);
+                    move || drop((own, id))
+                },
+                ms(1),
+            );
+            assert!(matches!(refused, Err(DeadlineError::Refused(_))));
+            gate.open();
+            settle(&pool);
+            drop(entered);
+        });
+        let s = pool.stats();
+        assert_eq!((s.completed, s.hook_panics), (5, 0));
+    });
+}
+
+/// Law 3, for subscribers: a slow one takes its time from the task; the caller leaves at its
+/// deadline.
+#[test]
+fn a_slow_subscriber_breaks_no_deadline() {
+    timed(|| {
+        let pool = named("slow", 1).build().unwrap();
+        let start = Instant::now();
+        leave(|| pool.do_with_deadline(|| (), ms(50)));
+        // To enter the span takes 600 ms.
+        assert!(start.elapsed() < ms(600), "{:?}", start.elapsed());
+        settle(&pool);
+    });
+}
