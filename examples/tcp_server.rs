@@ -80,6 +80,8 @@ impl Limits {
 const TICK: Duration = Duration::from_millis(20);
 /// A client that says nothing for so long loses its worker to another.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long clients are still told `BUSY` after SIGTERM, at least.
+const LINGER: Duration = Duration::from_millis(100);
 const LONGEST_LINE: usize = 256;
 
 /// What the connections share.
@@ -364,7 +366,10 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
             // Every connection ends after the reply that it is at. New ones are still
             // accepted, and told: the pool is closed, they are dropped.
             server.stopping.store(true, Ordering::Relaxed);
+            let told = Instant::now();
             let code = crew.stop();
+            // A client that was just between two connections is told, too.
+            thread::sleep(LINGER.saturating_sub(told.elapsed()));
             stopped.store(true, Ordering::Release);
             // `accept` returns for a connection only: so make one.
             let _ = TcpStream::connect(address);
@@ -387,6 +392,7 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
     while let Ok((stream, _)) = listener.accept() {
         drop(Connection::new(stream));
     }
+    drop(listener);
     let code = stopper.join().map_err(|_| "stopping panicked")?;
     Ok(ExitCode::from(code))
 }

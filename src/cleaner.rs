@@ -19,7 +19,6 @@
 //! bench it sleeps until the first is due; with nobody there it sleeps until a
 //! worker about to park wakes it (`DOZING`, a Dekker pair with `PARKED`).
 
-use crate::observe;
 use crate::shared::{Registry, Shared, BENCHED};
 use crate::slot::RETIRING;
 use crate::sync::{dekker, lock, thread, Arc, AtomicU32, MutexGuard, Ordering};
@@ -92,9 +91,6 @@ impl Shared {
         let spawned = thread::Builder::new()
             .name(format!("{}-cleaner", self.settings.thread_name))
             .spawn(move || main(&shared));
-        if let Err(error) = &spawned {
-            observe::spawn_failed(self, error);
-        }
         let mut registry = lock(&self.registry);
         registry.cleaner = match spawned {
             Ok(handle) => Cleaner::Here(handle),

@@ -446,7 +446,7 @@ mod record {
 macro_rules! event {
     ($level:ident, $shared:expr, $($field:tt)*) => {
         #[cfg(feature = "tracing")]
-        $shared.hook(|| {
+        hook($shared, || {
             tracing::event!(
                 target: "lazypool",
                 tracing::Level::$level,
@@ -457,7 +457,20 @@ macro_rules! event {
     };
 }
 
-/// On the new worker, before its start hook.
+/// On a worker as one of its hooks: a subscriber that submits a task of its own
+/// must not wait for the worker that it holds up.
+#[cfg(feature = "tracing")]
+fn hook(shared: &Shared, f: impl FnOnce()) {
+    crate::task::with_current(|ctx| {
+        let before = ctx.map(|ctx| ctx.in_hook.replace(true));
+        shared.hook(f);
+        if let (Some(ctx), Some(before)) = (ctx, before) {
+            ctx.in_hook.set(before);
+        }
+    });
+}
+
+/// On the new worker, before its start hook; not visible as idle before.
 #[inline(always)]
 pub(crate) fn worker_spawned(shared: &Shared, slot: usize) {
     event!(DEBUG, shared, slot, "worker spawned");

@@ -57,7 +57,7 @@ use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -363,6 +363,8 @@ pub(crate) struct Shared {
     // Read by every submission, written once or never.
     id: u64,
     phase: AtomicU64,
+    /// What deadlines are counted from.
+    pub(crate) epoch: Instant,
     pub(crate) slots: Box<[Slot]>,
     pub(crate) queue: Option<Queue>,
     pub(crate) settings: Settings,
@@ -402,6 +404,7 @@ impl Shared {
         Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             phase: AtomicU64::new(0),
+            epoch: Instant::now(),
             slots: (0..max).map(|_| Slot::new()).collect(),
             queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
             hooks,
@@ -923,7 +926,8 @@ impl Shared {
             registry.starting += 1;
         }
         let it = &self.slots[slot];
-        let hook = self.hooks.start.is_some();
+        // Telling a subscriber of it is one.
+        let hook = self.hooks.start.is_some() || cfg!(feature = "tracing");
         it.start(hook);
         let mut builder =
             thread::Builder::new().name(format!("{}-{slot}", self.settings.thread_name));

@@ -296,7 +296,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) slot: usize,
     label: Cell<Option<&'static str>>,
-    deadline: Cell<Option<Instant>>,
+    /// Nanoseconds after the pool's epoch, plus one; zero: none.
+    deadline: Cell<u64>,
     /// The decision word's value while the caller of the running task waits;
     /// zero for a task without one.
     waited: Cell<u64>,
@@ -347,7 +348,7 @@ impl<'a> Ctx<'a> {
             shared,
             slot,
             label: Cell::new(None),
-            deadline: Cell::new(None),
+            deadline: Cell::new(0),
             waited: Cell::new(0),
             group: Cell::new(std::ptr::null()),
             ticket: Cell::new(0),
@@ -376,16 +377,11 @@ impl<'a> Ctx<'a> {
 
     /// Runs `f` as a task whose caller waits, with a decision word and perhaps
     /// a deadline.
-    pub(crate) fn with_caller<R>(
-        &self,
-        running: u64,
-        deadline: Option<Instant>,
-        f: impl FnOnce() -> R,
-    ) -> R {
+    pub(crate) fn with_caller<R>(&self, running: u64, deadline: u64, f: impl FnOnce() -> R) -> R {
         self.waited.set(running);
         self.deadline.set(deadline);
         let result = f();
-        self.deadline.set(None);
+        self.deadline.set(0);
         self.waited.set(0);
         result
     }
@@ -571,7 +567,11 @@ pub fn is_cancelled() -> bool {
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
-    with_current(|ctx| ctx.and_then(|c| c.deadline.get()))
+    with_current(|ctx| {
+        let ctx = ctx?;
+        let after = ctx.deadline.get().checked_sub(1)?;
+        Some(ctx.shared.epoch + Duration::from_nanos(after))
+    })
 }
 
 /// How long the caller of this task still waits (zero once it has left); `None`

@@ -35,7 +35,7 @@ use crate::shared::{Denied, Patience, Place, Shared};
 use crate::slot::Own;
 use crate::sync::{thread, Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::task::{Ctx, Ended, Job, Payload, Release, Task};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const WAITING: u32 = 0;
 const PARKED: u32 = 1;
@@ -51,7 +51,6 @@ pub(crate) struct WaiterHead {
     /// Written by the caller before `PARKED`, read by the worker after it.
     thread: UnsafeCell<Option<thread::Thread>>,
     label: Option<&'static str>,
-    deadline: Option<Instant>,
 }
 
 impl WaiterHead {
@@ -155,17 +154,50 @@ impl<R> Waiter<R> {
 /// The task of a caller that waits.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
+    /// What the worker needs before it has a result to write: here rather than
+    /// in the block, whose line it then touches once and not twice.
+    facts: Facts,
     f: F,
+}
+
+/// The deadline, in nanoseconds after the pool's epoch and plus one (zero: none),
+/// and whether there is a label to be read from the caller's block.
+#[derive(Debug, Clone, Copy)]
+struct Facts(u64);
+
+impl Facts {
+    const LABELLED: u64 = 1 << 63;
+
+    fn new(shared: &Shared, deadline: &Deadline, label: Option<&'static str>) -> Self {
+        let deadline = deadline.instant().map_or(0, |at| {
+            let after = at.saturating_duration_since(shared.epoch).as_nanos() + 1;
+            // Beyond 292 years, 292 years.
+            u64::try_from(after).map_or(Self::LABELLED - 1, |n| n.min(Self::LABELLED - 1))
+        });
+        Self(deadline | if label.is_some() { Self::LABELLED } else { 0 })
+    }
+
+    fn is_labelled(self) -> bool {
+        self.0 & Self::LABELLED != 0
+    }
+
+    fn deadline(self) -> u64 {
+        self.0 & !Self::LABELLED
+    }
 }
 
 impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
     fn run(self, ctx: &Ctx<'_>) -> Ended {
-        let Self { waiter, f } = self;
-        // SAFETY: the task has been started, and the caller cannot leave before
-        // `start` publishes the ticket: its block is alive.
-        let (label, deadline) = unsafe { ((*waiter).head.label, (*waiter).head.deadline) };
+        let Self { waiter, facts, f } = self;
+        let label = if facts.is_labelled() {
+            // SAFETY: the task has been started, and the caller cannot leave
+            // before `start` publishes the ticket: its block is alive.
+            unsafe { (*waiter).head.label }
+        } else {
+            None
+        };
         let decision = Decision::of(ctx.own(), ctx.ticket.get());
         decision.start();
         // SAFETY: as above for a queued task: its caller cannot leave before it
@@ -174,7 +206,7 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
 
         let mut panicked = false;
         let result = ctx.with_label(label, || {
-            ctx.with_caller(decision.running(), deadline, || {
+            ctx.with_caller(decision.running(), facts.deadline(), || {
                 let result = ctx.call(f);
                 panicked = result.is_err();
                 if decision.complete() {
@@ -364,14 +396,13 @@ where
             place: AtomicU32::new(0),
             thread: UnsafeCell::new(None),
             label,
-            deadline: deadline.instant(),
         },
         outcome: UnsafeCell::new(Outcome::Pending),
     };
     // SAFETY: F and R are Send and 'static. The block outlives every touch of it:
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { erase(&waiter, f) };
+    let task = unsafe { erase(&waiter, Facts::new(shared, deadline, label), f) };
     let (task, why) = match wait_for(shared, &waiter.head, task, deadline) {
         End::TimedOut => return Err(DeadlineError::TimedOut),
         End::Back(task, why) => (task, why),
@@ -401,9 +432,9 @@ where
 /// # Safety
 /// As [`Task::new`].
 #[inline]
-unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, f: F) -> Task {
+unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, facts: Facts, f: F) -> Task {
     // SAFETY: by this function's contract.
-    unsafe { Task::new(WaitJob { waiter, f }) }
+    unsafe { Task::new(WaitJob { waiter, facts, f }) }
 }
 
 /// # Safety

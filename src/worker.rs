@@ -280,8 +280,8 @@ impl Worker<'_> {
         shared.changed.notify_all();
         drop(registry);
         shared.made_room();
-        observe::worker_retired(shared, self.slot);
         shared.join(ending);
+        observe::worker_retired(shared, self.slot);
         false
     }
 

@@ -210,7 +210,12 @@ fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Re
     let mut first = true;
     let start = Instant::now();
     while start.elapsed() < LIMIT {
-        let mut client = Client::connect(address).map_err(|e| format!("connect: {e}"))?;
+        let mut client = match Client::connect(address) {
+            Ok(client) => client,
+            // As clear an answer as `BUSY`: nobody listens any more.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return Ok(answers),
+            Err(e) => return Err(format!("connect: {e}")),
+        };
         match client
             .hear()
             .map_err(|e| format!("greeting: {e}"))?

@@ -22,7 +22,7 @@ mod check {
             "a model that ends early proves nothing: unset LOOM_MAX_*"
         );
         builder.preemption_bound = preemptions;
-        builder.max_branches = 20_000;
+        builder.max_branches = 5_000;
         let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
         let counter = std::sync::Arc::clone(&runs);
         let start = Instant::now();

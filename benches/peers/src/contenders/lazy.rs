@@ -1,7 +1,8 @@
 //! Ourselves.
 
-use super::{Contender, Shape};
+use super::{Contender, Shape, Variant};
 use lazypool::{Pool, WhenFull};
+use std::thread;
 use std::time::Duration;
 
 /// `QUEUED`: with the queue that the workload asks for; otherwise without any,
@@ -16,6 +17,11 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
         "lazypool, no queue"
     };
     const OURS: bool = true;
+    const VARIANT: Option<Variant> = if QUEUED {
+        None
+    } else {
+        Some(Variant::Unqueued)
+    };
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
 
@@ -59,5 +65,28 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
             }
         }
         group.wait();
+    }
+}
+
+/// Ourselves, refusing when full; the producer yields and tries again.
+#[derive(Debug)]
+pub(crate) struct Retrying(Lazypool<true>);
+
+impl Contender for Retrying {
+    const NAME: &'static str = "lazypool, retrying";
+    const OURS: bool = true;
+    const VARIANT: Option<Variant> = Some(Variant::Retrying);
+
+    fn build(shape: Shape) -> Self {
+        Self(Lazypool::build(shape.refusing()))
+    }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        let mut task = f;
+        while let Err(refused) = self.0 .0.serve(task) {
+            assert!(refused.is_saturated(), "{:?}", refused.reason());
+            task = refused.into_inner();
+            thread::yield_now();
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub(crate) use lazy::Lazypool;
+pub(crate) use lazy::{Lazypool, Retrying};
 
 /// What pool a workload asks for.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +40,20 @@ impl Shape {
     }
 }
 
+/// How ours can be used otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    Unqueued,
+    Retrying,
+}
+
 /// A pool under test, in its best documented configuration.
 pub(crate) trait Contender: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// One of ours, not a peer.
     const OURS: bool = false;
+    /// Ours under one more name, for the workloads where it makes a difference.
+    const VARIANT: Option<Variant> = None;
     /// Can bound its queue and refuse.
     const BOUNDED: bool = false;
     /// Can do without a queue: a task is taken by an idle worker or refused.
@@ -136,12 +145,8 @@ pub(crate) trait Visitor {
 /// The registry: everybody who takes part, in the order of the tables.
 pub(crate) fn visit_all(v: &mut impl Visitor) {
     v.visit::<Lazypool<true>>();
+    v.visit::<Retrying>();
     v.visit::<Lazypool<false>>();
-    visit_peers(v);
-}
-
-/// The same without ourselves.
-pub(crate) fn visit_peers(v: &mut impl Visitor) {
     v.visit::<channels::Crossbeam>();
     v.visit::<channels::Parkring>();
     v.visit::<pools::ParkringPool>();

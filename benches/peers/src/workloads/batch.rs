@@ -47,7 +47,7 @@ impl Trial for Batch {
     type Sample = f64;
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {
@@ -76,7 +76,7 @@ impl Trial for BreakEven {
     type Sample = f64;
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     /// The shortest task of a growing series with which the batch is faster than

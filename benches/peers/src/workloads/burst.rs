@@ -35,7 +35,7 @@ impl Trial for Burst {
     type Sample = f64;
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
@@ -71,7 +71,7 @@ impl Trial for First {
 
     fn admits<C: Contender>(&self) -> bool {
         // One pool per process, which is never empty again.
-        C::NAME != "lazypool, no queue" && C::NAME != "blocking"
+        C::VARIANT.is_none() && C::NAME != "blocking"
     }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {

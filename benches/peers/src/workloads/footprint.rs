@@ -65,7 +65,7 @@ impl Trial for Allocations {
     type Sample = f64;
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
@@ -121,7 +121,7 @@ impl Trial for Idle {
     type Sample = f64;
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
@@ -286,7 +286,7 @@ impl Trial for Each {
     type Sample = (f64, f64);
 
     fn admits<C: Contender>(&self) -> bool {
-        C::NAME != "lazypool, no queue"
+        C::VARIANT.is_none()
     }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> (f64, f64) {

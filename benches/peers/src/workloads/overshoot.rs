@@ -1,7 +1,7 @@
 //! How late a caller comes back whose deadline has passed.
 
 use super::{QUEUE, WORKERS};
-use crate::contenders::{Contender, Shape};
+use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, figure, race, time, Lane, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use hdrhistogram::Histogram;
@@ -20,6 +20,10 @@ struct Overshoot {
 impl Trial for Overshoot {
     /// Nanoseconds past the deadline.
     type Sample = Vec<u64>;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::VARIANT != Some(Variant::Retrying)
+    }
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> Vec<u64> {
         let pool = C::build(Shape::new(WORKERS, QUEUE));

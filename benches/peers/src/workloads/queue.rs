@@ -2,7 +2,7 @@
 //! closures of several sizes; tasks of several lengths.
 
 use super::{QUEUE, WORKERS};
-use crate::contenders::{Contender, Shape};
+use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, race, Entrant, Kind, Options, Pace, Table, Trial};
 use crate::limits::{through_a_queue, Job, RawRing};
 use crate::tally::{tick, Tally};
@@ -69,7 +69,7 @@ impl Trial for Serve {
 
     fn admits<C: Contender>(&self) -> bool {
         // The pool without a queue has a workload of its own.
-        C::NAME != "lazypool, no queue"
+        C::VARIANT != Some(Variant::Unqueued)
     }
 
     fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {

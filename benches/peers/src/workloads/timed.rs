@@ -2,7 +2,7 @@
 //! and wait for its value with a limit.
 
 use super::{QUEUE, WORKERS};
-use crate::contenders::{Contender, Shape};
+use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
 use crate::limits::{parked_round_trips, spinning_round_trips};
 use crate::tally::{tick, Tally};
@@ -60,6 +60,10 @@ impl Timed {
 
 impl Trial for Timed {
     type Sample = f64;
+
+    fn admits<C: Contender>(&self) -> bool {
+        C::VARIANT != Some(Variant::Retrying)
+    }
 
     fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {
         let pool = C::build(Shape::new(self.workers, QUEUE));

@@ -1,0 +1,46 @@
+//! The least that a service needs: one function between async code and the pool.
+//!
+//! ```text
+//! cargo run -p service --example minimal
+//! curl -i localhost:8080/sum
+//! ```
+
+use axum::{extract::State, http::StatusCode, routing::get, Router};
+use lazypool::Pool;
+use std::{sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+
+/// Runs `work` on the pool and awaits its value; no thread of the runtime ever blocks.
+async fn offload<T: Send + 'static>(
+    pool: &Pool,
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StatusCode> {
+    let (reply, answer) = oneshot::channel();
+    let group = pool.group();
+    group
+        .serve(move || drop(reply.send(work())))
+        .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?; // saturated, or shut down
+    match timeout(deadline, answer).await {
+        Ok(value) => value.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR), // it panicked
+        Err(_) => {
+            group.cancel(); // it leaves the queue, or sees `task::is_cancelled()`
+            Err(StatusCode::GATEWAY_TIMEOUT)
+        }
+    }
+}
+
+async fn sum(State(pool): State<Arc<Pool>>) -> Result<String, StatusCode> {
+    let work = || (1..=1_000_000_u64).sum::<u64>();
+    let sum = offload(&pool, Duration::from_millis(250), work).await?;
+    Ok(format!("{sum}\n"))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let pool = Arc::new(Pool::builder().max_workers(8).queue_capacity(256).build()?);
+    let app = Router::new().route("/sum", get(sum)).with_state(pool);
+    let listener = TcpListener::bind("127.0.0.1:8080").await?;
+    println!("http://{}", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}
