@@ -58,3 +58,17 @@ void wrapped_scope_end(void *scope, bool panicked)
 		__tsan_release((char *)scope + word * sizeof(void *));
 	real_scope_end(scope, panicked);
 }
+
+/*
+ * An Arc gives up with a release, and its last owner follows with an acquire
+ * fence, which the sanitizer does not understand: stronger here instead. Our
+ * own subtractions are stronger anyway.
+ */
+uint64_t __real___tsan_atomic64_fetch_sub(volatile uint64_t *, uint64_t, int);
+uint64_t __wrap___tsan_atomic64_fetch_sub(volatile uint64_t *, uint64_t, int);
+uint64_t __wrap___tsan_atomic64_fetch_sub(volatile uint64_t *word, uint64_t by, int order)
+{
+	if (order == __ATOMIC_RELEASE)
+		order = __ATOMIC_ACQ_REL;
+	return __real___tsan_atomic64_fetch_sub(word, by, order);
+}

@@ -45,8 +45,9 @@ impl Members {
 
     /// One more: before it is submitted.
     pub(crate) fn enter(&self) {
-        // Relaxed: the submission that follows publishes it.
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        // SeqCst as all of `pending`: the pair with `waiting` allows no other. On
+        // x86-64 and with LSE on ARM it costs nothing more.
+        self.pending.fetch_add(1, Ordering::SeqCst);
     }
 
     /// One less: it ended, or was refused.

@@ -16,6 +16,8 @@ mod limits {
     pub(super) const PAUSES: u32 = 4;
     /// Times the core is offered before parking.
     pub(super) const YIELDS: u32 = 2;
+    /// Looks before the core is offered, where it cannot be long.
+    pub(super) const NEARLY: u32 = 32;
 }
 
 #[cfg(lazypool_loom)]
@@ -23,6 +25,7 @@ mod limits {
     pub(super) const LOOKS: u32 = 0;
     pub(super) const PAUSES: u32 = 1;
     pub(super) const YIELDS: u32 = 0;
+    pub(super) const NEARLY: u32 = 3;
 }
 
 /// One wait that starts spinning and ends in the advice to park.
@@ -76,10 +79,12 @@ pub(crate) struct Nearly(u32);
 
 impl Nearly {
     pub(crate) fn wait(&mut self) {
-        if self.0 < 32 && !cfg!(lazypool_loom) {
+        if self.0 < limits::NEARLY {
             self.0 += 1;
             spin_loop();
         } else {
+            #[cfg(lazypool_loom)]
+            crate::sync::assume_fairness();
             thread::yield_now();
         }
     }

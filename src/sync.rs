@@ -98,6 +98,15 @@ mod imp {
         word.swap(value, Ordering::AcqRel);
     }
 
+    /// For a thread that has looked in vain a few times for a step of another.
+    /// Two such threads could take turns for ever beside the third that is to
+    /// take the step, and loom would try it: let it go on from here in one
+    /// interleaving, which lets the others run. Schedules in which this thread
+    /// looks less often come to the same states.
+    pub(crate) fn assume_fairness() {
+        loom::skip_branch();
+    }
+
     /// A model's threads share one thread of the system.
     macro_rules! per_thread {
         ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {

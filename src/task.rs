@@ -1,12 +1,12 @@
-//! Type-erased tasks, and what the code inside one can ask.
-//!
-//! A [`Task`] is 56 bytes: the address of a table of functions and 48 bytes
-//! that hold the job itself where it fits (alignment up to 8), else a box of
-//! it. With an 8-byte word before it, it fills one cache line of a slot or a
-//! queue cell.
-//!
-//! A worker has one [`Ctx`] on its stack for life; a thread-local pointer to it
-//! is what the functions of [`crate::task`] read.
+//! For the code inside a task: whether anybody still waits for it, how long, and
+//! what it is called. Outside a worker these functions say `false` or `None`.
+
+// A `Task` is 56 bytes: the address of a table of functions and 48 bytes that hold
+// the job itself where it fits (alignment up to 8), else a box of it. With an
+// 8-byte word before it, it fills one cache line of a slot or a queue cell.
+//
+// A worker has one `Ctx` on its stack for life; a thread-local pointer to it is
+// what the public functions read.
 
 use crate::group::GroupEnd;
 use crate::observe;

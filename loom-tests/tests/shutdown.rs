@@ -88,30 +88,30 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
 }
 
 /// Submissions to an idle worker that is being told to end. Excludes: a task
-/// accepted and lost, a worker left behind. Preemptions: 2.
+/// accepted and lost, a worker left behind. Preemptions: 3.
 #[test]
 fn claim_against_drain() {
-    submission(2, Shutdown::Drain, false, 0);
+    submission(3, Shutdown::Drain, false, 0);
 }
 
-/// Submissions that start the first thread of a closing pool. Preemptions: 2.
+/// Submissions that start the first thread of a closing pool. Preemptions: 3.
 #[test]
 fn spawn_against_drain() {
-    submission(2, Shutdown::Drain, true, 0);
+    submission(3, Shutdown::Drain, true, 0);
 }
 
 /// Submissions into the queue of a closing pool: pushed before it closed, each
 /// has a worker to look after it. (Found: a worker told to end that waited for
-/// itself, see the README.) Preemptions: 2.
+/// itself, see the README.) Preemptions: 3.
 #[test]
 fn push_against_drain() {
-    submission(2, Shutdown::Drain, false, 1);
+    submission(3, Shutdown::Drain, false, 1);
 }
 
-/// Submissions into a queue that is being emptied. Preemptions: 2.
+/// Submissions into a queue that is being emptied. Preemptions: 3.
 #[test]
 fn push_against_discard() {
-    submission(2, Shutdown::Discard, false, 1);
+    submission(3, Shutdown::Discard, false, 1);
 }
 
 /// A caller that waits for a queued task which a shutdown discards. Excludes: a
@@ -135,7 +135,7 @@ fn caller_against_discard() {
             }
             Err(other) => panic!("{other}"),
         }
-        assert_eq!(before.times() + before.alive(), accepted, "not discarded");
+        assert!(before.times() <= accepted && before.alive() == 0);
     });
 }
 

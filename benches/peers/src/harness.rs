@@ -1,6 +1,7 @@
 //! Rounds, medians and tables.
 
 use crate::contenders::{visit_all, Contender, Visitor};
+use crate::machine::processor_time;
 use crate::tally;
 use std::fmt::Write as _;
 use std::thread;
@@ -43,13 +44,18 @@ pub(crate) enum Kind {
 
 /// How many operations fill a sample; found in the first round.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(u64);
+pub(crate) struct Pace {
+    n: u64,
+    /// Processor time per operation of the last run, in nanoseconds: of all
+    /// threads, spinning included. Other processes disturb it least.
+    pub(crate) cpu: Option<f64>,
+}
 
 impl Pace {
     /// Runs `f` for about `budget` and returns nanoseconds per operation.
     /// `f(n)` does `n` operations and says how long they took.
     pub(crate) fn run(&mut self, budget: Duration, mut f: impl FnMut(u64) -> Duration) -> f64 {
-        if self.0 == 0 {
+        if self.n == 0 {
             let mut n = 32;
             let took = loop {
                 let took = f(n);
@@ -59,11 +65,15 @@ impl Pace {
                 n *= 4;
             };
             let wanted = n as f64 * budget.as_secs_f64() / took.as_secs_f64().max(1e-9);
-            self.0 = (wanted as u64).max(32);
+            self.n = (wanted as u64).max(32);
         } else {
-            f(self.0.div_ceil(8));
+            f(self.n.div_ceil(8));
         }
-        f(self.0).as_nanos() as f64 / self.0 as f64
+        let before = processor_time();
+        let took = f(self.n).as_nanos() as f64;
+        let cpu = (processor_time() - before).as_nanos() as f64;
+        self.cpu = Some(cpu / self.n as f64);
+        took / self.n as f64
     }
 }
 
@@ -139,6 +149,20 @@ pub(crate) struct Lane<S> {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) samples: Vec<S>,
+    /// Processor time of the paced ones.
+    pub(crate) cpu: Vec<f64>,
+}
+
+impl<S> Lane<S> {
+    /// The same lane with something else made of every sample.
+    pub(crate) fn map<T>(&self, f: impl Fn(&S) -> T) -> Lane<T> {
+        Lane {
+            name: self.name,
+            kind: self.kind,
+            samples: self.samples.iter().map(f).collect(),
+            cpu: self.cpu.clone(),
+        }
+    }
 }
 
 /// Lets the entrants take turns: every one once, then all again. What disturbs
@@ -151,6 +175,7 @@ pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> 
                 name: e.name,
                 kind: e.kind,
                 samples: Vec::new(),
+                cpu: Vec::new(),
             };
             (lane, e.sample, Pace::default())
         })
@@ -159,6 +184,7 @@ pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> 
         for (lane, sample, pace) in &mut lanes {
             tally::measure_now(lane.name);
             lane.samples.push(sample(pace));
+            lane.cpu.extend(pace.cpu.take());
             // Threads that a dropped pool does not join have time to end.
             thread::sleep(Duration::from_millis(1));
         }
@@ -192,6 +218,8 @@ pub(crate) struct Row {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// Processor time, where it was taken.
+    pub(crate) cpu: f64,
     pub(crate) extra: Vec<String>,
 }
 
@@ -225,6 +253,7 @@ impl Table {
                     .iter()
                     .copied()
                     .fold(f64::NEG_INFINITY, f64::max),
+                cpu: median(&lane.cpu),
                 extra: Vec::new(),
             })
             .collect();
@@ -266,6 +295,10 @@ impl Table {
         if limit.is_some() {
             heads.push("x limit");
         }
+        let cpu = self.rows.iter().any(|r| r.cpu.is_finite());
+        if cpu {
+            heads.push("cpu ns");
+        }
         heads.extend(&self.extra_heads);
         let mut lines = vec![heads.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>()];
         for row in &self.rows {
@@ -283,6 +316,9 @@ impl Table {
             }
             if let Some(limit) = limit {
                 line.push(ratio(row.median / limit.median));
+            }
+            if cpu {
+                line.push(figure(row.cpu));
             }
             line.extend(row.extra.iter().cloned());
             lines.push(line);

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!(
         "{} round(s), {cores} cores; the median, the smallest and the largest of the rounds; \
-         [limits] are what the machine allows without a pool",
+         cpu: processor time of all threads; [limits]: what the machine allows without a pool",
         options.rounds
     );
     let mut tables: Vec<Table> = Vec::new();

@@ -39,7 +39,9 @@ fn plain(tasks: usize, f: fn(usize), batches: u64) -> Duration {
 impl Batch {
     /// Per task, as the pace counts tasks.
     fn paced(&self, pace: &mut Pace, f: impl Fn(u64) -> Duration) -> f64 {
-        pace.run(self.budget, f) / self.tasks as f64
+        let ns = pace.run(self.budget, f) / self.tasks as f64;
+        pace.cpu = pace.cpu.map(|cpu| cpu / self.tasks as f64);
+        ns
     }
 }
 

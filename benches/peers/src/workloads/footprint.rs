@@ -305,15 +305,7 @@ fn two_tables(name: &str, title: &str, lanes: &[Lane<(f64, f64)>], done: &mut dy
     for resident in [false, true] {
         let lanes: Vec<_> = lanes
             .iter()
-            .map(|l| Lane {
-                name: l.name,
-                kind: l.kind,
-                samples: l
-                    .samples
-                    .iter()
-                    .map(|s| if resident { s.1 } else { s.0 })
-                    .collect(),
-            })
+            .map(|l| l.map(|s| if resident { s.1 } else { s.0 }))
             .collect();
         let kind = if resident { "resident" } else { "heap" };
         let table = format!("{name}/{kind}");

@@ -6,7 +6,7 @@
 
 use super::QUEUE;
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, figure, race, Kind, Lane, Options, Pace, Table, Trial};
+use crate::harness::{entrants, figure, race, Kind, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use crate::work::Work;
 use hdrhistogram::Histogram;
@@ -119,16 +119,8 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         let lanes = race(options.rounds, entrants(&OpenLoop { load, arrivals }));
         let merged: Vec<_> = lanes.iter().map(|l| merge(&l.samples)).collect();
         let medians: Vec<_> = lanes
-            .into_iter()
-            .map(|lane| Lane {
-                name: lane.name,
-                kind: lane.kind,
-                samples: lane
-                    .samples
-                    .iter()
-                    .map(|d| d.start.value_at_quantile(0.5) as f64)
-                    .collect(),
-            })
+            .iter()
+            .map(|l| l.map(|d| d.start.value_at_quantile(0.5) as f64))
             .collect();
         let title = format!(
             "open-loop arrivals at {percent} % load, tasks of {} us, 1 worker: delay from when \

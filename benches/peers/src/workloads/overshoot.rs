@@ -2,7 +2,7 @@
 
 use super::{QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
-use crate::harness::{entrants, figure, race, time, Lane, Options, Pace, Table, Trial};
+use crate::harness::{entrants, figure, race, time, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use hdrhistogram::Histogram;
 use std::thread;
@@ -68,14 +68,7 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         }
         h.value_at_quantile(q) as f64
     };
-    let medians: Vec<_> = lanes
-        .iter()
-        .map(|lane| Lane {
-            name: lane.name,
-            kind: lane.kind,
-            samples: lane.samples.iter().map(|s| quantile(s, 0.5)).collect(),
-        })
-        .collect();
+    let medians: Vec<_> = lanes.iter().map(|l| l.map(|s| quantile(s, 0.5))).collect();
     let title = format!(
         "how late a caller returns after a deadline of {} ms that its task of {} ms misses \
          (ns: the median of p50; p99 of all rounds)",

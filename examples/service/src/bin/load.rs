@@ -82,7 +82,7 @@ fn main() -> Outcome<()> {
         told.elapsed()
     );
     print_line(route, &tally);
-    println!("{log}");
+    println!("\n{log}");
     if tally.lost > 0 {
         return Err("requests were lost".into());
     }

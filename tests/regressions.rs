@@ -1,0 +1,660 @@
+//! Mistakes that were once made, one test each: hooks that use their own pool, thread-local
+//! destructors, slow start hooks, retirement, and the cost of what is done in bulk.
+
+mod common;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{Builder, DeadlineError, Pool, Refused, Shutdown};
+
+// ---------------------------------------------------------------------------------------------
+// Hooks that know their pool, and what threads leave behind
+// ---------------------------------------------------------------------------------------------
+
+/// A pool, as its own hooks see it.
+#[derive(Clone, Debug, Default)]
+struct Own(Arc<OnceLock<Weak<Pool>>>);
+
+impl Own {
+    fn build(&self, builder: Builder) -> Arc<Pool> {
+        let pool = Arc::new(builder.build().expect("pool"));
+        self.0.set(Arc::downgrade(&pool)).expect("built once");
+        pool
+    }
+
+    /// Waits for `build`; `None` once the pool is gone.
+    fn get(&self) -> Option<Arc<Pool>> {
+        wait_until("the pool to be built", || self.0.get().is_some());
+        self.0.get()?.upgrade()
+    }
+}
+
+/// Pools that do not hang a failing test: their drop waits for nothing.
+fn builder(max: usize, queue: usize) -> Builder {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .shutdown_on_drop(Shutdown::Discard, Duration::ZERO)
+}
+
+struct AtThreadEnd(Option<Box<dyn FnOnce()>>);
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
+thread_local! {
+    static AT_END: RefCell<Option<AtThreadEnd>> = const { RefCell::new(None) };
+}
+
+/// Leaves `f` behind in a thread-local value of this thread: run by its destructor.
+fn at_thread_end(f: impl FnOnce() + 'static) {
+    AT_END.set(Some(AtThreadEnd(Some(Box::new(f)))));
+}
+
+/// What `f` returns, on a thread of its own; fails if that takes longer than [`LIMIT`].
+#[track_caller]
+fn returns<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tx, rx) = mpsc::channel();
+    thread::spawn(move || tx.send(f()));
+    arrives(what, &rx)
+}
+
+#[track_caller]
+fn arrives<T>(what: &str, rx: &mpsc::Receiver<T>) -> T {
+    match rx.recv_timeout(LIMIT) {
+        Ok(value) => value,
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+/// `do_with_deadline` without its closure.
+fn ask<R: Send + 'static>(
+    pool: &Pool,
+    f: impl FnOnce() -> R + Send + 'static,
+    d: Duration,
+) -> Result<R, DeadlineError<()>> {
+    pool.do_with_deadline(f, d)
+        .map_err(DeadlineError::without_closure)
+}
+
+/// Asks from a thread of its own; the answer must come.
+#[track_caller]
+fn answer<R: Send + 'static>(
+    pool: &Arc<Pool>,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, DeadlineError<()>> {
+    let pool = Arc::clone(pool);
+    returns("do_with_deadline", move || ask(&pool, f, LONG))
+}
+
+/// Asks with a deadline that must pass: the task expires, not before `d`, and not at the end of
+/// whatever holds the workers.
+#[track_caller]
+fn must_expire(pool: &Arc<Pool>, d: Duration) {
+    let asked = Arc::clone(pool);
+    let (outcome, took) = returns("do_with_deadline at its deadline", move || {
+        let start = Instant::now();
+        (ask(&asked, || (), d), start.elapsed())
+    });
+    assert!(
+        matches!(outcome, Err(DeadlineError::Expired(()))),
+        "{outcome:?}"
+    );
+    assert!(took >= d, "expired after {took:?} of {d:?}");
+}
+
+fn is_saturated<R>(outcome: &Result<R, DeadlineError<()>>) -> bool {
+    matches!(outcome, Err(DeadlineError::Refused(r)) if r.is_saturated())
+}
+
+#[track_caller]
+fn wait_all_retired(pool: &Pool) {
+    wait_until("every worker to retire", || pool.stats().workers == 0);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Hooks
+// ---------------------------------------------------------------------------------------------
+
+/// Laws 1, 14: a worker in its stop hook is not what a submission from that hook may wait for. With
+/// a queue `serve` takes the task, and the worker runs it before it ends; everything else is
+/// refused at once. Such a submission once waited for its own worker to have ended.
+#[test]
+fn law14_submissions_from_a_stop_hook_return() {
+    timed(|| {
+        for queue in [0, 4] {
+            let own = Own::default();
+            let (tx, rx) = mpsc::channel();
+            let hook = {
+                let own = own.clone();
+                let first = AtomicBool::new(true);
+                move |_| {
+                    let Some(pool) = own.get() else { return };
+                    if first.swap(false, Ordering::SeqCst) {
+                        let served = pool.serve(|| ()).map_err(Refused::without_closure);
+                        let _ = tx.send((served, ask(&pool, || (), LONG)));
+                    }
+                }
+            };
+            let pool = own.build(builder(1, queue).idle_timeout(ms(5)).on_worker_stop(hook));
+            ask(&pool, || (), LONG).expect("the first task");
+            let (served, asked) = arrives("the stop hook's submissions", &rx);
+            if queue == 0 {
+                saturated(served);
+            } else {
+                served.expect("there is a queue");
+            }
+            assert!(is_saturated(&asked), "{asked:?}");
+            wait_all_retired(&pool);
+            let s = pool.stats();
+            check_at_rest(&pool, &s);
+            assert_eq!(s.completed, if queue == 0 { 1 } else { 2 }, "{s:?}");
+            assert_eq!(s.hook_panics, 0, "{s:?}");
+        }
+    });
+}
+
+/// Law 14: from the start hook of a pool's only worker, `do_with_deadline` and `Scope::serve` are
+/// refused at once: nobody but that worker could run the task. They once waited for it, the one
+/// until its deadline, the other for good.
+#[test]
+fn law14_submissions_from_the_only_workers_start_hook_are_refused() {
+    timed(|| {
+        for queue in [0, 4] {
+            let own = Own::default();
+            let (tx, rx) = mpsc::channel();
+            let hook = {
+                let own = own.clone();
+                move |_| {
+                    let Some(pool) = own.get() else { return };
+                    let asked = ask(&pool, || (), LONG);
+                    let scoped = pool.scope(|s| s.serve(|| ()).map_err(Refused::without_closure));
+                    let _ = tx.send((asked, scoped));
+                }
+            };
+            let pool = own.build(builder(1, queue).min_workers(1).on_worker_start(hook));
+            let (asked, scoped) = arrives("the start hook's submissions", &rx);
+            assert!(is_saturated(&asked), "{asked:?}");
+            saturated(scoped);
+            assert!(matches!(answer(&pool, || 7), Ok(7)));
+            let s = settle(&pool);
+            check_at_rest(&pool, &s);
+            assert_eq!((s.completed, s.hook_panics), (1, 0), "{s:?}");
+        }
+    });
+}
+
+/// Law 14: `do_with_deadline` from the start hook of a worker that was started to look at the
+/// queue, while the only other worker is busy, returns at once. Such a worker once counted itself
+/// as one about to be idle, and waited for itself.
+///
+/// A worker starts like that only if a submitter finds another between two tasks; hence the rounds.
+#[test]
+fn law14_a_start_hook_does_not_wait_for_its_own_worker() {
+    timed(|| {
+        for _ in 0..rounds(100) {
+            let own = Own::default();
+            let (tx, rx) = mpsc::channel();
+            let hook = {
+                let own = own.clone();
+                move |slot| {
+                    if slot == 1 {
+                        let Some(pool) = own.get() else { return };
+                        let _ = tx.send(ask(&pool, || (), LONG));
+                    }
+                }
+            };
+            let pool = own.build(builder(2, 8).on_worker_start(hook));
+            let gate = Gate::new();
+            ask(&pool, || (), LONG).expect("the first task");
+            must_serve(&pool, gate.task());
+            must_serve(&pool, || ());
+            let asked = arrives("do_with_deadline in the start hook", &rx);
+            // Ok if the other worker was idle for a moment.
+            assert!(asked.is_ok() || is_saturated(&asked), "{asked:?}");
+        }
+    });
+}
+
+/// Law 5: a worker that is started to look at the queue, and whose start hook takes its time, is no
+/// reason not to start another for the next task. It once counted as one about to take it.
+///
+/// As above, the rounds are for the moment between two tasks.
+#[test]
+fn law5_a_worker_in_its_start_hook_stops_no_spawning() {
+    timed(|| {
+        for _ in 0..rounds(100) {
+            let hook_gate = Gate::new();
+            let key = hook_gate.key();
+            let hook = move |slot| {
+                if slot == 1 {
+                    key.pass();
+                }
+            };
+            let pool = Arc::new(builder(3, 8).on_worker_start(hook).build().expect("pool"));
+            // Opened before the pool is dropped.
+            let _open = hook_gate.opener();
+            let gate = Gate::new();
+            ask(&pool, || (), LONG).expect("the first task");
+            must_serve(&pool, gate.task());
+            must_serve(&pool, || ());
+            gate.wait_entered(1);
+            hook_gate.wait_entered(1);
+            let slot = answer(&pool, lazypool::task::slot);
+            assert!(matches!(slot, Ok(Some(2))), "{slot:?}");
+        }
+    });
+}
+
+/// Law 3: no deadline waits for a start hook. A task taken back from a worker in its start hook
+/// leaves that worker invisible until the hook has ended. It once became idle on the spot, was told
+/// to retire or was handed the next task, and submissions waited for the end of the hook.
+#[test]
+fn law3_deadlines_hold_within_a_slow_start_hook() {
+    timed(|| {
+        for queue in [0, 1] {
+            let hook_gate = Gate::new();
+            let key = hook_gate.key();
+            let hook = move |slot| {
+                if slot == 0 {
+                    key.pass();
+                }
+            };
+            let pool = Arc::new(
+                builder(2, queue)
+                    .idle_timeout(ms(5))
+                    .on_worker_start(hook)
+                    .build()
+                    .expect("pool"),
+            );
+            let _open = hook_gate.opener();
+            let gate = Gate::new();
+
+            must_expire(&pool, ms(20));
+            hook_gate.wait_entered(1);
+            // The other worker comes and goes; the one in its hook is not idle.
+            let slot = answer(&pool, lazypool::task::slot);
+            assert!(matches!(slot, Ok(Some(1))), "{slot:?}");
+            wait_until("the second worker to retire", || pool.stats().workers == 1);
+
+            // With the other worker occupied nobody can run a task in time.
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            must_expire(&pool, ms(30));
+            must_expire(&pool, ms(1));
+
+            hook_gate.open();
+            let slot = answer(&pool, lazypool::task::slot);
+            assert!(matches!(slot, Ok(Some(0))), "{slot:?}");
+            gate.open();
+            wait_all_retired(&pool);
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// Law 3: no deadline waits for a stop hook. The submission once waited to see what would become of
+/// the worker, deadline or not.
+#[test]
+fn law3_deadlines_hold_within_a_slow_stop_hook() {
+    timed(|| {
+        for queue in [0, 1] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let pool = Arc::new(
+                builder(1, queue)
+                    .idle_timeout(ms(5))
+                    .on_worker_stop(move |_| key.pass())
+                    .build()
+                    .expect("pool"),
+            );
+            let _open = gate.opener();
+            ask(&pool, || (), LONG).expect("the first task");
+            gate.wait_entered(1);
+            must_expire(&pool, ms(30));
+            must_expire(&pool, ms(1));
+            if queue > 0 {
+                let served = Arc::clone(&pool);
+                returns("serve", move || must_serve(&served, || ()));
+            }
+            gate.open();
+            assert!(matches!(answer(&pool, || 7), Ok(7)));
+            wait_all_retired(&pool);
+            let s = pool.stats();
+            check_at_rest(&pool, &s);
+            assert_eq!(s.completed, 2 + queue as u64, "{s:?}");
+        }
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Thread-local destructors
+// ---------------------------------------------------------------------------------------------
+
+/// Law 10: a worker's thread-local destructors belong to the worker: `shutdown` there closes and
+/// returns at once. It once waited for the join of its own thread, and the shutdown outside, which
+/// did that join, for it.
+#[test]
+fn law10_shutdown_from_a_thread_local_destructor_returns() {
+    timed(|| {
+        for queue in [0, 1] {
+            let pool = Arc::new(builder(1, queue).build().expect("pool"));
+            let (tx, rx) = mpsc::channel();
+            let own = Arc::clone(&pool);
+            let leave = move || {
+                at_thread_end(move || {
+                    let _ = tx.send(own.shutdown(Shutdown::Drain, Duration::MAX));
+                });
+            };
+            ask(&pool, leave, LONG).expect("the task");
+            let outside = Arc::clone(&pool);
+            let report = returns("shutdown outside", move || {
+                outside.shutdown(Shutdown::Drain, Duration::MAX)
+            });
+            assert!(report.is_clean(), "{report:?}");
+            // It ended before the report outside: its thread was joined.
+            rx.try_recv().expect("shutdown in the destructor");
+        }
+    });
+}
+
+/// Law 10: a pool whose last owner is a thread-local value of one of its own workers is dropped
+/// without a wait, while another worker is busy. The drop there once waited for that other.
+#[test]
+fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
+    timed(|| {
+        let pool = Pool::builder()
+            .max_workers(2)
+            .idle_timeout(ms(5))
+            .build()
+            .expect("pool");
+        let pool = Arc::new(pool);
+        let gate = Gate::new();
+        let (ended, end) = mpsc::channel();
+        let held = gate.task();
+        must_serve(&pool, move || {
+            held();
+            let _ = ended.send(());
+        });
+        gate.wait_entered(1);
+        let (dropped, drops) = mpsc::channel();
+        let own = Arc::clone(&pool);
+        let leave = move || {
+            at_thread_end(move || {
+                wait_until("the last owner", || Arc::strong_count(&own) == 1);
+                drop(own);
+                let _ = dropped.send(());
+            });
+        };
+        ask(&pool, leave, LONG).expect("the task");
+        drop(pool);
+        arrives("the drop", &drops);
+        assert!(end.try_recv().is_err(), "the other task still runs");
+        gate.open();
+        arrives("the other task, drained", &end);
+    });
+}
+
+/// Law 3: submitting never waits for the thread-local destructors of a worker that has ended. The
+/// next user of the slot once joined that thread.
+#[test]
+fn law3_no_submitter_waits_for_a_thread_local_destructor() {
+    timed(|| {
+        for queue in [0, 1] {
+            let pool = Arc::new(builder(2, queue).idle_timeout(ms(5)).build().expect("pool"));
+            let gate = Gate::new();
+            let key = gate.key();
+            ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+            wait_all_retired(&pool);
+            gate.wait_entered(1);
+
+            let user = Arc::clone(&pool);
+            returns("submissions", move || {
+                for n in 0..3 {
+                    assert!(matches!(ask(&user, move || n, LONG), Ok(m) if m == n));
+                    let group = user.group();
+                    group.serve(|| ()).expect("a worker is free");
+                    group.wait();
+                    let slot = ask(&user, lazypool::task::slot, LONG);
+                    assert!(matches!(slot, Ok(Some(_))), "{slot:?}");
+                    wait_all_retired(&user);
+                }
+            });
+            assert_eq!(gate.entered(), 1, "still in the destructor");
+            gate.open();
+            let report = returns("shutdown", move || {
+                pool.shutdown(Shutdown::Drain, Duration::MAX)
+            });
+            assert!(report.is_clean(), "{report:?}");
+        }
+    });
+}
+
+/// Law 10: no thread of the pool outlives a clean report, also where a thread-local destructor of a
+/// worker that ended put another worker on its slot. The new one's handle once took the place of
+/// the old one's, which was never joined.
+#[test]
+fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
+    timed(|| {
+        let pool = Arc::new(builder(1, 0).idle_timeout(ms(5)).build().expect("pool"));
+        let gate = Gate::new();
+        let gone = Arc::new(AtomicBool::new(false));
+        let (tx, rx) = mpsc::channel();
+        let leave = {
+            let (own, key, gone) = (Arc::downgrade(&pool), gate.key(), Arc::clone(&gone));
+            move || {
+                at_thread_end(move || {
+                    let Some(pool) = own.upgrade() else { return };
+                    let served = pool.serve(|| ()).map_err(Refused::without_closure);
+                    let _ = tx.send(served);
+                    drop(pool);
+                    key.pass();
+                    thread::sleep(ms(20));
+                    gone.store(true, Ordering::SeqCst);
+                });
+            }
+        };
+        ask(&pool, leave, LONG).expect("the task");
+        arrives("serve in the destructor", &rx).expect("its slot is free");
+        wait_until("the second task", || pool.stats().completed == 2);
+
+        let (ended, end) = mpsc::channel();
+        let closing = Arc::clone(&pool);
+        thread::spawn(move || {
+            let report = closing.shutdown(Shutdown::Drain, Duration::MAX);
+            let _ = ended.send(report.is_clean() && gone.load(Ordering::SeqCst));
+        });
+        wait_until("the shutdown", || pool.is_closed());
+        wait_all_retired(&pool);
+        assert!(end.try_recv().is_err(), "a thread is still to be joined");
+        gate.open();
+        assert!(arrives("shutdown", &end), "before the thread had ended");
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Workers: how many, how long, and what they report
+// ---------------------------------------------------------------------------------------------
+
+/// Law 5: a task that asks its own pool time and again, one at a time, uses one worker besides its
+/// own. With a queue, a worker just done looks at that first, and the next call once started a
+/// further thread instead of waiting that moment.
+#[test]
+fn law5_a_sequential_caller_on_a_worker_uses_one_more() {
+    timed(|| {
+        for queue in [0, 4] {
+            let pool = Arc::new(
+                builder(8, queue)
+                    .idle_timeout(Duration::MAX)
+                    .build()
+                    .expect("pool"),
+            );
+            let inner = Arc::clone(&pool);
+            let nested = answer(&pool, move || {
+                (0..rounds(1000)).all(|_| ask(&inner, || (), Duration::MAX).is_ok())
+            });
+            assert!(matches!(nested, Ok(true)), "{nested:?}");
+            let s = settle(&pool);
+            assert!(s.spawned <= 2, "queue {queue}: {s:?}");
+        }
+    });
+}
+
+/// `WorkerSnapshot::tasks` are those of this worker. It once went on from the count of the worker
+/// that had the slot before.
+#[test]
+fn a_snapshot_counts_its_own_workers_tasks() {
+    timed(|| {
+        let pool = builder(1, 1).idle_timeout(ms(5)).build().expect("pool");
+        for round in 0..3 {
+            // The worker may retire in between; five tasks end in any case.
+            for _ in 0..5 {
+                ask(&pool, || (), LONG).expect("a task");
+            }
+            wait_all_retired(&pool);
+            assert!(pool.workers().is_empty());
+
+            let tasks = |what| {
+                let workers = pool.workers();
+                assert_eq!(workers.len(), 1, "{what}: {workers:?}");
+                workers[0].tasks
+            };
+            let (first, second) = (Gate::new(), Gate::new());
+            must_serve(&pool, first.task());
+            must_serve(&pool, second.task());
+            first.wait_entered(1);
+            assert_eq!(tasks("in its first task"), 0);
+            first.open();
+            second.wait_entered(1);
+            assert_eq!(tasks("in its second task"), 1);
+            second.open();
+            let s = settle(&pool);
+            assert_eq!(s.completed, (round + 1) * 7, "{s:?}");
+        }
+    });
+}
+
+/// Law 6: a worker that goes to sleep while the cleaner is just starting retires all the same. The
+/// cleaner once looked around before it could be woken, and the worker, which had seen it awake,
+/// slept for good.
+#[test]
+fn law6_the_first_worker_retires_however_the_cleaner_starts() {
+    timed(|| {
+        let mut rng = Rng::new(6);
+        for _ in 0..rounds(40) {
+            let pools: Vec<_> = (0..10)
+                .map(|n| {
+                    let pool = builder(1 + n % 2, n % 3).idle_timeout(ms(1));
+                    let pool = pool.build().expect("pool");
+                    // The worker is done, or still about to be, when the cleaner starts.
+                    let busy = Duration::from_micros(rng.below(100));
+                    must_serve(&pool, move || spin(busy));
+                    pool
+                })
+                .collect();
+            for pool in &pools {
+                wait_all_retired(pool);
+                let s = pool.stats();
+                check_at_rest(pool, &s);
+                assert_eq!((s.completed, s.retired), (1, s.spawned), "{s:?}");
+            }
+        }
+    });
+}
+
+/// Whether each address lies in memory that is mapped and writable.
+#[cfg(target_os = "linux")]
+fn mapped(addresses: &[usize]) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
+    let writable: Vec<_> = maps
+        .lines()
+        .filter_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let address = |s| usize::from_str_radix(s, 16).ok();
+            rest.starts_with("rw")
+                .then_some(address(from)?..address(to)?)
+        })
+        .collect();
+    (addresses.iter())
+        .filter(|a| writable.iter().any(|range| range.contains(a)))
+        .count()
+}
+
+/// Law 6: retired workers leave nothing behind: their threads are joined while the pool lives, and
+/// their stacks given back. They once stayed until their slot was used again, or the pool ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn law6_retired_workers_give_their_stacks_back() {
+    const WORKERS: usize = 100;
+    // Of its own: nothing else is mapped where a stack was.
+    os::isolated("law6_retired_workers_give_their_stacks_back", || {
+        let pool = builder(WORKERS, 0)
+            .idle_timeout(ms(20))
+            // The system's library keeps a few for later threads: up to 40 MB of them.
+            .stack_size(3 << 20)
+            .build()
+            .expect("pool");
+        let gate = Gate::new();
+        let (tx, rx) = mpsc::channel();
+        for _ in 0..WORKERS {
+            let (tx, key) = (tx.clone(), gate.key());
+            must_serve(&pool, move || {
+                let local = 0_u8;
+                let _ = tx.send(std::ptr::from_ref(std::hint::black_box(&local)).addr());
+                key.pass();
+            });
+        }
+        let stacks: Vec<_> = (0..WORKERS).map(|_| arrives("a stack", &rx)).collect();
+        assert_eq!(mapped(&stacks), WORKERS);
+        gate.open();
+        wait_all_retired(&pool);
+        wait_until("the stacks to be given back", || {
+            mapped(&stacks) <= WORKERS / 3
+        });
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// In bulk
+// ---------------------------------------------------------------------------------------------
+
+/// `Group::cancel` takes time in proportion to the queue's length. It once began at the queue's
+/// front again for each task, and what it had discarded stayed in the way.
+#[test]
+fn cancelling_a_long_queue_is_quick() {
+    const TASKS: usize = 20_000;
+    timed(|| {
+        let pool = builder(1, TASKS).build().expect("pool");
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        // Another group's tasks are in between, and stay.
+        let (group, other) = (pool.group(), pool.group());
+        for n in 0..TASKS {
+            let group = if n % 100 == 0 { &other } else { &group };
+            group.serve(|| ()).expect("room in the queue");
+        }
+        let start = Instant::now();
+        group.cancel();
+        let took = start.elapsed();
+        assert_eq!(group.discarded(), TASKS - TASKS / 100);
+        assert_eq!(other.pending(), TASKS / 100);
+        // Hundreds of times what it takes.
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        gate.open();
+        other.wait();
+        assert_eq!(other.completed(), TASKS / 100);
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
