@@ -68,3 +68,8 @@ pub use scope::Scope;
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
 pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+
+/// The README's code blocks, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
