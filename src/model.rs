@@ -50,6 +50,11 @@ where
     crate::wait::do_until(pool.shared(), None, f, &deadline.0)
 }
 
+/// The system gives none of the next `n` threads that a pool asks it for.
+pub fn refuse_threads(n: u32) {
+    thread::REFUSED.set(n);
+}
+
 /// What the cleaner knows.
 #[derive(Debug, Default)]
 pub struct Cleaner {

@@ -125,7 +125,13 @@ mod imp {
     pub(crate) mod thread {
         use super::{Arc, Condvar, Mutex};
         pub(crate) use loom::thread::yield_now;
-        use std::cell::RefCell;
+        use std::cell::{Cell, RefCell};
+
+        std::thread_local! {
+            /// How many of the next threads the system does not give. Shared by
+            /// the threads of a model.
+            pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
+        }
 
         #[derive(Debug)]
         struct Parker {
@@ -209,6 +215,10 @@ mod imp {
                 self,
                 f: impl FnOnce() -> T + Send + 'static,
             ) -> std::io::Result<JoinHandle<T>> {
+                if let Some(left) = REFUSED.get().checked_sub(1) {
+                    REFUSED.set(left);
+                    return Err(std::io::ErrorKind::OutOfMemory.into());
+                }
                 let thread = Thread::new();
                 let own = thread.clone();
                 let inner = loom::thread::spawn(move || {

@@ -97,7 +97,7 @@ fn burst_onto_no_threads() {
 /// refusal with room in the queue. Preemptions: 2.
 #[test]
 fn burst_onto_one_worker_and_a_queue() {
-    check(Some(1), || {
+    check(Some(2), || {
         let pool = Arc::new(pool(1, 1));
         let ran = Ran::new();
         let other = thread::spawn({

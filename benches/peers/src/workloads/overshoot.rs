@@ -5,6 +5,7 @@ use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, figure, race, time, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use hdrhistogram::Histogram;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -31,9 +32,12 @@ impl Trial for Overshoot {
         (0..self.calls)
             .map(|_| {
                 let tally = Tally::start();
-                let task = || {
+                let alive = Arc::new(());
+                let mine = Arc::clone(&alive);
+                let task = move || {
                     thread::sleep(TASK);
                     tick();
+                    drop(mine);
                 };
                 let mut value = None;
                 let took = time(|| value = pool.call(task, DEADLINE));
@@ -42,12 +46,11 @@ impl Trial for Overshoot {
                     value.is_none() || took > TASK,
                     "it cannot have ended in time"
                 );
-                // `affinitypool` may cancel a task that has not started.
-                if C::NAME == "affinitypool" {
-                    thread::sleep(TASK);
-                } else {
-                    tally.wait(1);
+                // It ends, or it was taken back before it started.
+                while Arc::strong_count(&alive) > 1 {
+                    thread::sleep(TASK / 8);
                 }
+                assert!(tally.ran() <= 1);
                 took.saturating_sub(DEADLINE).as_nanos() as u64
             })
             .collect()

@@ -1,0 +1,115 @@
+//! Threads that the system does not give, and those that begin with a hook.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{deadline, do_until, refuse_threads};
+use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
+use loom::sync::mpsc;
+use loom::thread;
+use loom_tests::{check, end, pool};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Two calls onto a pool of one worker and one cell; the first thread asked for
+/// is not given. Excludes: a task queued while nobody lives to run it, a slot
+/// lost with its thread, a later submission that does not try again.
+/// Preemptions: 2.
+#[test]
+fn no_thread_against_push() {
+    check(Some(2), || {
+        let pool = Arc::new(pool(1, 1));
+        refuse_threads(1);
+        let call = |pool: &Pool| match pool.do_with_deadline(|| (), Duration::MAX) {
+            Ok(()) => true,
+            Err(DeadlineError::Refused(back)) => {
+                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
+                false
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || call(&pool)
+        });
+        let mine = call(&pool);
+        let _ = other.join().unwrap() || mine;
+        assert!(call(&pool), "one more thread to be had");
+        assert_eq!(pool.stats().spawn_failures, 1);
+        end(&pool);
+    });
+}
+
+/// Without a queue, against a shutdown. Excludes: a shutdown that waits for a
+/// thread that never was. Preemptions: 3.
+#[test]
+fn no_thread_against_shutdown() {
+    check(Some(3), || {
+        let pool = Arc::new(pool(1, 0));
+        refuse_threads(1);
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.serve(|| ()).is_ok()
+        });
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        assert!(!other.join().unwrap(), "no thread, or closed");
+        end(&pool);
+    });
+}
+
+fn hooked(max: usize, min: usize, queue: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .min_workers(min)
+        .queue_capacity(queue)
+        .idle_timeout(Duration::from_nanos(1))
+        .on_worker_start(|_| thread::yield_now())
+        .build()
+        .expect("valid settings")
+}
+
+/// A worker started by `build`, in its start hook, against a submission.
+/// Excludes: a worker that nobody finds after its hook, a refusal while it is in
+/// there. Preemptions: 3.
+#[test]
+fn start_hook_against_claim() {
+    check(Some(3), || {
+        let pool = hooked(1, 1, 0);
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        end(&pool);
+    });
+}
+
+/// A task taken back from a worker in its start hook. Excludes: a worker visible
+/// before the hook has ended, or not after. Preemptions: 2.
+#[test]
+fn start_hook_against_withdrawal() {
+    check(Some(2), || {
+        let pool = hooked(1, 0, 0);
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        match do_until(&pool, || (), &deadline) {
+            Ok(()) | Err(DeadlineError::Expired(_)) => {
+                let next = pool.do_with_deadline(|| (), Duration::MAX);
+                assert!(next.is_ok(), "free, or about to be");
+            }
+            Err(DeadlineError::TimedOut) => {}
+            Err(other) => panic!("{other}"),
+        }
+        clock.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// A worker started for a queued task, that begins with a hook. Excludes: a
+/// queued task beside a worker that comes out of its hook. Preemptions: 2.
+#[test]
+fn start_hook_against_queue() {
+    check(Some(2), || {
+        let pool = hooked(2, 0, 2);
+        assert!(pool.serve(|| ()).is_ok());
+        let (open, gate) = mpsc::channel();
+        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(second.is_ok());
+        end(&pool);
+    });
+}
