@@ -360,6 +360,7 @@ fn run(shape: Shape) {
                 }
             });
         }
+        wait_until("a submission", || get(&totals.made) > before);
         thread::sleep(ms(5));
         let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
         let mode = modes[(unique() % 3) as usize];
