@@ -21,7 +21,7 @@
 
 use crate::shared::{Registry, Shared, BENCHED};
 use crate::slot::RETIRING;
-use crate::sync::{dekker, lock, thread, Arc, AtomicU32, MutexGuard, Ordering};
+use crate::sync::{lock, thread, Arc, AtomicU32, MutexGuard, Ordering};
 use std::time::{Duration, Instant};
 
 /// There is no cleaner, and need not be one.
@@ -111,7 +111,6 @@ impl Shared {
     /// Worker, about to park: sees to it that a cleaner will look at it.
     #[inline]
     pub(crate) fn tell_cleaner(self: &Arc<Self>, slot: usize) {
-        dekker();
         let state = self.cleaning.state.load(Ordering::SeqCst);
         if matches!(state, DOZING | MISSING) {
             self.tell_cleaner_slowly(slot, state);
@@ -173,7 +172,6 @@ fn main(shared: &Arc<Shared>) {
     let mut since = Vec::new();
     loop {
         state.swap(DOZING, Ordering::SeqCst);
-        dekker();
         match look_around(shared, &mut since) {
             Round::End => return,
             // Whoever wakes it says so before; it may have before this thread

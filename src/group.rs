@@ -5,9 +5,7 @@ use crate::error::{Refused, Unfinished};
 use crate::park::{Spin, Step};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
-use crate::sync::{
-    dekker, lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering,
-};
+use crate::sync::{lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::task::{drop_contained, drop_payload, Ctx, Ended, Job, Payload, Release};
 use std::fmt;
 use std::time::Duration;
@@ -54,7 +52,6 @@ impl Members {
     pub(crate) fn leave(&self) {
         // Release: all that the task did, to the Acquire in `has_ended`.
         if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
-            dekker();
             if self.waiting.load(Ordering::SeqCst) != 0 {
                 drop(lock(&self.lock));
                 self.all_ended.notify_all();
@@ -75,7 +72,6 @@ impl Members {
             }
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        dekker();
         let mut guard = lock(&self.lock);
         let ended = loop {
             if self.has_ended() {

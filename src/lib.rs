@@ -17,6 +17,16 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Features
+//!
+//! All are off by default; without them the only dependency is `crossbeam-utils`.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `serde` | `PoolSettings`: settings from a file |
+//! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
+//! | `tracing` | a span for each task, below its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
+//!
 //! # The map
 //!
 //! | module | what it holds |
@@ -29,9 +39,11 @@
 //! | `task` | type-erased closures, and what the code in one can ask |
 //! | `room` | submitters that wait for room |
 //! | `park`, `deadline`, `sync` | waiting; the switch between `std` and loom |
+//! | `observe` | what `metrics` and `tracing` see, and where their code may run |
 //! | `pool`, `builder`, `group`, `scope`, `error`, `stats` | the public rest |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
 mod builder;
 mod cleaner;

@@ -470,7 +470,7 @@ fn hook(shared: &Shared, f: impl FnOnce()) {
     });
 }
 
-/// On the new worker, before its start hook; not visible as idle before.
+/// On the thread that started it, out of limbo: the worker need not wait.
 #[inline(always)]
 pub(crate) fn worker_spawned(shared: &Shared, slot: usize) {
     event!(DEBUG, shared, slot, "worker spawned");

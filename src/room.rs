@@ -10,7 +10,7 @@
 //! on the list, and a submitter takes that lock before it lets its entry go.
 
 use crate::deadline::Deadline;
-use crate::sync::{dekker, lock, thread, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{lock, thread, AtomicBool, AtomicU64, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -153,7 +153,6 @@ impl Room {
     /// There is room for one more.
     #[inline]
     pub(crate) fn notify(&self) {
-        dekker();
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.notify_one();
         }
@@ -189,7 +188,6 @@ impl Blocked<'_> {
         unsafe { list.push(self.entry, in_front) };
         self.room.waiting.fetch_add(1, Ordering::SeqCst);
         drop(list);
-        dekker();
     }
 
     /// Back on the list, at its head, if it was taken off: before the next try.

@@ -49,8 +49,7 @@ use crate::room::{Blocked, Entry, Room};
 use crate::slot::{Claim, For, Hand, Slot};
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{
-    catch_unwind, dekker, lock, thread, thread_local, Arc, AtomicBool, AtomicU64, Condvar, Mutex,
-    Ordering,
+    catch_unwind, lock, thread, thread_local, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering,
 };
 use crate::task::{drop_payload, with_current, Task};
 use crossbeam_utils::CachePadded;
@@ -545,11 +544,7 @@ impl Shared {
         if self.is_closed() {
             return Err((task, Not::Refused(Refusal::Closed)));
         }
-        // Relaxed: a flag; a cancel that races this call may miss it either way.
-        if patience
-            .cancelled
-            .is_some_and(|c| c.load(Ordering::Relaxed))
-        {
+        if patience.is_cancelled() {
             return Err((task, Not::Refused(Refusal::Cancelled)));
         }
         let queue = self.queue.as_ref().filter(|_| may_queue);
@@ -561,12 +556,14 @@ impl Shared {
                 Err((back, None)) => task = back,
             }
         }
+        // Read before looking for an idle worker: a seeker is that before it stops
+        // being counted.
+        let about_to_be_idle = !may_queue && self.seekers.load(Ordering::SeqCst) > 0;
         if let Some((slot, claim)) = self.claim_idle(For::Task) {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if !may_queue && self.seekers.load(Ordering::SeqCst) > 0 {
-            // About to be idle: no reason to start another.
-            return Err((task, Not::Settled));
+        if about_to_be_idle {
+            return Err((task, Not::Settled)); // no reason to start another
         }
         if let Some(slot) = self.take_free() {
             match self.spawn(slot, First::Run(task)) {
@@ -748,7 +745,6 @@ impl Shared {
     /// had and no worker lives, the task at `position` comes back.
     #[inline]
     fn rouse(self: &Arc<Self>, queue: &Queue, position: Option<u64>) -> Option<(Task, io::Error)> {
-        dekker();
         if self.seekers.load(Ordering::SeqCst) > 0 || self.is_everybody_occupied() {
             return None;
         }
@@ -849,7 +845,6 @@ impl Shared {
         self.release_withdrawn(slot);
         self.made_room();
         // What a worker does after it has published that it is idle.
-        dekker();
         if self.is_closed() {
             self.retire_idle();
         }
@@ -903,11 +898,13 @@ impl Shared {
     ) -> Result<Option<Place>, NotSpawned> {
         let spawned = self.spawn_in_limbo(slot, first);
         self.transit.sub(LIMBO);
-        if let Err(not) = &spawned {
+        if spawned.is_err() {
             self.made_room();
-            if let NotSpawned::Failed(_, error) = not {
-                observe::spawn_failed(self, error);
-            }
+        }
+        match &spawned {
+            Ok(_) => observe::worker_spawned(self, slot),
+            Err(NotSpawned::Failed(_, error)) => observe::spawn_failed(self, error),
+            Err(NotSpawned::Closed(_)) => {}
         }
         spawned
     }
@@ -926,8 +923,7 @@ impl Shared {
             registry.starting += 1;
         }
         let it = &self.slots[slot];
-        // Telling a subscriber of it is one.
-        let hook = self.hooks.start.is_some() || cfg!(feature = "tracing");
+        let hook = self.hooks.start.is_some();
         it.start(hook);
         let mut builder =
             thread::Builder::new().name(format!("{}-{slot}", self.settings.thread_name));

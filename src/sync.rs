@@ -11,15 +11,6 @@ mod imp {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::{thread, thread_local};
 
-    /// The second half of a Dekker pair, for loom only.
-    ///
-    /// Everywhere this is called, both sides announce themselves with a
-    /// `SeqCst` read-modify-write and then read the other's word with a
-    /// `SeqCst` load, which the C++20 model orders. loom 0.7 treats `SeqCst`
-    /// accesses as `AcqRel`; there this is `fence(SeqCst)`.
-    #[inline(always)]
-    pub(crate) fn dekker() {}
-
     /// A `Release` store. Under loom 0.7 a swap: there a store that races a
     /// compare-and-swap of another thread is taken for a data race.
     #[inline(always)]
@@ -64,7 +55,8 @@ mod imp {
     /// An atomic whose first value counts as a `SeqCst` store: loom lets a
     /// `SeqCst` load skip the newest `SeqCst` store for an older value only if
     /// that was stored otherwise, as by `new`. Words that see nothing but
-    /// `SeqCst` accesses are then as sequentially consistent as C++20 says.
+    /// `SeqCst` accesses (both sides of every pair in `shared.rs` that announces
+    /// and then looks) are then as sequentially consistent as C++20 says.
     macro_rules! atomics {
         ($($name:ident($value:ty))*) => {$(
             #[derive(Debug)]
@@ -91,8 +83,6 @@ mod imp {
 
     atomics!(AtomicBool(bool) AtomicU32(u32) AtomicU64(u64) AtomicUsize(usize));
     pub(crate) use atomic::AtomicPtr;
-
-    pub(crate) fn dekker() {}
 
     pub(crate) fn store_release(word: &AtomicU64, value: u64) {
         word.swap(value, Ordering::AcqRel);

@@ -6,7 +6,7 @@
 //!
 //! **Start.** Until a worker starts the task, the caller may take it back. In a
 //! slot's mailbox that is `OFFERED -> RUNNING` (worker) against
-//! `OFFERED -> CLAIMED` (caller) on the status word, in the queue
+//! `OFFERED -> HELD` (caller) on the status word, in the queue
 //! `FULL_W -> TAKEN` (worker) against `FULL_W -> LOCKED` (caller) on the cell's
 //! stamp. Who wins owns the closure.
 //!

@@ -19,7 +19,7 @@ use crate::park::{Spin, Step};
 use crate::queue::Queue;
 use crate::shared::{Shared, BENCHED, HOOKED, LIMBO};
 use crate::slot::{Order, Slot};
-use crate::sync::{dekker, lock, Arc, Ordering};
+use crate::sync::{lock, Arc, Ordering};
 use crate::task::{Ctx, Task};
 use crate::wait::{mailbox_ticket, queue_ticket};
 
@@ -35,7 +35,6 @@ pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
         it: &shared.slots[slot],
         ctx: &ctx,
     };
-    observe::worker_spawned(shared, slot);
     worker.start_hook();
     if worker.it.end_start_hook() && !worker.appear() {
         return;
@@ -207,7 +206,6 @@ impl Worker<'_> {
             self.it.publish_idle(&shared.ready, self.slot);
             shared.seekers.fetch_sub(1, Ordering::SeqCst);
             shared.made_room();
-            dekker();
             if shared.nothing_queued() && !shared.is_closed() {
                 return true;
             }
@@ -216,7 +214,6 @@ impl Worker<'_> {
                 // Claimed: whoever did has an order for us. The count may have
                 // been relied on meanwhile.
                 shared.seekers.fetch_sub(1, Ordering::SeqCst);
-                dekker();
                 shared.wake_for_queue();
                 return true;
             };
@@ -229,7 +226,6 @@ impl Worker<'_> {
     /// Without a queue, after a task: the pool may have closed before the worker
     /// published that it is idle, and nobody may have told it.
     fn stay_or_go(&self) -> bool {
-        dekker();
         if self.shared.is_closed() {
             self.shared.retire_idle();
         }
@@ -254,7 +250,6 @@ impl Worker<'_> {
         let mut registry = lock(&shared.registry);
         if shared.hooks.stop.is_some() {
             shared.transit.sub(HOOKED - LIMBO);
-            dekker();
         }
         if !shared.nothing_queued() {
             if shared.hooks.stop.is_none() {

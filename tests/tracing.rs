@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -141,6 +141,9 @@ impl Subscriber for Keeper {
         event.record(&mut Fields(&mut fields));
         if fields.get("pool").is_some_and(|p| p == "bomb-at-event") {
             quiet_panic("no more events");
+        }
+        if fields.get("pool").is_some_and(|p| p == "reentrant") {
+            submit_from_within();
         }
         let within = self.current_span().id().map(Id::into_u64);
         self.kept().events.push(Said {
@@ -510,6 +513,47 @@ fn a_subscribers_panic_does_not_harm_a_submission() {
         });
         let s = pool.stats();
         assert_eq!((s.completed, s.hook_panics), (5, 0));
+    });
+}
+
+static REENTRANT: OnceLock<Pool> = OnceLock::new();
+
+/// What a subscriber may do that hands what it is told to a pool: the very one.
+fn submit_from_within() {
+    thread_local! {
+        static AT_IT: Cell<bool> = const { Cell::new(false) };
+    }
+    let Some(pool) = REENTRANT.get() else { return };
+    if !AT_IT.replace(true) {
+        let _ = pool.serve(|| ());
+        let _ = pool.do_with_deadline(|| (), Duration::MAX);
+        AT_IT.set(false);
+    }
+}
+
+/// A subscriber that submits to the pool that it is told of neither waits for ever nor breaks it.
+#[test]
+fn a_subscriber_may_submit() {
+    timed(|| {
+        let pool = REENTRANT.get_or_init(|| {
+            named("reentrant", 3)
+                .queue_capacity(2)
+                .idle_timeout(ms(1))
+                .build()
+                .unwrap()
+        });
+        for round in 0..rounds(300) {
+            for _ in 0..4 {
+                let _ = pool.serve(|| quiet_panic("an event"));
+            }
+            let _ = pool.do_with_deadline(|| (), LONG);
+            if round % 16 == 0 {
+                wait_until("everybody to retire", || pool.stats().workers == 0);
+            }
+        }
+        let s = settle(pool);
+        assert!(s.spawned > 10 && s.panicked > 100, "{s:?}");
+        assert_eq!(s.hook_panics, 0);
     });
 }
 

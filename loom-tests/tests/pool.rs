@@ -126,6 +126,22 @@ fn push_against_park() {
     });
 }
 
+/// A worker between two tasks, looking at the queue: one more task than fits into
+/// that. Excludes: a refusal because the queue is full while a worker without a
+/// task looks at it. Preemptions: 3.
+#[test]
+fn room_for_a_worker_and_a_cell() {
+    check(Some(3), || {
+        let pool = warm_pool(1);
+        let ran = Ran::new();
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert!(pool.serve(ran.task()).is_ok());
+        assert!(pool.serve(ran.task()).is_ok());
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    });
+}
+
 /// Two tasks in the queue, one worker looking at it, another that may be
 /// started; the first task waits for the second. Excludes: a seeker that takes a
 /// task and leaves the next one to nobody. Preemptions: 2.

@@ -38,8 +38,8 @@ fn no_false_empty() {
     });
 }
 
-/// Two threads that take an index each and put it back, over the edge of a lap:
-/// there is always room for it. Excludes: a push that says "full" because a pop
+/// Two threads that take an index each and put it back, one of them twice, over
+/// the edge of a lap: there is always room for it. Excludes: a push that says "full" because a pop
 /// is half done (an idle worker would vanish). All interleavings.
 #[test]
 fn no_false_full() {
@@ -52,7 +52,7 @@ fn no_false_full() {
         };
         let other = thread::spawn({
             let ring = Arc::clone(&ring);
-            move || circulate(&ring)
+            move || circulate(&ring) + circulate(&ring)
         });
         circulate(&ring);
         other.join().unwrap();

@@ -1,11 +1,11 @@
 //! Threads that the system does not give, and those that begin with a hook.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until, refuse_threads};
+use lazypool::model::{deadline, do_until, refuse_threads, Cleaner};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool};
+use loom_tests::{check, end, pool, quietly};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +51,39 @@ fn no_thread_against_shutdown() {
         });
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert!(!other.join().unwrap(), "no thread, or closed");
+        end(&pool);
+    });
+}
+
+/// No thread for a second worker while the cleaner retires the first: the task is
+/// queued for that one, which must look before it ends. Excludes: a task queued
+/// for a worker that has looked for the last time. Preemptions: 3.
+#[test]
+fn no_thread_against_retirement() {
+    check(Some(3), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = pool(2, 1);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        refuse_threads(1);
+        let cleaner = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+            }
+        });
+        match pool.do_with_deadline(|| (), Duration::MAX) {
+            Ok(()) => {}
+            Err(DeadlineError::Refused(back)) => {
+                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
+            }
+            Err(other) => panic!("{other}"),
+        }
+        cleaner.join().unwrap();
+        refuse_threads(0);
         end(&pool);
     });
 }

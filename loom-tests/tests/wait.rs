@@ -4,9 +4,9 @@
 
 use lazypool::model::{deadline, do_until};
 use lazypool::{DeadlineError, Pool};
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{check, end, pool, warm_pool, Ran};
-use std::time::Duration;
 
 /// Calls with a deadline that another thread lets pass, and checks that the
 /// closure ran or came back, and that it and its result are dropped once, by
@@ -83,24 +83,36 @@ fn in_the_queue() {
     });
 }
 
-/// Two calls in a row on one worker, the first of which may leave its task
-/// running: tickets tell them apart. Excludes: a second call decided by the
-/// first one's end. Preemptions: 2.
+/// A task that ends only after its caller has left, on a worker that has run one
+/// before: the caller must find its own decision, and in time.
+fn left_in_time(pool: &Pool) {
+    let (deadline, alarm) = deadline();
+    let clock = thread::spawn(move || alarm.go_off());
+    let (open, gate) = mpsc::channel();
+    match do_until(pool, move || gate.recv().unwrap(), &deadline) {
+        Err(DeadlineError::TimedOut) => open.send(()).unwrap(),
+        Err(DeadlineError::Expired(f)) => drop(f),
+        _ => unreachable!("the gate is closed"),
+    }
+    clock.join().unwrap();
+    end(pool);
+}
+
+/// Excludes: a caller that takes the decision on the task before for its own
+/// (tickets tell them apart), or waits for the end of a task that it could
+/// leave. Preemptions: 3.
 #[test]
-fn tickets_of_two_calls() {
+fn left_in_time_from_the_mailbox() {
+    check(Some(3), || left_in_time(&warm_pool(0)));
+}
+
+/// The same by way of the queue. Excludes: a caller that is not told which
+/// worker to leave. Preemptions: 2.
+#[test]
+fn left_in_time_from_the_queue() {
     check(Some(2), || {
-        let pool = warm_pool(0);
-        let (first, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        let one = do_until(&pool, || 1, &first);
-        match pool.do_with_deadline(|| 2, Duration::MAX) {
-            Ok(two) => assert_eq!(two, 2),
-            Err(e) => {
-                let busy = matches!(one, Err(DeadlineError::TimedOut));
-                assert!(busy, "{e}");
-            }
-        }
-        clock.join().unwrap();
-        end(&pool);
+        let pool = warm_pool(1);
+        assert!(pool.serve(|| ()).is_ok());
+        left_in_time(&pool);
     });
 }
