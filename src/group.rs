@@ -51,11 +51,11 @@ impl Members {
     /// One less: it ended, or was refused.
     pub(crate) fn leave(&self) {
         // Release: all that the task did, to the Acquire in `has_ended`.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
-            if self.waiting.load(Ordering::SeqCst) != 0 {
-                drop(lock(&self.lock));
-                self.all_ended.notify_all();
-            }
+        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.waiting.load(Ordering::SeqCst) != 0
+        {
+            drop(lock(&self.lock));
+            self.all_ended.notify_all();
         }
     }
 

@@ -98,7 +98,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 struct Refusals([CachePadded<[AtomicU64; REASONS]>; SHARDS]);
 
-const SHARDS: usize = if cfg!(lazypool_loom) { 1 } else { 16 };
+const SHARDS: usize = if cfg!(lazypool_loom) { 2 } else { 16 };
 
 /// Only `metrics` tells them apart.
 const REASONS: usize = if cfg!(feature = "metrics") { 5 } else { 1 };

@@ -3,9 +3,16 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Ring;
+use loom::cell::UnsafeCell;
 use loom::thread;
 use loom_tests::check;
 use std::sync::Arc;
+
+/// What belongs to whoever holds an index.
+struct Owned(UnsafeCell<usize>);
+
+// SAFETY: loom reports it where accesses are not ordered.
+unsafe impl Sync for Owned {}
 
 /// A ring whose next push is the last of its first lap.
 fn about_to_wrap() -> Arc<Ring> {
@@ -70,13 +77,13 @@ fn no_false_full() {
 fn one_owner_at_a_time() {
     check(Some(3), || {
         let ring = Arc::new(Ring::new(1, 1));
-        let owner = Arc::new(loom::cell::UnsafeCell::new(0_usize));
-        let take = |ring: &Ring, owner: &loom::cell::UnsafeCell<usize>, put_back: bool| {
+        let owner = Arc::new(Owned(UnsafeCell::new(0)));
+        let take = |ring: &Ring, owner: &Owned, put_back: bool| {
             let Some(index) = ring.pop() else {
                 return false;
             };
             // SAFETY: loom reports it if this is not exclusive.
-            owner.with_mut(|o| unsafe { *o += 1 });
+            owner.0.with_mut(|o| unsafe { *o += 1 });
             if put_back {
                 ring.push(index).expect("room for it");
             }
