@@ -29,7 +29,7 @@ mod task {
     use crate::task::{drop_contained, drop_payload};
     use crate::task::{Ctx, Ended, Job, Release};
     #[cfg(feature = "tracing")]
-    use tracing::{dispatcher, span::EnteredSpan, Span};
+    use tracing::{dispatcher, span, span::EnteredSpan, Span};
 
     /// A job, and what is known of its submission. Every task holds one.
     pub(crate) struct Observed<J> {
@@ -142,7 +142,7 @@ mod task {
     /// The span of a task that starts, below its submitter's.
     #[cfg(feature = "tracing")]
     fn open(ctx: &Ctx<'_>, parent: Option<Box<Span>>) -> Span {
-        let below = |parent: Option<tracing::Id>| {
+        let below = |parent: Option<span::Id>| {
             tracing::span!(
                 target: "lazypool",
                 parent: parent,
