@@ -116,3 +116,35 @@ fn retiring_against_push() {
         end(&pool);
     });
 }
+
+/// A push while the only worker is in its stop hook, between its two looks at
+/// the queue: nobody waits for it, so it must look again. Excludes: a queued task
+/// that went in during the hook and has no worker after it. Preemptions: 2.
+#[test]
+fn stop_hook_against_push() {
+    check(Some(2), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = Pool::builder()
+                .max_workers(1)
+                .queue_capacity(1)
+                .idle_timeout(Duration::from_nanos(1))
+                .on_worker_stop(|_| thread::yield_now())
+                .build()
+                .unwrap();
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        let cleaner = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+            }
+        });
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1));
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}

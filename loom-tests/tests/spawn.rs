@@ -99,6 +99,23 @@ fn hooked(max: usize, min: usize, queue: usize) -> Pool {
         .expect("valid settings")
 }
 
+/// A worker started by `build` against a submission. Excludes: a worker that
+/// nobody finds, a refusal while it starts. Preemptions: 3.
+#[test]
+fn built_worker_against_claim() {
+    check(Some(3), || {
+        let pool = Pool::builder()
+            .max_workers(1)
+            .min_workers(1)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .expect("valid settings");
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert_eq!(pool.stats().spawned, 1);
+        end(&pool);
+    });
+}
+
 /// A worker started by `build`, in its start hook, against a submission.
 /// Excludes: a worker that nobody finds after its hook, a refusal while it is in
 /// there. Preemptions: 3.
@@ -137,7 +154,12 @@ fn start_hook_against_withdrawal() {
 #[test]
 fn start_hook_against_queue() {
     check(Some(2), || {
-        let pool = hooked(2, 0, 2);
+        let pool = quietly(|| {
+            let pool = hooked(2, 0, 2);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        });
+        // Its worker seeks after this.
         assert!(pool.serve(|| ()).is_ok());
         let (open, gate) = mpsc::channel();
         assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
