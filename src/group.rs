@@ -5,7 +5,7 @@ use crate::error::{Refused, Unfinished};
 use crate::park::{Spin, Step};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
-use crate::sync::{lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{self, lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::task::{drop_contained, drop_payload, Ctx, Ended, Job, Payload, Release};
 use std::fmt;
 use std::time::Duration;
@@ -77,17 +77,11 @@ impl Members {
             if self.has_ended() {
                 break true;
             }
-            guard = match deadline.left() {
-                None => self
-                    .all_ended
-                    .wait(guard)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner),
-                Some(left) if left.is_zero() => break false,
-                Some(left) => match self.all_ended.wait_timeout(guard, left) {
-                    Ok((guard, _)) => guard,
-                    Err(poisoned) => poisoned.into_inner().0,
-                },
-            };
+            let left = deadline.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                break false;
+            }
+            guard = sync::wait(&self.all_ended, guard, left);
         };
         drop(guard);
         self.waiting.fetch_sub(1, Ordering::SeqCst);

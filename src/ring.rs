@@ -8,10 +8,13 @@
 //! No operation is ever half done in a way that another thread must wait for,
 //! which makes the ring lock-free and its answers exact:
 //!
-//! * `push` fails only if, when it last read `tail`, the cell there still held
-//!   the value of the lap before: the ring was full.
-//! * `pop` fails only if the cell at `head` was still empty for `head`'s lap
-//!   and `head` had not moved: the ring was empty.
+//! * `push` fails only if the cell at `tail` still held the value of the lap
+//!   before: the ring was full.
+//! * `pop` fails only if the cell at `head` was still empty for `head`'s lap: the
+//!   ring was empty.
+//!
+//! The end that was read before the cell need not be read again: it moves only
+//! after the cell has left that lap, so a cell of the lap says that it has not.
 //!
 //! The sequence stamp per cell is D. Vyukov's (bounded MPMC queue, 1024cores);
 //! stamping and value in one word, with helping, follows the "infinite array
@@ -114,7 +117,7 @@ impl Ring {
         if seen >> LAP_SHIFT == lap {
             // Pushed for this position by another thread that has yet to say so.
             self.advance(&self.tail, tail);
-        } else if seen >> LAP_SHIFT < lap && self.tail.load(Ordering::SeqCst) == tail {
+        } else if seen >> LAP_SHIFT < lap {
             return Look::Nothing;
         }
         Look::Again
@@ -139,10 +142,9 @@ impl Ring {
         let cell = self.cell(head);
         let seen = cell.load(Ordering::SeqCst);
         if seen == empty(lap) {
-            if self.head.load(Ordering::SeqCst) == head {
-                return Look::Nothing;
-            }
-        } else if seen >> LAP_SHIFT == lap {
+            return Look::Nothing;
+        }
+        if seen >> LAP_SHIFT == lap {
             if cell
                 .compare_exchange(seen, empty(lap + 1), Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
@@ -170,15 +172,10 @@ impl Ring {
             let head = self.head.load(Ordering::SeqCst);
             let seen = self.cell(head).load(Ordering::SeqCst);
             let lap = head >> self.shift;
-            if seen == empty(lap) {
-                if self.head.load(Ordering::SeqCst) == head {
-                    return true;
-                }
-            } else if seen >> LAP_SHIFT == lap {
-                return false;
-            } else {
-                self.advance(&self.head, head);
+            if seen >> LAP_SHIFT == lap {
+                return seen == empty(lap);
             }
+            self.advance(&self.head, head);
             crate::sync::spin_loop();
         }
     }

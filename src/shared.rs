@@ -54,6 +54,7 @@ use crate::sync::{
 use crate::task::{drop_payload, with_current, Task};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -277,7 +278,7 @@ pub(crate) struct Registry {
     /// Taken from the graveyard, and being joined.
     pub(crate) joining: usize,
     /// Queued tasks that a discarding shutdown must let run.
-    pub(crate) kept: Vec<Task>,
+    pub(crate) kept: VecDeque<Task>,
 }
 
 /// Where an accepted task went.
@@ -717,7 +718,7 @@ impl Shared {
         task: Task,
     ) -> Result<Place, (Task, Option<Refusal>)> {
         match queue.push(task) {
-            Ok(position) => match self.rouse(queue, Some(position)) {
+            Ok(position) => match self.rouse(queue, Some(position), 0) {
                 None => Ok(Place::Queue { position }),
                 Some((task, error)) => Err((task, Some(Refusal::SpawnFailed(error)))),
             },
@@ -736,28 +737,32 @@ impl Shared {
     pub(crate) fn wake_for_queue(self: &Arc<Self>) {
         if let Some(queue) = &self.queue {
             if !self.nothing_queued() {
-                self.rouse(queue, None);
+                self.rouse(queue, None, 0);
             }
         }
     }
 
-    /// Sees to it that a worker looks at the queue. Where no thread is to be
+    /// Sees to it that a worker looks at the queue besides `known` seekers that
+    /// have a task in view. Where no thread is to be
     /// had and no worker lives, the task at `position` comes back.
     #[inline]
-    fn rouse(self: &Arc<Self>, queue: &Queue, position: Option<u64>) -> Option<(Task, io::Error)> {
-        if self.seekers.load(Ordering::SeqCst) > 0 || self.is_everybody_occupied() {
+    fn rouse(
+        self: &Arc<Self>,
+        queue: &Queue,
+        position: Option<u64>,
+        known: u64,
+    ) -> Option<(Task, io::Error)> {
+        if self.seekers.load(Ordering::SeqCst) > known || self.is_everybody_occupied() {
             return None;
         }
-        self.rouse_slowly(queue, position, 0, true)
+        self.rouse_slowly(queue, position, known, true)
     }
 
     /// A seeker about to take one of several queued tasks: sees to it that
     /// another looks, too. Before it takes its own, whose caller could not leave
     /// while a thread is started.
     pub(crate) fn call_another(self: &Arc<Self>, queue: &Queue) {
-        if self.seekers.load(Ordering::SeqCst) == 1 && !self.is_everybody_occupied() {
-            self.rouse_slowly(queue, None, 1, true);
-        }
+        self.rouse(queue, None, 1);
     }
 
     /// Whether at one moment of this call nobody was idle, in transit or to be
@@ -778,11 +783,11 @@ impl Shared {
         self: &Arc<Self>,
         queue: &Queue,
         position: Option<u64>,
-        seekers: u64,
+        known: u64,
         may_spawn: bool,
     ) -> Option<(Task, io::Error)> {
         let mut nearly = Nearly::default();
-        while self.seekers.load(Ordering::SeqCst) <= seekers && !self.nothing_queued() {
+        while self.seekers.load(Ordering::SeqCst) <= known && !self.nothing_queued() {
             if !self.ready.is_empty() || self.transit.any_benched() {
                 // While it is held, the worker is neither idle nor a seeker.
                 self.transit.add(LIMBO);
@@ -1051,11 +1056,10 @@ impl Registry {
             return Vec::new();
         }
         let me = thread::current().id();
-        let (own, ending) = std::mem::take(&mut self.graveyard)
+        let ending: Vec<_>;
+        (self.graveyard, ending) = std::mem::take(&mut self.graveyard)
             .into_iter()
             .partition(|h| h.thread().id() == me);
-        self.graveyard = own;
-        let ending: Vec<_> = ending;
         self.joining += ending.len();
         ending
     }

@@ -6,7 +6,7 @@ use crate::deadline::Deadline;
 use crate::observe;
 use crate::shared::Shared;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
-use crate::sync::{lock, Arc, MutexGuard, Ordering};
+use crate::sync::{self, lock, Arc, Ordering};
 use std::time::Duration;
 
 /// Begins a shutdown, and waits for its end unless this is one of the workers.
@@ -42,7 +42,7 @@ fn discard_queued(shared: &Arc<Shared>) {
         let mut registry = lock(&shared.registry);
         let Some(popped) = queue.pop() else { break };
         if popped.task.is_kept() {
-            registry.kept.insert(0, popped.task);
+            registry.kept.push_back(popped.task);
             shared.kept.fetch_add(1, Ordering::SeqCst);
             continue;
         }
@@ -74,46 +74,24 @@ fn wait(shared: &Arc<Shared>, timeout: Duration) {
             if timeout.is_zero() || deadline.has_passed() {
                 return;
             }
-            registry = wait_changed(shared, registry, &deadline);
+            registry = sync::wait(&shared.changed, registry, deadline.left());
         } else if !matches!(registry.cleaner, Cleaner::Absent)
             || registry.starting > 0
             || registry.joining > 0
         {
-            registry = wait_changed(shared, registry, &Deadline::NEVER);
+            registry = sync::wait(&shared.changed, registry, None);
         } else {
             return;
         }
     }
 }
 
-fn wait_changed<'a>(
-    shared: &'a Shared,
-    registry: MutexGuard<'a, crate::shared::Registry>,
-    deadline: &Deadline,
-) -> MutexGuard<'a, crate::shared::Registry> {
-    let woken = match deadline.left() {
-        None => shared.changed.wait(registry),
-        Some(left) => shared
-            .changed
-            .wait_timeout(registry, left)
-            .map(|(guard, _)| guard)
-            .map_err(|poisoned| std::sync::PoisonError::new(poisoned.into_inner().0)),
-    };
-    match woken {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
-}
-
 /// The workers that exist, by slot.
 pub(crate) fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let registry = lock(&shared.registry);
-    (registry
-        .handles
-        .iter()
-        .zip(&registry.tasks_before)
-        .enumerate())
-    .filter(|(_, (handle, _))| handle.is_some())
-    .map(|(slot, (_, before))| shared.snapshot(slot, *before))
-    .collect()
+    let slots = registry.handles.iter().zip(&registry.tasks_before);
+    (slots.enumerate())
+        .filter(|(_, (handle, _))| handle.is_some())
+        .map(|(slot, (_, before))| shared.snapshot(slot, *before))
+        .collect()
 }

@@ -223,6 +223,24 @@ mod imp {
 
 pub(crate) use imp::*;
 
+/// Waits on a condition variable, at most as long as is left (`None`: no end), and
+/// whatever the poisoning; see [`lock`].
+pub(crate) fn wait<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    left: Option<std::time::Duration>,
+) -> MutexGuard<'a, T> {
+    match left {
+        None => condition
+            .wait(guard)
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
+        Some(left) => match condition.wait_timeout(guard, left) {
+            Ok((guard, _)) => guard,
+            Err(poisoned) => poisoned.into_inner().0,
+        },
+    }
+}
+
 /// Locks a mutex. A panic while one of our locks is held is a bug of ours that
 /// has already been reported by that panic; the data behind it is counters and
 /// lists that are valid after every step, so poisoning adds nothing.

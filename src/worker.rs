@@ -154,7 +154,7 @@ impl Worker<'_> {
         }
         // Whoever asks for `POPPING` to end may hold the lock.
         self.it.own.set_busy();
-        let kept = lock(&self.shared.registry).kept.pop()?;
+        let kept = lock(&self.shared.registry).kept.pop_front()?;
         self.shared.kept.fetch_sub(1, Ordering::SeqCst);
         // No caller waits for a kept task: it needs no ticket.
         Some((kept, 0))
