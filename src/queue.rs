@@ -65,8 +65,9 @@ pub(crate) struct Queue {
     /// Rarely written: `holes`, and the pushes that went into one.
     holes: CachePadded<AtomicU64>,
     hole_pushes: AtomicU64,
-    /// Where the last hole was made: the first place to look for one.
-    last_hole: AtomicU64,
+    /// Where to begin to look for a hole: where the last one was made, or behind
+    /// the one filled last, so that many are filled in one sweep.
+    next_hole: AtomicU64,
 }
 
 // SAFETY: a cell's task is touched only by the thread that owns the cell by the
@@ -99,7 +100,7 @@ impl Queue {
             tail: CachePadded::new(AtomicU64::new(0)),
             holes: CachePadded::new(AtomicU64::new(0)),
             hole_pushes: AtomicU64::new(0),
-            last_hole: AtomicU64::new(0),
+            next_hole: AtomicU64::new(0),
         }
     }
 
@@ -190,8 +191,13 @@ impl Queue {
             return Err((task, NotPushed::Full));
         }
         // Relaxed: a hint.
-        let hint = self.last_hole.load(Ordering::Relaxed);
-        for position in std::iter::once(hint).chain(head..tail) {
+        let hint = self.next_hole.load(Ordering::Relaxed);
+        let start = if (head..tail).contains(&hint) {
+            hint
+        } else {
+            head
+        };
+        for position in (start..tail).chain(head..start) {
             let stamp = &self.cell(position).stamp;
             if stamp
                 .compare_exchange(
@@ -210,6 +216,7 @@ impl Queue {
             }
             self.hole_pushes.fetch_add(1, Ordering::SeqCst);
             self.holes.fetch_sub(1, Ordering::SeqCst);
+            self.next_hole.store(position + 1, Ordering::Relaxed);
             // SAFETY: the cell is FILLING by us.
             unsafe { self.fill(position, task) };
             return Ok(position);
@@ -348,7 +355,7 @@ impl Queue {
 
     fn make_hole(&self, position: u64) {
         self.holes.fetch_add(1, Ordering::SeqCst);
-        self.last_hole.store(position, Ordering::Relaxed);
+        self.next_hole.store(position, Ordering::Relaxed);
         store_release(&self.cell(position).stamp, self.stamp(position, HOLE));
     }
 

@@ -253,6 +253,10 @@ impl Transit {
         self.0.load(Ordering::SeqCst) & FIELD != 0
     }
 
+    fn nobody_hooked(&self) -> bool {
+        self.0.load(Ordering::SeqCst) < HOOKED
+    }
+
     fn any_in_limbo(&self) -> bool {
         (self.0.load(Ordering::SeqCst) / LIMBO) & FIELD != 0
     }
@@ -263,7 +267,7 @@ impl Transit {
 pub(crate) struct Registry {
     /// Workers that exist: started and not yet ended.
     pub(crate) live: usize,
-    /// Threads that the system has been asked for.
+    /// Threads that the system has been asked for: the slots in `STARTING`.
     pub(crate) starting: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
@@ -467,6 +471,12 @@ impl Shared {
         OWNER.with(Cell::get) == self.id
     }
 
+    /// Whether this thread is a worker of this pool in its start or stop hook, or
+    /// past its last step.
+    fn is_in_own_hook(&self) -> bool {
+        self.is_own_worker() && with_current(|ctx| ctx.is_none_or(|c| c.in_hook.get()))
+    }
+
     // ---- submitting ---------------------------------------------------------------
 
     /// Accepts a task, or gives it back.
@@ -502,7 +512,7 @@ impl Shared {
         let own = self.is_own_worker();
         let may_queue = !(own && patience.awaited);
         // Its worker is itself what such a submission would wait for.
-        let in_hook = own && with_current(|ctx| ctx.is_none_or(|c| c.in_hook.get()));
+        let in_hook = self.is_in_own_hook();
         let may_block = self.settings.when_full == WhenFull::Block && !own;
         let mut nearly = Nearly::default();
         let entry = Entry::new();
@@ -565,6 +575,9 @@ impl Shared {
         }
         if about_to_be_idle {
             return Err((task, Not::Settled)); // no reason to start another
+        }
+        if let Some((slot, claim)) = self.claim_built() {
+            return Ok(self.hand_over(slot, claim, task));
         }
         if let Some(slot) = self.take_free() {
             match self.spawn(slot, First::Run(task)) {
@@ -701,6 +714,21 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// A worker started by `build` that is still in its start hook. Not for a
+    /// submission from a hook, which might wait for its own worker.
+    fn claim_built(&self) -> Option<(usize, Claim)> {
+        if self.settings.min_workers == 0 || self.transit.nobody_hooked() || self.is_in_own_hook() {
+            return None;
+        }
+        // They were started first, on the lowest slots.
+        let built = &self.slots[..self.settings.min_workers];
+        let (slot, claim) =
+            (built.iter().enumerate()).find_map(|(slot, it)| Some((slot, it.claim_built()?)))?;
+        self.transit.sub(HOOKED);
+        let _ = HINT.try_with(|h| h.set((self.id, slot)));
+        Some((slot, claim))
     }
 
     /// Room for one more task has come up.
@@ -919,6 +947,8 @@ impl Shared {
         slot: usize,
         first: First,
     ) -> Result<Option<Place>, NotSpawned> {
+        let it = &self.slots[slot];
+        let hook = self.hooks.start.is_some();
         {
             let mut registry = lock(&self.registry);
             if self.is_closed() && (!matches!(first, First::Seek) || self.nothing_queued()) {
@@ -926,10 +956,8 @@ impl Shared {
                 return Err(NotSpawned::Closed(first));
             }
             registry.starting += 1;
+            it.start(hook);
         }
-        let it = &self.slots[slot];
-        let hook = self.hooks.start.is_some();
-        it.start(hook);
         let mut builder =
             thread::Builder::new().name(format!("{}-{slot}", self.settings.thread_name));
         if let Some(bytes) = self.settings.stack_size {
@@ -973,9 +1001,14 @@ impl Shared {
                 let _ = HINT.try_with(|h| h.set((self.id, slot)));
                 Some(Place::Mailbox { slot, claim })
             }
-            First::Seek | First::Idle if hook => {
+            First::Seek if hook => {
                 self.transit.add(HOOKED);
                 it.start_warming();
+                None
+            }
+            First::Idle if hook => {
+                self.transit.add(HOOKED);
+                it.start_built();
                 None
             }
             First::Seek => {

@@ -4,7 +4,8 @@
 use crate::cleaner::Cleaner;
 use crate::deadline::Deadline;
 use crate::observe;
-use crate::shared::Shared;
+use crate::shared::{Registry, Shared};
+use crate::slot::{Slot, STARTING};
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) fn shutdown(shared: &Arc<Shared>, mode: Shutdown, timeout: Duration) 
     }
     let report = ShutdownReport {
         discarded: shared.counts.shut_out.load(Ordering::SeqCst),
-        stragglers: workers(shared),
+        stragglers: stragglers(shared),
     };
     if waits {
         for worker in &report.stragglers {
@@ -56,8 +57,8 @@ fn discard_queued(shared: &Arc<Shared>) {
 }
 
 /// Waits until every thread of the pool has ended and been joined. The timeout
-/// bounds the wait for user code; once no worker is left, what remains are the
-/// cleaner's and the threads' last instructions.
+/// bounds the wait for workers, those included that the system is starting; once
+/// none is left, what remains are the cleaner's and the threads' last instructions.
 fn wait(shared: &Arc<Shared>, timeout: Duration) {
     let deadline = Deadline::after(timeout);
     let mut registry = lock(&shared.registry);
@@ -70,15 +71,13 @@ fn wait(shared: &Arc<Shared>, timeout: Duration) {
             continue;
         }
         let queued = shared.queue.as_ref().map_or(0, |q| q.len());
-        if registry.live > 0 || queued > 0 || !registry.kept.is_empty() {
+        let workers = registry.live + registry.starting;
+        if workers > 0 || queued > 0 || !registry.kept.is_empty() {
             if timeout.is_zero() || deadline.has_passed() {
                 return;
             }
             registry = sync::wait(&shared.changed, registry, deadline.left());
-        } else if !matches!(registry.cleaner, Cleaner::Absent)
-            || registry.starting > 0
-            || registry.joining > 0
-        {
+        } else if !matches!(registry.cleaner, Cleaner::Absent) || registry.joining > 0 {
             registry = sync::wait(&shared.changed, registry, None);
         } else {
             return;
@@ -88,7 +87,26 @@ fn wait(shared: &Arc<Shared>, timeout: Duration) {
 
 /// The workers that exist, by slot.
 pub(crate) fn workers(shared: &Shared) -> Vec<WorkerSnapshot> {
+    existing(shared, &lock(&shared.registry))
+}
+
+/// These, and those that the system has been asked for.
+fn stragglers(shared: &Shared) -> Vec<WorkerSnapshot> {
     let registry = lock(&shared.registry);
+    let mut found = existing(shared, &registry);
+    if registry.starting > 0 {
+        let starting = |(_, slot): &(usize, &Slot)| slot.see().state() == STARTING;
+        found.extend(
+            (shared.slots.iter().enumerate())
+                .filter(starting)
+                .map(|(slot, it)| shared.snapshot(slot, it.own.tasks())),
+        );
+        found.sort_by_key(|worker| worker.slot);
+    }
+    found
+}
+
+fn existing(shared: &Shared, registry: &Registry) -> Vec<WorkerSnapshot> {
     let slots = registry.handles.iter().zip(&registry.tasks_before);
     (slots.enumerate())
         .filter(|(_, (handle, _))| handle.is_some())

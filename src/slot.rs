@@ -19,6 +19,7 @@
 //! | `IDLE` | anybody, by CAS | waiting for an order |
 //! | `RETIRING` | the worker | told to end |
 //! | `WARMING` | the worker | in its start hook, without an order |
+//! | `BUILT` | anybody, by CAS, until the hook ends | as `WARMING`, started ahead of any task |
 //!
 //! | from | to | by | publishes |
 //! |---|---|---|---|
@@ -38,9 +39,11 @@
 //! | `FREE` | `STARTING` | popper of its free entry | - |
 //! | `STARTING` | `HANDED`, `OFFERED` (claims + 1), `SEEK`, `IDLE` | spawner | task and thread handle |
 //! | `STARTING` | `FREE` | spawner without a thread | - |
-//! | `STARTING` | `WARMING` | spawner, instead of `SEEK` and `IDLE` where there is a start hook | thread handle |
+//! | `STARTING` | `WARMING` | spawner, instead of `SEEK` where there is a start hook | thread handle |
 //! | `HELD` | `WARMING` | the caller that took its task back, instead of `IDLE`, during the start hook | as `IDLE` |
-//! | `WARMING` | `SEEK`, `IDLE` | worker, after the hook | - |
+//! | `STARTING` | `BUILT` | spawner of one of `min_workers`, instead of `IDLE` where there is a start hook | thread handle |
+//! | `BUILT` | `CLAIMED`, claims + 1 | submitter that finds nobody idle, while `FRESH` | - |
+//! | `WARMING`, `BUILT` | `SEEK`, `IDLE` | worker, after the hook | - |
 //!
 //! Flags: `LISTED`: an entry of this slot is in the ready ring, or in the hands
 //! of one popper, who always follows through. `BENCHED`: idle for a while;
@@ -71,6 +74,7 @@ pub(crate) const SEEK: u64 = 7;
 pub(crate) const IDLE: u64 = 8;
 pub(crate) const RETIRING: u64 = 9;
 pub(crate) const WARMING: u64 = 10;
+pub(crate) const BUILT: u64 = 11;
 const STATE: u64 = 15;
 const LISTED: u64 = 1 << 4;
 const BENCHED: u64 = 1 << 5;
@@ -406,6 +410,14 @@ impl Slot {
         }
     }
 
+    /// Claims the worker for a task it will start after its start hook.
+    pub(crate) fn claim_built(&self) -> Option<Claim> {
+        let word = self.status().load(Ordering::SeqCst);
+        let ok =
+            word & (STATE | FRESH) == BUILT | FRESH && self.swap_if(word, For::Task.apply(word));
+        ok.then(|| Self::claimed(word, For::Task))
+    }
+
     /// The worker to wake once it has its order, if it sleeps.
     ///
     /// # Safety
@@ -520,7 +532,10 @@ impl Slot {
     pub(crate) fn seek(&self) {
         let from = state(self.status().load(Ordering::SeqCst));
         if from != SEEK {
-            debug_assert!(matches!(from, HANDED | RUNNING | RETIRING | WARMING));
+            debug_assert!(matches!(
+                from,
+                HANDED | RUNNING | RETIRING | WARMING | BUILT
+            ));
             self.step(from, SEEK, 0);
         }
     }
@@ -697,10 +712,16 @@ impl Slot {
         self.step(STARTING, WARMING, 0);
     }
 
+    /// Spawner: as `start_warming`, and a task may come first.
+    pub(crate) fn start_built(&self) {
+        self.step(STARTING, BUILT, 0);
+    }
+
     /// Worker: the start hook has ended. Whether it has no order, and has to
     /// become visible.
     pub(crate) fn end_start_hook(&self) -> bool {
-        state(self.status().fetch_and(!FRESH, Ordering::SeqCst)) == WARMING
+        let before = self.status().fetch_and(!FRESH, Ordering::SeqCst);
+        matches!(state(before), WARMING | BUILT)
     }
 
     /// Whether the start hook of the slot's worker has not ended.

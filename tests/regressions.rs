@@ -256,6 +256,40 @@ fn law5_a_worker_in_its_start_hook_stops_no_spawning() {
     });
 }
 
+/// Law 5: a worker that `build` has started is there for the first task, even while its start hook
+/// runs: no other thread is started. It once was not to be had before the end of the hook.
+#[test]
+fn law5_workers_started_by_build_take_the_first_tasks() {
+    timed(|| {
+        for queue in [0, 4] {
+            let hook_gate = Gate::new();
+            let key = hook_gate.key();
+            let hook = move |_| key.pass();
+            let pool = Arc::new(
+                builder(8, queue)
+                    .min_workers(2)
+                    .on_worker_start(hook)
+                    .build()
+                    .expect("pool"),
+            );
+            let _open = hook_gate.opener();
+            let (tx, rx) = mpsc::channel();
+            for _ in 0..2 {
+                let tx = tx.clone();
+                must_serve(&pool, move || tx.send(lazypool::task::slot()).unwrap());
+            }
+            let s = pool.stats();
+            assert_eq!((s.spawned, s.running, s.idle), (2, 2, 0), "{s:?}");
+            hook_gate.open();
+            let mut slots = [0, 1].map(|_| arrives("a task's slot", &rx));
+            slots.sort();
+            assert_eq!(slots, [Some(0), Some(1)]);
+            settle(&pool);
+            assert_eq!(pool.stats().spawned, 2);
+        }
+    });
+}
+
 /// Law 3: no deadline waits for a start hook. A task taken back from a worker in its start hook
 /// leaves that worker invisible until the hook has ended. It once became idle on the spot, was told
 /// to retire or was handed the next task, and submissions waited for the end of the hook.
@@ -666,6 +700,37 @@ fn cancelling_a_long_queue_is_quick() {
         gate.open();
         other.wait();
         assert_eq!(other.completed(), TASKS / 100);
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Filling up a queue from whose middle many tasks have gone takes time in proportion to their
+/// number. Each push once looked for its place from the queue's front.
+#[test]
+fn filling_many_holes_is_quick() {
+    const TASKS: usize = 40_000;
+    timed(|| {
+        let pool = builder(1, TASKS).build().expect("pool");
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let (group, other) = (pool.group(), pool.group());
+        for n in 0..TASKS {
+            let group = if n < TASKS / 2 { &other } else { &group };
+            group.serve(|| ()).expect("room in the queue");
+        }
+        group.cancel();
+        let start = Instant::now();
+        for _ in 0..TASKS / 2 {
+            other.serve(|| ()).expect("room for each that has gone");
+        }
+        let took = start.elapsed();
+        saturated(other.serve(|| ()));
+        // Hundreds of times what it takes.
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        gate.open();
+        other.wait();
+        assert_eq!(other.completed(), TASKS);
         check_at_rest(&pool, &settle(&pool));
     });
 }

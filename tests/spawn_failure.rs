@@ -461,6 +461,39 @@ fn law13_drain_with_one_worker() {
     });
 }
 
+/// Law 10: the timeout holds while the system takes its time to start a thread, which is then among
+/// the stragglers. `shutdown` once waited for it however long it took.
+#[test]
+fn law10_a_slow_thread_start_is_a_straggler() {
+    timed(|| {
+        for queue in [0, 2] {
+            let pool = pool(2, queue);
+            let system = Gate::new();
+            thread::scope(|s| {
+                let submitter = s.spawn(|| {
+                    let key = system.key();
+                    let _slow = Shortage::when(move || {
+                        key.pass();
+                        false
+                    });
+                    pool.serve(|| ()).expect("accepted before the shutdown");
+                });
+                system.wait_entered(1);
+                for timeout in [Duration::ZERO, ms(20)] {
+                    let report = pool.shutdown(Shutdown::Drain, timeout);
+                    let slots: Vec<_> = report.stragglers.iter().map(|w| w.slot).collect();
+                    assert_eq!(slots, [0]);
+                }
+                assert_eq!((pool.stats().workers, pool.workers().len()), (0, 0));
+                system.open();
+                submitter.join().unwrap();
+            });
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(pool.stats().completed, 1);
+        }
+    });
+}
+
 /// Law 13: `build` that cannot start `min_workers` fails with the system's error, and leaves none
 /// of those behind that did start.
 #[test]

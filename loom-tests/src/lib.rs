@@ -40,6 +40,7 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
+    use lazypool::model::Cleaner;
     use lazypool::{Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
@@ -70,6 +71,17 @@ mod parts {
             let pool = pool(1, queue_capacity);
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
             pool
+        })
+    }
+
+    /// A thread that looks around twice as the cleaner does: it benches idle
+    /// workers, then retires those that still are.
+    pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
+        let pool = Arc::clone(pool);
+        loom::thread::spawn(move || {
+            let mut cleaner = Cleaner::default();
+            cleaner.look_around(&pool);
+            cleaner.look_around(&pool);
         })
     }
 
@@ -132,4 +144,4 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
-pub use parts::{end, pool, quietly, warm_pool, Ran};
+pub use parts::{cleaner, end, pool, quietly, warm_pool, Ran};

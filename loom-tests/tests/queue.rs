@@ -159,7 +159,7 @@ fn close_against_push() {
     });
 }
 
-/// The same, into a cell that was never a hole.
+/// The same, into a cell that was never a hole. All interleavings.
 #[test]
 fn close_against_plain_push() {
     check(None, || {

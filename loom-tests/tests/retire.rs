@@ -4,26 +4,19 @@
 use lazypool::model::Cleaner;
 use lazypool::Pool;
 use loom::thread;
-use loom_tests::{check, end, quietly, warm_pool, Ran};
+use loom_tests::{check, cleaner, end, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The cleaner benches and then retires the idle worker of a pool of one while
 /// a task is handed over. Excludes: a task given to a worker that ends, a
 /// refusal on the way from bench to free slot, a slot with two threads or none
-/// (retirement against respawn). Preemptions: 2.
+/// (retirement against respawn). Preemptions: 3.
 #[test]
 fn cleaner_against_claim() {
     check(Some(3), || {
         let pool = Arc::new(warm_pool(0));
-        let cleaner = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
-            }
-        });
+        let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
         cleaner.join().unwrap();
@@ -38,14 +31,7 @@ fn cleaner_against_claim() {
 fn cleaner_against_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
-        let cleaner = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
-            }
-        });
+        let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok(), "idle, or free");
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1), "an idle worker, a free slot or a cell");
@@ -134,14 +120,7 @@ fn stop_hook_against_push() {
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
             pool
         }));
-        let cleaner = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
-            }
-        });
+        let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
         cleaner.join().unwrap();

@@ -1,11 +1,11 @@
 //! Threads that the system does not give, and those that begin with a hook.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until, refuse_threads, Cleaner};
+use lazypool::model::{deadline, do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly};
+use loom_tests::{check, cleaner, end, pool, quietly};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,14 +67,7 @@ fn no_thread_against_retirement() {
             pool
         }));
         refuse_threads(1);
-        let cleaner = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
-            }
-        });
+        let cleaner = cleaner(&pool);
         match pool.do_with_deadline(|| (), Duration::MAX) {
             Ok(()) => {}
             Err(DeadlineError::Refused(back)) => {
@@ -118,13 +111,26 @@ fn built_worker_against_claim() {
 
 /// A worker started by `build`, in its start hook, against a submission.
 /// Excludes: a worker that nobody finds after its hook, a refusal while it is in
-/// there. Preemptions: 3.
+/// there, a task given to it as it becomes visible and lost. Preemptions: 3.
 #[test]
 fn start_hook_against_claim() {
     check(Some(3), || {
         let pool = hooked(1, 1, 0);
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
         end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
+    });
+}
+
+/// The same where there is room for another worker, and for a task to wait.
+/// Excludes: a thread started beside one that is there. Preemptions: 2.
+#[test]
+fn start_hook_against_claim_and_queue() {
+    check(Some(2), || {
+        let pool = hooked(2, 1, 1);
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
     });
 }
 
