@@ -2,7 +2,8 @@
 //! prints what came of it, and at last sends SIGTERM under load.
 //!
 //! ```text
-//! cargo run --release -p service --bin load -- [connections] [seconds per route]
+//! cargo build --release -p service
+//! target/release/load [connections] [seconds per route]
 //! ```
 //!
 //! It talks to the loopback interface only, and stops by itself.
