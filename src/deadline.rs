@@ -6,42 +6,67 @@ use crate::sync::thread;
 #[cfg(not(lazypool_loom))]
 mod imp {
     use super::thread;
+    use std::cell::Cell;
     use std::time::{Duration, Instant};
 
-    /// The end of a wait; `None`: it has none.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Deadline(Option<Instant>);
+    /// The end of a wait. The clock is read when it is first looked at: that takes
+    /// as long as half a hand-over, during which a worker can be at work already.
+    #[derive(Debug)]
+    pub(crate) struct Deadline(Cell<End>);
+
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        Never,
+        /// From the first look on.
+        After(Duration),
+        At(Instant),
+    }
 
     impl Deadline {
-        pub(crate) const NEVER: Self = Self(None);
-
-        /// `limit` from now; never where that is past what an `Instant` holds.
-        pub(crate) fn after(limit: Duration) -> Self {
-            if limit == Duration::MAX {
-                return Self::NEVER;
-            }
-            Self(Instant::now().checked_add(limit))
+        pub(crate) const fn never() -> Self {
+            Self(Cell::new(End::Never))
         }
 
+        pub(crate) const fn after(limit: Duration) -> Self {
+            Self(Cell::new(match limit {
+                Duration::MAX => End::Never,
+                limit => End::After(limit),
+            }))
+        }
+
+        pub(crate) fn is_never(&self) -> bool {
+            matches!(self.0.get(), End::Never)
+        }
+
+        /// When it is; never where that is past what an `Instant` holds.
+        #[inline]
         pub(crate) fn instant(&self) -> Option<Instant> {
-            self.0
+            match self.0.get() {
+                End::Never => None,
+                End::At(at) => Some(at),
+                End::After(limit) => {
+                    let at = Instant::now().checked_add(limit);
+                    self.0.set(at.map_or(End::Never, End::At));
+                    at
+                }
+            }
         }
 
         pub(crate) fn has_passed(&self) -> bool {
-            self.0.is_some_and(|at| Instant::now() >= at)
+            self.instant().is_some_and(|at| Instant::now() >= at)
         }
 
         /// Parks until unparked (perhaps spuriously) or until the end.
         pub(crate) fn park(&self) {
-            match self.0 {
+            match self.left() {
                 None => thread::park(),
-                Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+                Some(left) => thread::park_timeout(left),
             }
         }
 
         /// What is left; `None`: no end.
         pub(crate) fn left(&self) -> Option<Duration> {
-            self.0
+            self.instant()
                 .map(|at| at.saturating_duration_since(Instant::now()))
         }
     }
@@ -58,15 +83,22 @@ mod imp {
     pub(crate) struct Deadline(pub(crate) Option<Arc<AtomicBool>>);
 
     impl Deadline {
-        pub(crate) const NEVER: Self = Self(None);
+        pub(crate) const fn never() -> Self {
+            Self(None)
+        }
 
         pub(crate) fn after(limit: Duration) -> Self {
             assert_eq!(limit, Duration::MAX, "models raise a flag instead");
-            Self::NEVER
+            Self::never()
         }
 
+        pub(crate) fn is_never(&self) -> bool {
+            self.0.is_none()
+        }
+
+        /// Any: nothing depends on which.
         pub(crate) fn instant(&self) -> Option<Instant> {
-            None
+            self.0.as_ref().map(|_| Instant::now())
         }
 
         pub(crate) fn has_passed(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::park::{Spin, Step};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
 use crate::sync::{self, lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
-use crate::task::{drop_contained, drop_payload, Ctx, Ended, Job, Payload, Release};
+use crate::task::{drop_contained, has_panicked, Ctx, End, Job, Payload, Release};
 use std::fmt;
 use std::time::Duration;
 
@@ -89,22 +89,6 @@ impl Members {
     }
 }
 
-/// A group's task has ended: what to do once its worker is free.
-#[derive(Debug)]
-pub(crate) struct GroupEnd {
-    members: Arc<Members>,
-}
-
-impl GroupEnd {
-    pub(crate) fn new(members: Arc<Members>) -> Self {
-        Self { members }
-    }
-
-    pub(crate) fn finish(self) {
-        self.members.leave();
-    }
-}
-
 struct Member<F> {
     members: Arc<Members>,
     f: F,
@@ -113,28 +97,24 @@ struct Member<F> {
 impl<F: FnOnce()> Job for Member<F> {
     const WITHDRAWABLE: bool = true;
 
-    fn run(self, ctx: &Ctx<'_>) -> Ended {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { members, f } = self;
-        let result = ctx.with_group(&members.cancelled, || ctx.call(f));
-        let panicked = result.is_err();
-        // Relaxed: published by `leave`.
-        match result {
-            Ok(()) => members.completed.fetch_add(1, Ordering::Relaxed),
-            Err(payload) => {
-                drop_payload(payload);
-                members.panicked.fetch_add(1, Ordering::Relaxed)
-            }
+        let panicked = has_panicked(ctx.with_group(&members.cancelled, || ctx.call(f)));
+        end(panicked);
+        let count = if panicked {
+            &members.panicked
+        } else {
+            &members.completed
         };
-        Ended {
-            panicked,
-            release: Release::Group(GroupEnd::new(members)),
-        }
+        // Relaxed: published by `leave`.
+        count.fetch_add(1, Ordering::Relaxed);
+        members.leave();
     }
 
     fn discard(self) -> Release {
         drop_contained(self.f);
         self.members.discarded.fetch_add(1, Ordering::Relaxed);
-        Release::Group(GroupEnd::new(self.members))
+        Release::Group(self.members)
     }
 
     fn group(&self) -> *const () {
@@ -250,7 +230,7 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn wait(&self) {
-        self.members.wait(&Deadline::NEVER, self.shared.parallel);
+        self.members.wait(&Deadline::never(), self.shared.parallel);
     }
 
     /// [`Group::wait`], at most `d`.
@@ -273,6 +253,7 @@ impl Group {
             self.members.has_ended()
         } else {
             let deadline = Deadline::after(d);
+            deadline.instant();
             self.members.wait(&deadline, self.shared.parallel)
         };
         if ended {

@@ -5,7 +5,7 @@ use crate::deadline;
 use crate::error::DeadlineError;
 use crate::pool::Pool;
 use crate::sync::{thread, Arc, AtomicBool, Ordering};
-use crate::task::{Ctx, Ended, Job, Release, Task};
+use crate::task::{Ctx, End, Job, Release, Task};
 use crate::{queue, ring};
 use std::time::Instant;
 
@@ -108,7 +108,7 @@ struct Named<const WITHDRAWABLE: bool> {
 impl<const W: bool> Job for Named<W> {
     const WITHDRAWABLE: bool = W;
 
-    fn run(self, _: &Ctx<'_>) -> Ended {
+    fn run(self, _: &Ctx<'_>, _: End<'_>) {
         unreachable!("taken apart by `name`")
     }
 

@@ -27,7 +27,7 @@ mod task {
     use crate::sync::catch_unwind;
     #[cfg(feature = "tracing")]
     use crate::task::{drop_contained, drop_payload};
-    use crate::task::{Ctx, Ended, Job, Release};
+    use crate::task::{Ctx, End, Job, Release};
     #[cfg(feature = "tracing")]
     use tracing::{dispatcher, span, span::EnteredSpan, Span};
 
@@ -69,9 +69,9 @@ mod task {
         /// Leaves it to [`Watch::begin`], which the job comes to once it has
         /// decided that it runs.
         #[inline]
-        fn run(self, ctx: &Ctx<'_>) -> Ended {
+        fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
             ctx.seen.set(self.seen);
-            self.job.run(ctx)
+            self.job.run(ctx, end);
         }
 
         fn discard(self) -> Release {

@@ -11,9 +11,9 @@ use crate::sync::{spin_loop, thread};
 #[cfg(not(lazypool_loom))]
 mod limits {
     /// Looks while spinning.
-    pub(super) const LOOKS: u32 = 64;
+    pub(super) const LOOKS: u32 = 256;
     /// Pauses between two looks, at most.
-    pub(super) const PAUSES: u32 = 4;
+    pub(super) const PAUSES: u32 = 1;
     /// Times the core is offered before parking.
     pub(super) const YIELDS: u32 = 2;
     /// Looks before the core is offered, where it cannot be long.

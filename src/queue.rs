@@ -298,6 +298,7 @@ impl Queue {
         }
     }
 
+    #[cfg_attr(lazypool_loom, track_caller)]
     fn advance_head(&self, head: u64) -> bool {
         // SeqCst on failure, too: whoever moved it, what this thread reads next
         // comes after.

@@ -93,7 +93,7 @@ impl Ring {
             match self.try_push(value as u16) {
                 Look::Done(()) => return Ok(()),
                 Look::Nothing => return Err(value),
-                Look::Again => crate::sync::spin_loop(),
+                Look::Again => {}
             }
         }
     }
@@ -114,12 +114,12 @@ impl Ring {
             self.advance(&self.tail, tail);
             return Look::Done(());
         }
-        if seen >> LAP_SHIFT == lap {
-            // Pushed for this position by another thread that has yet to say so.
-            self.advance(&self.tail, tail);
-        } else if seen >> LAP_SHIFT < lap {
+        if seen >> LAP_SHIFT < lap {
             return Look::Nothing;
         }
+        // Pushed for this position by another thread that has yet to say so (and
+        // popped since, perhaps), or `tail` is old.
+        self.advance(&self.tail, tail);
         Look::Again
     }
 
@@ -130,7 +130,7 @@ impl Ring {
             match self.try_pop() {
                 Look::Done(value) => return Some(value),
                 Look::Nothing => return None,
-                Look::Again => crate::sync::spin_loop(),
+                Look::Again => {}
             }
         }
     }
@@ -161,6 +161,7 @@ impl Ring {
 
     /// Moves an end on, unless somebody did already. A failure is a success of
     /// another thread: ends only grow.
+    #[cfg_attr(lazypool_loom, track_caller)]
     fn advance(&self, end: &AtomicU64, from: u64) {
         let _ = end.compare_exchange(from, from + 1, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -176,7 +177,6 @@ impl Ring {
                 return seen == empty(lap);
             }
             self.advance(&self.head, head);
-            crate::sync::spin_loop();
         }
     }
 

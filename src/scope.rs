@@ -7,11 +7,11 @@
 
 use crate::deadline::Deadline;
 use crate::error::Refused;
-use crate::group::{FirstPanic, GroupEnd, Members};
+use crate::group::{FirstPanic, Members};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
 use crate::sync::{catch_unwind, lock, Arc, Mutex};
-use crate::task::{drop_payload, Ctx, Ended, Job, Release};
+use crate::task::{drop_payload, Ctx, End, Job, Release};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{resume_unwind, AssertUnwindSafe};
@@ -115,7 +115,7 @@ struct Scoped<F> {
 impl<F: FnOnce()> Job for Scoped<F> {
     const KEEP: bool = true;
 
-    fn run(self, ctx: &Ctx<'_>) -> Ended {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
         let result = ctx.call(f);
         let panicked = result.is_err();
@@ -128,10 +128,10 @@ impl<F: FnOnce()> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        Ended {
-            panicked,
-            release: Release::Group(GroupEnd::new(Arc::clone(&inner.members))),
-        }
+        // The scope is gone once the last of its tasks has left.
+        let members = Arc::clone(&inner.members);
+        end(panicked);
+        members.leave();
     }
 
     fn discard(self) -> Release {
@@ -195,7 +195,10 @@ where
         env: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.inner.members.wait(&Deadline::NEVER, shared.parallel);
+    scope
+        .inner
+        .members
+        .wait(&Deadline::never(), shared.parallel);
     let panic = lock(&scope.inner.panic).take();
     match (result, panic) {
         (Ok(value), None) => value,

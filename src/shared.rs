@@ -228,10 +228,12 @@ pub(crate) const HOOKED: u64 = 1 << 40;
 const FIELD: u64 = (1 << 20) - 1;
 
 impl Transit {
+    #[cfg_attr(lazypool_loom, track_caller)]
     pub(crate) fn add(&self, what: u64) {
         self.0.fetch_add(what, Ordering::SeqCst);
     }
 
+    #[cfg_attr(lazypool_loom, track_caller)]
     pub(crate) fn sub(&self, what: u64) {
         self.0.fetch_sub(what, Ordering::SeqCst);
     }
@@ -315,7 +317,7 @@ impl Denied {
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience<'a> {
-    deadline: &'a Deadline,
+    deadline: Option<&'a Deadline>,
     /// Somebody waits for the task's end: on a worker of the pool it must not
     /// queue.
     awaited: bool,
@@ -325,14 +327,14 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     pub(crate) const FOREVER: Patience<'static> = Patience {
-        deadline: &Deadline::NEVER,
+        deadline: None,
         awaited: false,
         cancelled: None,
     };
 
     pub(crate) fn caller(deadline: &'a Deadline) -> Self {
         Self {
-            deadline,
+            deadline: Some(deadline),
             awaited: true,
             cancelled: None,
         }
@@ -340,9 +342,21 @@ impl<'a> Patience<'a> {
 
     pub(crate) fn group(cancelled: &'a AtomicBool, awaited: bool) -> Self {
         Self {
-            deadline: &Deadline::NEVER,
+            deadline: None,
             awaited,
             cancelled: Some(cancelled),
+        }
+    }
+
+    fn has_expired(&self) -> bool {
+        self.deadline.is_some_and(Deadline::has_passed)
+    }
+
+    /// Starts the clock of a deadline: before all that may take its time.
+    #[inline]
+    fn start(&self) {
+        if let Some(deadline) = self.deadline {
+            deadline.instant();
         }
     }
 
@@ -397,8 +411,9 @@ thread_local! {
     /// those of the thread's other values can still ask.
     static OWNER: Cell<u64> = const { Cell::new(0) };
 
-    /// The pool and slot that this thread's last task went to.
-    static HINT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+    /// The pool and slot that this thread's last task went to, and the number of
+    /// that claim.
+    static HINT: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
 impl Shared {
@@ -489,6 +504,9 @@ impl Shared {
         if !self.is_closed() && !patience.is_cancelled() {
             if self.queue.is_none() || self.seekers.load(Ordering::SeqCst) == 0 {
                 if let Some((slot, claim)) = self.claim_hinted() {
+                    if claim.parked {
+                        patience.start();
+                    }
                     return Ok(self.hand_over(slot, claim, task));
                 }
             }
@@ -509,6 +527,7 @@ impl Shared {
         mut task: Task,
         patience: Patience<'_>,
     ) -> Result<Place, (Task, Denied)> {
+        patience.start();
         let own = self.is_own_worker();
         let may_queue = !(own && patience.awaited);
         // Its worker is itself what such a submission would wait for.
@@ -529,14 +548,16 @@ impl Shared {
                         Not::Refused(why) => break Denied::Refused(why),
                         Not::Settled if in_hook => break Denied::Refused(Refusal::Saturated),
                         Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
-                        Not::Room | Not::Settled if patience.deadline.has_passed() => {
+                        Not::Room | Not::Settled if patience.has_expired() => {
                             break Denied::Expired;
                         }
                         Not::Settled => nearly.wait(),
                         Not::Room => match &blocked {
                             // Joined, it must look once more before it sleeps.
                             None => blocked = Some(self.room.join(&entry)),
-                            Some(blocked) => blocked.sleep(patience.deadline),
+                            Some(blocked) => {
+                                blocked.sleep(patience.deadline.unwrap_or(&Deadline::never()))
+                            }
                         },
                     }
                 }
@@ -673,19 +694,28 @@ impl Shared {
 
     #[inline]
     fn claim_hinted(&self) -> Option<(usize, Claim)> {
-        let (pool, slot) = HINT.try_with(Cell::get).unwrap_or((0, 0));
+        let (pool, slot, last) = HINT.try_with(Cell::get).unwrap_or((0, 0, 0));
         if pool != self.id {
             return None;
         }
-        Some((slot, self.slots[slot].claim_hinted()?))
+        let claim = self.slots[slot].claim_hinted(last);
+        // After a miss only a look, until a task goes there again: nobody's line
+        // is taken away in a saturated pool.
+        self.set_hint(slot, claim.map_or(0, |c| c.number));
+        Some((slot, claim?))
+    }
+
+    #[inline]
+    fn set_hint(&self, slot: usize, claim: u64) {
+        let _ = HINT.try_with(|hint| hint.set((self.id, slot, claim)));
     }
 
     fn claim_idle(&self, purpose: For) -> Option<(usize, Claim)> {
         let claimed = self
             .claim_ready(purpose)
             .or_else(|| self.claim_benched(purpose));
-        if let (Some((slot, _)), For::Task) = (&claimed, purpose) {
-            let _ = HINT.try_with(|h| h.set((self.id, *slot)));
+        if let (Some((slot, claim)), For::Task) = (&claimed, purpose) {
+            self.set_hint(*slot, claim.number);
         }
         claimed
     }
@@ -727,7 +757,7 @@ impl Shared {
         let (slot, claim) =
             (built.iter().enumerate()).find_map(|(slot, it)| Some((slot, it.claim_built()?)))?;
         self.transit.sub(HOOKED);
-        let _ = HINT.try_with(|h| h.set((self.id, slot)));
+        self.set_hint(slot, claim.number);
         Some((slot, claim))
     }
 
@@ -998,7 +1028,7 @@ impl Shared {
                 let hand = Hand::of(&task);
                 // SAFETY: as above.
                 let claim = unsafe { it.hand_first(task, hand) };
-                let _ = HINT.try_with(|h| h.set((self.id, slot)));
+                self.set_hint(slot, claim);
                 Some(Place::Mailbox { slot, claim })
             }
             First::Seek if hook => {

@@ -61,6 +61,7 @@ fn discard_queued(shared: &Arc<Shared>) {
 /// none is left, what remains are the cleaner's and the threads' last instructions.
 fn wait(shared: &Arc<Shared>, timeout: Duration) {
     let deadline = Deadline::after(timeout);
+    deadline.instant();
     let mut registry = lock(&shared.registry);
     loop {
         let ending = registry.take_ending();

@@ -59,7 +59,7 @@
 
 use crate::park::{Nearly, Spin, Step};
 use crate::ring::Ring;
-use crate::sync::{thread, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{thread, AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::task::Task;
 use std::mem::MaybeUninit;
 
@@ -215,6 +215,8 @@ struct Hot {
 pub(crate) struct Own {
     /// See `wait.rs`.
     pub(crate) decide: AtomicU64,
+    /// The deadline at which the running task's caller left.
+    pub(crate) left_at: AtomicU64,
     /// Written by the worker of the slot only.
     pub(crate) completed: AtomicU64,
     pub(crate) panicked: AtomicU64,
@@ -232,28 +234,30 @@ pub(crate) struct Own {
 #[derive(Debug)]
 pub(crate) struct Label {
     at: AtomicPtr<u8>,
-    /// The length, and a count of the writes that is odd during one.
-    len: AtomicUsize,
-    writes: AtomicU64,
+    len: AtomicU32,
+    /// Odd during a write.
+    writes: AtomicU32,
 }
 
 impl Label {
     fn new() -> Self {
         Self {
             at: AtomicPtr::new(std::ptr::null_mut()),
-            len: AtomicUsize::new(0),
-            writes: AtomicU64::new(0),
+            len: AtomicU32::new(0),
+            writes: AtomicU32::new(0),
         }
     }
 
     /// Only from the slot's worker.
     pub(crate) fn set(&self, label: Option<&'static str>) {
         let writes = self.writes.load(Ordering::Relaxed);
-        self.writes.swap(writes + 1, Ordering::SeqCst);
-        let (at, len) = label.map_or((std::ptr::null(), 0), |l| (l.as_ptr(), l.len()));
+        self.writes.swap(writes.wrapping_add(1), Ordering::SeqCst);
+        let (at, len) = label
+            .and_then(|l| Some((l.as_ptr(), u32::try_from(l.len()).ok()?)))
+            .unwrap_or((std::ptr::null(), 0));
         self.at.store(at.cast_mut(), Ordering::SeqCst);
         self.len.store(len, Ordering::SeqCst);
-        self.writes.swap(writes + 2, Ordering::SeqCst);
+        self.writes.swap(writes.wrapping_add(2), Ordering::SeqCst);
     }
 
     /// The label at some moment; `None` if it keeps changing.
@@ -270,7 +274,7 @@ impl Label {
             }
             // SAFETY: no write between the two equal, even readings of `writes`
             // (all `SeqCst`), so both parts are of one `&'static str`.
-            let bytes = unsafe { std::slice::from_raw_parts(at.cast_const(), len) };
+            let bytes = unsafe { std::slice::from_raw_parts(at.cast_const(), len as usize) };
             // SAFETY: as above: they were a `str`.
             return Some(unsafe { std::str::from_utf8_unchecked(bytes) });
         }
@@ -325,6 +329,7 @@ impl Slot {
             },
             own: Own {
                 decide: AtomicU64::new(0),
+                left_at: AtomicU64::new(0),
                 completed: AtomicU64::new(0),
                 panicked: AtomicU64::new(0),
                 busy: AtomicU32::new(NOT_BUSY),
@@ -346,6 +351,7 @@ impl Slot {
     /// CAS on the status word. SeqCst throughout: status changes take part in
     /// the Dekker pairs of `shared.rs`; on x86-64 it costs what AcqRel does.
     #[inline]
+    #[cfg_attr(lazypool_loom, track_caller)]
     fn swap_if(&self, from: u64, to: u64) -> bool {
         self.status()
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
@@ -355,6 +361,7 @@ impl Slot {
     /// A change of state by its one owner. Others may clear `LISTED` meanwhile,
     /// so it is an addition; the word read before is returned.
     #[inline]
+    #[cfg_attr(lazypool_loom, track_caller)]
     fn step(&self, from: u64, to: u64, claims: u64) -> u64 {
         let delta = to.wrapping_sub(from).wrapping_add(claims * CLAIM);
         let before = self.status().fetch_add(delta, Ordering::SeqCst);
@@ -373,9 +380,25 @@ impl Slot {
     }
 
     /// Claims the worker if it is idle and not benched, whatever the rings say.
+    /// `last`: the claim after which it is likely to have gone idle, without one
+    /// since (zero: unknown). Then its line is asked for once, to be written, and
+    /// not first to be read.
     #[inline]
-    pub(crate) fn claim_hinted(&self) -> Option<Claim> {
-        let word = self.status().load(Ordering::SeqCst);
+    pub(crate) fn claim_hinted(&self, last: u64) -> Option<Claim> {
+        let likely = (last * CLAIM) | LISTED | IDLE;
+        let word = if last == 0 {
+            self.status().load(Ordering::SeqCst)
+        } else {
+            match self.status().compare_exchange(
+                likely,
+                For::Task.apply(likely),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            ) {
+                Ok(_) => return Some(Self::claimed(likely, For::Task)),
+                Err(now) => now,
+            }
+        };
         let ok = word & (STATE | BENCHED) == IDLE && self.swap_if(word, For::Task.apply(word));
         ok.then(|| Self::claimed(word, For::Task))
     }
@@ -769,7 +792,7 @@ mod tests {
             (claim.number, claim.parked, claim.benched),
             (1, false, false)
         );
-        assert!(slot.claim_hinted().is_none());
+        assert!(slot.claim_hinted(0).is_none());
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
         assert!(slot.see().is_occupied());
@@ -787,7 +810,7 @@ mod tests {
     fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
         let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
         let slot = idle(&ready);
-        let claim = slot.claim_hinted().expect("idle");
+        let claim = slot.claim_hinted(0).expect("idle");
         // Its entry is still there; who pops it finds it busy and drops it.
         assert_eq!(ready.pop(), Some(0));
         assert!(slot.claim_listed(For::Task).is_none());
@@ -799,7 +822,7 @@ mod tests {
         let _ = task.discard();
         slot.publish_idle(&ready, 0);
         // Listed anew; and by hint again, the entry staying.
-        let claim = slot.claim_hinted().expect("idle");
+        let claim = slot.claim_hinted(0).expect("idle");
         assert_eq!(claim.number, 2);
         assert!(!ready.is_empty());
     }
@@ -810,7 +833,7 @@ mod tests {
         let slot = idle(&ready);
         assert!(slot.claim_benched(For::Task).is_none());
         assert!(slot.bench() && !slot.bench());
-        assert!(slot.claim_hinted().is_none());
+        assert!(slot.claim_hinted(0).is_none());
         assert_eq!(ready.pop(), Some(0));
         assert!(slot.claim_listed(For::Task).is_none());
         let claim = slot.claim_benched(For::Wake).expect("idle");
@@ -822,7 +845,7 @@ mod tests {
     fn an_offered_task_is_run_or_taken_back() {
         let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
         let slot = idle(&ready);
-        let claim = slot.claim_hinted().unwrap();
+        let claim = slot.claim_hinted(0).unwrap();
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
         assert!(slot.withdraw(claim.number + 1).is_none(), "another task");
@@ -830,7 +853,7 @@ mod tests {
         assert!(slot.order().is_none());
         slot.publish_idle(&ready, 0);
 
-        let claim = slot.claim_hinted().unwrap();
+        let claim = slot.claim_hinted(0).unwrap();
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
         let Some(Order::Run { task, claim }) = slot.order() else {

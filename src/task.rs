@@ -8,13 +8,13 @@
 // A worker has one `Ctx` on its stack for life; a thread-local pointer to it is
 // what the public functions read.
 
-use crate::group::GroupEnd;
+use crate::group::Members;
 use crate::observe;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::observe::{Observed, Seen, Watch};
 use crate::shared::Shared;
 use crate::sync::{catch_unwind, thread_local, Arc, AtomicBool, AtomicU64, Ordering};
-use crate::wait::WaiterHead;
+use crate::wait::{deadline_of, WaiterHead};
 use std::any::Any;
 use std::cell::Cell;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
@@ -51,41 +51,38 @@ pub(crate) fn drop_payload(mut payload: Payload) {
     std::mem::forget(payload);
 }
 
-/// How a task ended, and whom the worker must release once it is free again.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) panicked: bool,
-    pub(crate) release: Release,
-}
+/// The worker's part of a task's end, to be called once, with whether the task
+/// panicked: frees the worker and counts the task. Whoever waits for the task is
+/// to be released after it.
+pub(crate) type End<'a> = &'a mut dyn FnMut(bool);
 
-/// Whom a task's end sets free: after it is counted, and its worker is free.
+/// Whom a discarded task sets free, after it has been counted.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Release {
     Nobody,
-    /// A caller of `do_with_deadline`, whose result has been written.
+    /// A caller of `do_with_deadline`, whose outcome has been written.
     Caller(*const WaiterHead),
-    Group(GroupEnd),
+    Group(Arc<Members>),
 }
 
 impl Release {
-    /// The last step of a task's end.
-    #[inline]
     pub(crate) fn finish(self) {
         match self {
             Self::Nobody => {}
             // SAFETY: made by the task of that caller, after the outcome was
             // written, and consumed here.
             Self::Caller(head) => unsafe { WaiterHead::release(head) },
-            Self::Group(end) => end.finish(),
+            Self::Group(members) => members.leave(),
         }
     }
 }
 
 /// A unit of work before its type is erased.
 pub(crate) trait Job: Sized {
-    /// Runs it. Never unwinds: whatever user code panics is contained.
-    fn run(self, ctx: &Ctx<'_>) -> Ended;
+    /// Runs it, calls `end`, and releases who waits for it. Never unwinds:
+    /// whatever user code panics is contained.
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun, for a shutdown or a cancelled group. Never unwinds.
     fn discard(self) -> Release;
     /// The group it belongs to, by address.
@@ -111,7 +108,7 @@ struct Table {
     group: unsafe fn(&Bytes) -> *const (),
     /// # Safety
     /// As `group`; the job is consumed.
-    run: unsafe fn(&mut Bytes, &Ctx<'_>) -> Ended,
+    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
     discard: unsafe fn(&mut Bytes) -> Release,
@@ -194,9 +191,9 @@ impl<J: Job> TableOf<J> {
 
     /// # Safety
     /// See `Table::run`.
-    unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>) -> Ended {
+    unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
         // SAFETY: by this function's contract.
-        unsafe { Self::take(bytes) }.run(ctx)
+        unsafe { Self::take(bytes) }.run(ctx, end);
     }
 
     /// # Safety
@@ -277,10 +274,10 @@ impl Task {
     }
 
     #[inline]
-    pub(crate) fn run(self, ctx: &Ctx<'_>) -> Ended {
+    pub(crate) fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
-        unsafe { (this.table.run)(&mut this.bytes, ctx) }
+        unsafe { (this.table.run)(&mut this.bytes, ctx, end) }
     }
 
     /// Disposes of the job unrun, containing panics.
@@ -296,8 +293,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     pub(crate) slot: usize,
     label: Cell<Option<&'static str>>,
-    /// Nanoseconds after the pool's epoch, plus one; zero: none.
-    deadline: Cell<u64>,
+    /// The block of the running task's caller, if it has a deadline.
+    caller: Cell<Option<*const WaiterHead>>,
     /// The decision word's value while the caller of the running task waits;
     /// zero for a task without one.
     waited: Cell<u64>,
@@ -348,7 +345,7 @@ impl<'a> Ctx<'a> {
             shared,
             slot,
             label: Cell::new(None),
-            deadline: Cell::new(0),
+            caller: Cell::new(None),
             waited: Cell::new(0),
             group: Cell::new(std::ptr::null()),
             ticket: Cell::new(0),
@@ -375,15 +372,25 @@ impl<'a> Ctx<'a> {
         result
     }
 
-    /// Runs `f` as a task whose caller waits, with a decision word and perhaps
-    /// a deadline.
-    pub(crate) fn with_caller<R>(&self, running: u64, deadline: u64, f: impl FnOnce() -> R) -> R {
+    /// Runs `f` as a task whose caller waits, with a decision word; and with the
+    /// caller's block, if there is a deadline.
+    pub(crate) fn with_caller<R>(
+        &self,
+        running: u64,
+        caller: Option<*const WaiterHead>,
+        f: impl FnOnce() -> R,
+    ) -> R {
         self.waited.set(running);
-        self.deadline.set(deadline);
+        self.caller.set(caller);
         let result = f();
-        self.deadline.set(0);
+        self.caller.set(None);
         self.waited.set(0);
         result
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let after = deadline_of(self.own(), self.ticket.get(), self.caller.get()?)?;
+        Some(self.shared.epoch + Duration::from_nanos(after))
     }
 
     /// Runs `f` as a task of a group with the given cancel flag.
@@ -489,8 +496,8 @@ pub(crate) struct Serve<F> {
 
 impl<F: FnOnce()> Job for Serve<F> {
     #[inline]
-    fn run(self, ctx: &Ctx<'_>) -> Ended {
-        ended(ctx.call(self.f))
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        end(has_panicked(ctx.call(self.f)));
     }
 
     fn discard(self) -> Release {
@@ -506,8 +513,8 @@ pub(crate) struct Labelled<F> {
 }
 
 impl<F: FnOnce()> Job for Labelled<F> {
-    fn run(self, ctx: &Ctx<'_>) -> Ended {
-        ctx.with_label(Some(self.label), || ended(ctx.call(self.f)))
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        end(ctx.with_label(Some(self.label), || has_panicked(ctx.call(self.f))));
     }
 
     fn discard(self) -> Release {
@@ -517,14 +524,13 @@ impl<F: FnOnce()> Job for Labelled<F> {
 }
 
 #[inline]
-fn ended(result: Result<(), Payload>) -> Ended {
-    let panicked = result.is_err();
-    if let Err(payload) = result {
-        drop_payload(payload);
-    }
-    Ended {
-        panicked,
-        release: Release::Nobody,
+pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(payload) => {
+            drop_payload(payload);
+            true
+        }
     }
 }
 
@@ -567,11 +573,7 @@ pub fn is_cancelled() -> bool {
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
-    with_current(|ctx| {
-        let ctx = ctx?;
-        let after = ctx.deadline.get().checked_sub(1)?;
-        Some(ctx.shared.epoch + Duration::from_nanos(after))
-    })
+    with_current(|ctx| ctx?.deadline())
 }
 
 /// How long the caller of this task still waits (zero once it has left); `None`
@@ -660,7 +662,7 @@ pub(crate) mod tests {
     impl<const WITHDRAWABLE: bool> Job for Marked<WITHDRAWABLE> {
         const WITHDRAWABLE: bool = WITHDRAWABLE;
 
-        fn run(self, _: &Ctx<'_>) -> Ended {
+        fn run(self, _: &Ctx<'_>, _: End<'_>) {
             unreachable!("these tests do not run tasks")
         }
 

@@ -16,9 +16,11 @@
 //! | from | to | by | then |
 //! |---|---|---|---|
 //! | anything | `RUNNING(t)` | worker, at start | it has copied what it needs of the block; the caller may leave from now on |
-//! | `RUNNING(t)` | `COMPLETING(t)` | worker | it writes the result into the block, becomes free, counts, raises `done` |
-//! | `RUNNING(t)` | `ABANDONED(t)` | caller, at its deadline | `TimedOut`; the worker never touches the block again, drops the result itself |
+//! | `RUNNING(t)` | `COMPLETING(t)` | worker | it becomes free, counts, writes the result into the block, raises `done` |
+//! | `RUNNING(t)` | `LEAVING(t)` | caller, at its deadline | the worker never touches the block again, drops the result itself |
+//! | `LEAVING(t)` | `ABANDONED(t)` | caller | it has left its deadline in the slot; `TimedOut` |
 //! | `ABANDONED(t)` | 0 | worker | the result has been dropped |
+//! | `RUNNING(t)` | `PINNED(t)` and back | worker, in `task::deadline` | it reads the deadline in the block; the caller waits a moment before it leaves |
 //!
 //! The ticket `t` names the task uniquely (the slot's claim number, or the
 //! queue position with a bit of its own), so a caller that reads the word of a
@@ -26,6 +28,10 @@
 //! the ticket on the word, or `done`, within a few instructions of the worker;
 //! one that loses the second finds `done`. The worker's last touch of the block
 //! is raising `done`; where the caller is parked, its handle is cloned before.
+//!
+//! **The clock** is read only once the task is on its way, so that it costs the
+//! caller nothing while a worker is at work. The deadline is therefore not in the
+//! task but in the caller's block.
 
 use crate::deadline::Deadline;
 use crate::error::{DeadlineError, Panic, Refusal, Refused};
@@ -34,7 +40,7 @@ use crate::park::{Nearly, Spin, Step};
 use crate::shared::{Denied, Patience, Place, Shared};
 use crate::slot::Own;
 use crate::sync::{thread, Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell};
-use crate::task::{Ctx, Ended, Job, Payload, Release, Task};
+use crate::task::{Ctx, End, Job, Payload, Release, Task};
 use std::time::Duration;
 
 const WAITING: u32 = 0;
@@ -51,9 +57,44 @@ pub(crate) struct WaiterHead {
     /// Written by the caller before `PARKED`, read by the worker after it.
     thread: UnsafeCell<Option<thread::Thread>>,
     label: Option<&'static str>,
+    /// Nanoseconds after the pool's epoch, plus one, once the caller has read the
+    /// clock; [`NO_DEADLINE`] where that is too far away for an `Instant`.
+    deadline: AtomicU64,
+    /// Tells loom when the block goes, and who touches it.
+    #[cfg(lazypool_loom)]
+    alive: UnsafeCell<()>,
 }
 
+#[cfg(lazypool_loom)]
+impl Drop for WaiterHead {
+    fn drop(&mut self) {
+        self.alive.with_mut(|_| ());
+        self.thread.with_mut(|_| ());
+    }
+}
+
+/// See [`WaiterHead`].
+const NO_DEADLINE: u64 = u64::MAX;
+
 impl WaiterHead {
+    /// Worker: reads or writes the block after this.
+    #[inline(always)]
+    fn touch(&self) {
+        #[cfg(lazypool_loom)]
+        self.alive.with(|_| ());
+    }
+
+    /// Caller: tells its task when the deadline is.
+    fn set_deadline(&self, shared: &Shared, deadline: &Deadline) {
+        let after = deadline.instant().map_or(NO_DEADLINE, |at| {
+            let after = at.saturating_duration_since(shared.epoch).as_nanos() + 1;
+            // Beyond 584 years, 584 years.
+            u64::try_from(after).map_or(NO_DEADLINE - 1, |n| n.min(NO_DEADLINE - 1))
+        });
+        // Relaxed: whoever reads it needs nothing else.
+        self.deadline.store(after, Ordering::Relaxed);
+    }
+
     fn is_done(&self) -> bool {
         // Acquire: pairs with the release in `release`; the outcome is written.
         self.done.load(Ordering::Acquire) == DONE
@@ -104,7 +145,10 @@ impl WaiterHead {
     pub(crate) unsafe fn release(this: *const Self) {
         // SAFETY: the caller leaves only after DONE (it lost the decision), so
         // the block is alive until the transition below that sets it.
-        let done = unsafe { &(*this).done };
+        let done = unsafe {
+            (*this).touch();
+            &(*this).done
+        };
         // Release: publishes the outcome and all that the worker did before to
         // `is_done`'s Acquire. Acquire: the handle written before PARKED.
         if done
@@ -154,44 +198,24 @@ impl<R> Waiter<R> {
 /// The task of a caller that waits.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
-    /// What the worker needs before it has a result to write: here rather than
-    /// in the block, whose line it then touches once and not twice.
-    facts: Facts,
+    /// What the worker needs to know before it has a result to write: here rather
+    /// than in the block, whose line it then touches once and not twice.
+    labelled: bool,
+    timed: bool,
     f: F,
-}
-
-/// The deadline, in nanoseconds after the pool's epoch and plus one (zero: none),
-/// and whether there is a label to be read from the caller's block.
-#[derive(Debug, Clone, Copy)]
-struct Facts(u64);
-
-impl Facts {
-    const LABELLED: u64 = 1 << 63;
-
-    fn new(shared: &Shared, deadline: &Deadline, label: Option<&'static str>) -> Self {
-        let deadline = deadline.instant().map_or(0, |at| {
-            let after = at.saturating_duration_since(shared.epoch).as_nanos() + 1;
-            // Beyond 292 years, 292 years.
-            u64::try_from(after).map_or(Self::LABELLED - 1, |n| n.min(Self::LABELLED - 1))
-        });
-        Self(deadline | if label.is_some() { Self::LABELLED } else { 0 })
-    }
-
-    fn is_labelled(self) -> bool {
-        self.0 & Self::LABELLED != 0
-    }
-
-    fn deadline(self) -> u64 {
-        self.0 & !Self::LABELLED
-    }
 }
 
 impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
-    fn run(self, ctx: &Ctx<'_>) -> Ended {
-        let Self { waiter, facts, f } = self;
-        let label = if facts.is_labelled() {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let Self {
+            waiter,
+            labelled,
+            timed,
+            f,
+        } = self;
+        let label = if labelled {
             // SAFETY: the task has been started, and the caller cannot leave
             // before `start` publishes the ticket: its block is alive.
             unsafe { (*waiter).head.label }
@@ -200,13 +224,15 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         };
         let decision = Decision::of(ctx.own(), ctx.ticket.get());
         decision.start();
+        // SAFETY: only the address is taken.
+        let head = unsafe { std::ptr::addr_of!((*waiter).head) };
         // SAFETY: as above for a queued task: its caller cannot leave before it
         // has been told the place.
-        unsafe { decision.publish_place(std::ptr::addr_of!((*waiter).head), ctx.slot) };
+        unsafe { decision.publish_place(head, ctx.slot) };
 
         let mut panicked = false;
         let result = ctx.with_label(label, || {
-            ctx.with_caller(decision.running(), facts.deadline(), || {
+            ctx.with_caller(decision.running(), timed.then_some(head), || {
                 let result = ctx.call(f);
                 panicked = result.is_err();
                 if decision.complete() {
@@ -220,20 +246,20 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
                 None
             })
         });
-        let release = match result {
-            None => Release::Nobody,
-            Some(result) => {
-                let outcome = match result {
-                    Ok(value) => Outcome::Value(value),
-                    Err(payload) => Outcome::Panicked(payload),
-                };
-                // SAFETY: the decision is won: the caller waits for `done`.
-                unsafe { Waiter::write(waiter, outcome) };
-                // SAFETY: as above; only the address is taken.
-                Release::Caller(unsafe { std::ptr::addr_of!((*waiter).head) })
+        end(panicked);
+        if let Some(result) = result {
+            let outcome = match result {
+                Ok(value) => Outcome::Value(value),
+                Err(payload) => Outcome::Panicked(payload),
+            };
+            // Only now, so that the caller's line, which it polls, is taken from
+            // it once and not twice.
+            // SAFETY: the decision is won: the caller waits for `done`.
+            unsafe {
+                Waiter::write(waiter, outcome);
+                WaiterHead::release(head);
             }
-        };
-        Ended { panicked, release }
+        }
     }
 
     fn discard(self) -> Release {
@@ -251,9 +277,11 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
 const RUNNING: u64 = 1;
 const COMPLETING: u64 = 2;
 const ABANDONED: u64 = 3;
-const STATE: u64 = 3;
-const QUEUED: u64 = 4;
-const TICKET_SHIFT: u32 = 3;
+const PINNED: u64 = 4;
+const LEAVING: u64 = 5;
+const STATE: u64 = 7;
+const QUEUED: u64 = 8;
+const TICKET_SHIFT: u32 = 4;
 
 /// The ticket of the task claimed as the slot's `claim`-th.
 #[inline]
@@ -269,7 +297,14 @@ pub(crate) fn queue_ticket(position: u64) -> u64 {
 
 /// Whether the word says that its task's caller has left.
 pub(crate) fn is_abandoned(word: u64) -> bool {
-    word & STATE == ABANDONED
+    matches!(word & STATE, LEAVING | ABANDONED)
+}
+
+/// The running task's deadline, as [`WaiterHead`] has it; `head` is its caller's
+/// block, alive as long as the decision word says that the caller waits.
+pub(crate) fn deadline_of(own: &Own, ticket: u64, head: *const WaiterHead) -> Option<u64> {
+    let deadline = Decision::of(own, ticket).deadline(head, &own.left_at);
+    (deadline != NO_DEADLINE).then(|| deadline - 1)
 }
 
 /// The decision word of a slot, seen by the two parties of one ticket.
@@ -313,7 +348,9 @@ impl<'a> Decision<'a> {
         if self.ticket & QUEUED != 0 {
             // Release: publishes `start` to the Acquire in `leave`.
             // SAFETY: alive until this store, by this function's contract.
-            unsafe { &(*head).place }.store(slot as u32 + 1, Ordering::Release);
+            let head = unsafe { &*head };
+            head.touch();
+            head.place.store(slot as u32 + 1, Ordering::Release);
         }
     }
 
@@ -333,25 +370,73 @@ impl<'a> Decision<'a> {
 
     /// Worker: an abandoned task has ended.
     fn forget(&self) {
+        self.await_left();
         self.word.swap(0, Ordering::Relaxed);
     }
 
+    /// Worker: waits for a caller that is just leaving.
+    fn await_left(&self) {
+        let mut nearly = Nearly::default();
+        // Acquire: pairs with the Release in `leave`.
+        while self.word.load(Ordering::Acquire) == self.ticket | LEAVING {
+            nearly.wait();
+        }
+    }
+
+    /// Worker, during the task: the deadline that its caller has told it.
+    fn deadline(&self, head: *const WaiterHead, left_at: &AtomicU64) -> u64 {
+        // AcqRel: what the caller does next comes after this and before.
+        if self
+            .word
+            .compare_exchange(
+                self.running(),
+                self.ticket | PINNED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_err()
+        {
+            self.await_left();
+            // Relaxed: the word was read with Acquire.
+            return left_at.load(Ordering::Relaxed);
+        }
+        // SAFETY: pinned: the caller cannot leave, its block is alive.
+        let head = unsafe { &*head };
+        head.touch();
+        let mut nearly = Nearly::default();
+        let deadline = loop {
+            match head.deadline.load(Ordering::Relaxed) {
+                0 => nearly.wait(), // it is reading the clock
+                deadline => break deadline,
+            }
+        };
+        // Release: the block has been read; pairs with the Acquire in `leave`.
+        self.word.swap(self.running(), Ordering::AcqRel);
+        deadline
+    }
+
     /// Caller: tries to leave a started task.
-    fn leave(&self) -> Leave {
+    fn leave(&self, deadline: u64, left_at: &AtomicU64) -> Leave {
         let seen = self.word.load(Ordering::Acquire);
         if seen == self.running() {
             // Release: what the caller did happens before the worker's drop of
             // the result; pairs with `complete`'s Acquire on failure.
             let left = self.word.compare_exchange(
                 seen,
-                self.ticket | ABANDONED,
+                self.ticket | LEAVING,
                 Ordering::AcqRel,
                 Ordering::Acquire,
             );
-            return if left.is_ok() {
-                Leave::Left
-            } else {
-                Leave::Outcome
+            return match left {
+                Ok(_) => {
+                    // Relaxed: published by what follows.
+                    left_at.store(deadline, Ordering::Relaxed);
+                    // Release: pairs with `await_left`.
+                    self.word.swap(self.ticket | ABANDONED, Ordering::AcqRel);
+                    Leave::Left
+                }
+                Err(now) if now == self.ticket | COMPLETING => Leave::Outcome,
+                Err(_) => Leave::NotYet, // pinned
             };
         }
         if seen == self.ticket | COMPLETING {
@@ -396,17 +481,20 @@ where
             place: AtomicU32::new(0),
             thread: UnsafeCell::new(None),
             label,
+            deadline: AtomicU64::new(0),
+            #[cfg(lazypool_loom)]
+            alive: UnsafeCell::new(()),
         },
         outcome: UnsafeCell::new(Outcome::Pending),
     };
     // SAFETY: F and R are Send and 'static. The block outlives every touch of it:
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { erase(&waiter, Facts::new(shared, deadline, label), f) };
+    let task = unsafe { erase(&waiter, !deadline.is_never(), f) };
     let (task, why) = match wait_for(shared, &waiter.head, task, deadline) {
-        End::TimedOut => return Err(DeadlineError::TimedOut),
-        End::Back(task, why) => (task, why),
-        End::Outcome => {
+        How::TimedOut => return Err(DeadlineError::TimedOut),
+        How::Back(task, why) => (task, why),
+        How::Outcome => {
             // SAFETY: `done` was seen with Acquire: the outcome is written, and
             // nobody else touches the block any more.
             let outcome = waiter
@@ -432,9 +520,16 @@ where
 /// # Safety
 /// As [`Task::new`].
 #[inline]
-unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, facts: Facts, f: F) -> Task {
+unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, timed: bool, f: F) -> Task {
+    let labelled = waiter.head.label.is_some();
+    let job = WaitJob {
+        waiter,
+        labelled,
+        timed,
+        f,
+    };
     // SAFETY: by this function's contract.
-    unsafe { Task::new(WaitJob { waiter, facts, f }) }
+    unsafe { Task::new(job) }
 }
 
 /// # Safety
@@ -450,30 +545,33 @@ unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: Denied) -> DeadlineErr
 }
 
 /// How a call ends, before its types are looked at.
-enum End {
+enum How {
     Outcome,
     TimedOut,
     Back(Task, Denied),
 }
 
-fn wait_for(shared: &Arc<Shared>, head: &WaiterHead, task: Task, deadline: &Deadline) -> End {
+fn wait_for(shared: &Arc<Shared>, head: &WaiterHead, task: Task, deadline: &Deadline) -> How {
     let place = match shared.submit(task, Patience::caller(deadline)) {
         Ok(place) => place,
-        Err((task, why)) => return End::Back(task, why),
+        Err((task, why)) => return How::Back(task, why),
     };
+    if !deadline.is_never() {
+        head.set_deadline(shared, deadline);
+    }
     if head.wait(deadline, shared.parallel) {
-        return End::Outcome;
+        return How::Outcome;
     }
     match leave(shared, &place, head) {
-        Left::Withdrawn(task) => End::Back(task, Denied::Expired),
+        Left::Withdrawn(task) => How::Back(task, Denied::Expired),
         Left::Abandoned => {
             // Relaxed: a count.
             shared.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-            End::TimedOut
+            How::TimedOut
         }
         Left::Outcome => {
-            head.wait(&Deadline::NEVER, shared.parallel);
-            End::Outcome
+            head.wait(&Deadline::never(), shared.parallel);
+            How::Outcome
         }
     }
 }
@@ -509,9 +607,12 @@ fn leave(shared: &Arc<Shared>, place: &Place, head: &WaiterHead) -> Left {
             },
         },
     };
-    let decision = Decision::of(&shared.slots[slot].own, ticket);
+    let own = &shared.slots[slot].own;
+    let decision = Decision::of(own, ticket);
+    // Relaxed: written by this thread.
+    let deadline = head.deadline.load(Ordering::Relaxed);
     loop {
-        match decision.leave() {
+        match decision.leave(deadline, &own.left_at) {
             Leave::Left => {
                 observe::caller_timed_out(shared, slot, head.label);
                 return Left::Abandoned;

@@ -107,41 +107,45 @@ impl Worker<'_> {
     /// Runs a task, and queued ones after it as long as there are any. Without a
     /// queue the worker is `IDLE` then, with one it is a seeker.
     fn work(&self, task: Task, ticket: u64) {
-        let own = &self.it.own;
         let mut next = Some((task, ticket));
-        while let Some((task, ticket)) = next {
+        while let Some((task, ticket)) = next.take() {
             self.ctx.ticket.set(ticket);
-            let ended = task.run(self.ctx);
-            // Until the task is counted, and for the next one if it is queued.
-            own.set_busy();
-            next = match &self.shared.queue {
-                None => {
-                    self.it.publish_idle(&self.shared.ready, self.slot);
-                    None
-                }
-                Some(queue) => {
-                    let popped = self.dequeue(queue);
-                    if popped.is_none() {
-                        self.shared.seekers.fetch_add(1, Ordering::SeqCst);
-                        self.it.seek();
-                    }
-                    popped
-                }
-            };
-            self.shared.made_room();
-            let count = if ended.panicked {
-                &own.panicked
-            } else {
-                &own.completed
-            };
-            // Release: whoever sees the count sees the worker free. Only this
-            // thread writes it.
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
-            if next.is_none() {
-                own.set_not_busy();
-            }
-            ended.release.finish();
+            task.run(self.ctx, &mut |panicked| next = self.end_task(panicked));
         }
+    }
+
+    /// A task has run: finds what comes next, and counts it.
+    fn end_task(&self, panicked: bool) -> Option<(Task, u64)> {
+        let own = &self.it.own;
+        // Until the task is counted, and for the next one if it is queued.
+        own.set_busy();
+        let next = match &self.shared.queue {
+            None => {
+                self.it.publish_idle(&self.shared.ready, self.slot);
+                None
+            }
+            Some(queue) => {
+                let popped = self.dequeue(queue);
+                if popped.is_none() {
+                    self.shared.seekers.fetch_add(1, Ordering::SeqCst);
+                    self.it.seek();
+                }
+                popped
+            }
+        };
+        self.shared.made_room();
+        let count = if panicked {
+            &own.panicked
+        } else {
+            &own.completed
+        };
+        // Release: whoever sees the count sees the worker free. Only this
+        // thread writes it.
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
+        if next.is_none() {
+            own.set_not_busy();
+        }
+        next
     }
 
     /// The next queued task, and its ticket.

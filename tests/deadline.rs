@@ -356,6 +356,42 @@ fn law03_what_a_task_sees_of_its_deadline() {
     });
 }
 
+/// Law 3: a task that asks for its deadline for the first time after its caller has left gets the
+/// deadline at which it did.
+#[test]
+fn law03_a_task_asks_for_a_deadline_that_has_passed() {
+    timed(|| {
+        for queue in [0, 2] {
+            let pool = pool(1, queue);
+            for d in [ms(1), ms(20)] {
+                let (tx, rx) = mpsc::channel();
+                let start = Instant::now();
+                let outcome = pool.do_with_deadline(
+                    move || {
+                        wait_until("the caller to leave", task::is_cancelled);
+                        tx.send((task::deadline(), task::deadline(), task::remaining()))
+                            .unwrap();
+                    },
+                    d,
+                );
+                let end = Instant::now();
+                if matches!(outcome, Err(DeadlineError::Expired(_))) {
+                    continue; // too busy a machine to start it in time
+                }
+                assert!(
+                    matches!(outcome, Err(DeadlineError::TimedOut)),
+                    "{outcome:?}"
+                );
+                let (first, second, remaining) = rx.recv().unwrap();
+                let deadline = first.expect("a deadline");
+                assert!(start + d <= deadline && deadline <= end);
+                assert_eq!((second, remaining), (first, Some(Duration::ZERO)));
+                wait_until("the worker to be free", || pool.stats().running == 0);
+            }
+        }
+    });
+}
+
 /// Law 3: a task whose caller left sees it: `is_cancelled` turns true, never before the deadline,
 /// and `remaining` stays at zero. The next task on that worker sees nothing of it.
 #[test]

@@ -133,6 +133,94 @@ fn one_hole_for_one() {
     });
 }
 
+/// Two submitters and two holes. Excludes: a count of holes that loses one of
+/// two changes at once (nobody could say any more that the queue is full). All
+/// interleavings.
+#[test]
+fn two_holes_for_two() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        let positions = [1, 2].map(|name| queue.push_withdrawable(name, 0).unwrap());
+        for position in positions {
+            assert!(queue.withdraw(position).is_some());
+        }
+        let other = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || push_until_full(&queue, 3).expect("two holes")
+        });
+        push_until_full(&queue, 4).expect("two holes");
+        other.join().unwrap();
+        assert!(queue.is_full());
+        let mut left = [queue.pop(), queue.pop()];
+        left.sort_unstable();
+        assert_eq!((left, queue.pop()), ([Some(3), Some(4)], None));
+    });
+}
+
+/// A hole made by one thread and filled by another, which knows of a hole of its
+/// own. Excludes: a cell filled before its task was taken out of it. All
+/// interleavings.
+#[test]
+fn a_hole_of_another() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        let [own, others] = [1, 2].map(|name| queue.push_withdrawable(name, 0).unwrap());
+        assert_eq!(queue.withdraw(own), Some(1));
+        let other = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.withdraw(others)
+        });
+        assert!(queue.push_withdrawable(3, 0).is_ok(), "a hole");
+        assert_eq!(other.join().unwrap(), Some(2));
+        assert_eq!((queue.pop(), queue.pop()), (Some(3), None));
+    });
+}
+
+/// A hole that is skipped while another is filled. Excludes: a hole that still
+/// counts as room when it is none. All interleavings.
+#[test]
+fn a_hole_skipped_is_no_room() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        let positions = [1, 2].map(|name| queue.push_withdrawable(name, 0).unwrap());
+        for position in positions {
+            assert!(queue.withdraw(position).is_some());
+        }
+        let worker = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.pop()
+        });
+        push_until_full(&queue, 3).expect("room for two");
+        let popped = worker.join().unwrap();
+        let queued = usize::from(popped.is_none());
+        for name in queued..2 {
+            push_until_full(&queue, 4 + name).expect("room for two");
+        }
+        assert!(queue.is_full());
+    });
+}
+
+/// A pop that is slow to move `head`, while another thread helps and pops on.
+/// Excludes: a `head` that falls back, where every later pop would wait for ever.
+/// All interleavings.
+#[test]
+fn head_only_grows() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        queue.push_withdrawable(1, 0).unwrap();
+        queue.push_withdrawable(2, 0).unwrap();
+        let slow = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.pop()
+        });
+        let popped = [queue.pop(), queue.pop(), slow.join().unwrap()];
+        assert_eq!(popped.into_iter().flatten().sum::<usize>(), 3);
+        queue.push_plain(3).expect("empty");
+        assert_eq!(queue.pop(), Some(3));
+        assert!(queue.is_empty());
+    });
+}
+
 /// A shutdown that discards against a submission into a hole. Excludes: a task
 /// accepted after the queue was emptied for good. All interleavings.
 #[test]

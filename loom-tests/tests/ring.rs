@@ -118,3 +118,44 @@ fn who_announces_and_looks_is_seen() {
         assert!(!(other.join().unwrap() && unseen));
     });
 }
+
+/// A push that is slow to say so, while another thread pushes, helps and pops.
+/// Excludes: a `tail` that falls back to a cell popped since, where every later
+/// push would look for ever. All interleavings.
+#[test]
+fn ends_only_grow() {
+    check(None, || {
+        let ring = Arc::new(Ring::new(2, 0));
+        let slow = thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || ring.push(1).expect("two cells")
+        });
+        ring.push(2).expect("two cells");
+        let popped = [ring.pop(), ring.pop()];
+        slow.join().unwrap();
+        let left = usize::from(!popped.contains(&Some(1)));
+        assert_eq!(ring.pop(), (left == 1).then_some(1));
+        ring.push(3).expect("empty");
+        assert_eq!(ring.pop(), Some(3));
+        assert!(ring.is_empty());
+    });
+}
+
+/// The same with a pop for the look: "empty" is as exact as `is_empty`. All
+/// interleavings.
+#[test]
+fn who_announces_and_pops_is_seen() {
+    check(None, || {
+        let rings = Arc::new([Ring::new(1, 0), Ring::new(1, 0)]);
+        let other = thread::spawn({
+            let rings = Arc::clone(&rings);
+            move || {
+                rings[1].push(0).unwrap();
+                rings[0].pop().is_none()
+            }
+        });
+        rings[0].push(0).unwrap();
+        let unseen = rings[1].pop().is_none();
+        assert!(!(other.join().unwrap() && unseen));
+    });
+}

@@ -116,3 +116,29 @@ fn left_in_time_from_the_queue() {
         left_in_time(&pool);
     });
 }
+
+/// A task that asks for its deadline, which may pass meanwhile.
+fn asks(pool: &Pool) {
+    let (deadline, alarm) = deadline();
+    let clock = thread::spawn(move || alarm.go_off());
+    let ask = || assert!(lazypool::task::deadline().is_some());
+    match do_until(pool, ask, &deadline) {
+        Ok(()) | Err(DeadlineError::TimedOut | DeadlineError::Expired(_)) => {}
+        Err(other) => panic!("{other}"),
+    }
+    clock.join().unwrap();
+    end(pool);
+}
+
+/// Excludes: a worker that looks into the block of a caller that has left, one
+/// that reads a deadline before it is written. Preemptions: 3.
+#[test]
+fn asked_from_the_mailbox() {
+    check(Some(3), || asks(&warm_pool(0)));
+}
+
+/// The same by way of the queue. Preemptions: 2.
+#[test]
+fn asked_from_the_queue() {
+    check(Some(2), || asks(&warm_pool(1)));
+}
