@@ -12,30 +12,33 @@ use std::time::Duration;
 
 /// The tasks of a group or scope, as far as their end is waited for.
 ///
-/// A task's end decrements `pending`, *then* reads `waiting`; a waiter increments
-/// `waiting`, *then* reads `pending`: one of the two sees the other.
+/// A task's end decrements what is pending, *then* reads `waiting`; a waiter
+/// increments `waiting`, *then* reads what is pending: one of the two sees the
+/// other.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Accepted and not ended, or being submitted.
-    pending: AtomicUsize,
+    /// Tasks pending (accepted and not ended, or being submitted), and in units of
+    /// `COMPLETED` those completed: one step for a task's end.
+    tasks: AtomicU64,
     waiting: AtomicUsize,
     lock: Mutex<()>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
-    completed: AtomicU64,
     panicked: AtomicU64,
     discarded: AtomicU64,
 }
 
+/// More tasks are never pending: a pool takes 65,536 + 16,777,216.
+const COMPLETED: u64 = 1 << 26;
+
 impl Members {
     pub(crate) fn new() -> Self {
         Self {
-            pending: AtomicUsize::new(0),
+            tasks: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             lock: Mutex::new(()),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            completed: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
         }
@@ -43,24 +46,36 @@ impl Members {
 
     /// One more: before it is submitted.
     pub(crate) fn enter(&self) {
-        // SeqCst as all of `pending`: the pair with `waiting` allows no other. On
+        // SeqCst as all of `tasks`: the pair with `waiting` allows no other. On
         // x86-64 and with LSE on ARM it costs nothing more.
-        self.pending.fetch_add(1, Ordering::SeqCst);
+        self.tasks.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One less: it ended, or was refused.
+    /// One less: it panicked, was discarded or refused.
     pub(crate) fn leave(&self) {
-        // Release: all that the task did, to the Acquire in `has_ended`.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.waiting.load(Ordering::SeqCst) != 0
-        {
+        self.left(self.tasks.fetch_sub(1, Ordering::SeqCst));
+    }
+
+    /// One less: it ran to its end.
+    pub(crate) fn complete(&self) {
+        self.left(self.tasks.fetch_add(COMPLETED - 1, Ordering::SeqCst));
+    }
+
+    /// Release in what came before: all that the task did, to the Acquire in
+    /// `has_ended`.
+    fn left(&self, before: u64) {
+        if before % COMPLETED == 1 && self.waiting.load(Ordering::SeqCst) != 0 {
             drop(lock(&self.lock));
             self.all_ended.notify_all();
         }
     }
 
+    fn pending(&self) -> usize {
+        (self.tasks.load(Ordering::SeqCst) % COMPLETED) as usize
+    }
+
     fn has_ended(&self) -> bool {
-        self.pending.load(Ordering::SeqCst) == 0
+        self.pending() == 0
     }
 
     /// Waits for the end of all; `false` if the deadline came first.
@@ -101,14 +116,13 @@ impl<F: FnOnce()> Job for Member<F> {
         let Self { members, f } = self;
         let panicked = has_panicked(ctx.with_group(&members.cancelled, || ctx.call(f)));
         end(panicked);
-        let count = if panicked {
-            &members.panicked
+        if panicked {
+            // Relaxed: published by `leave`.
+            members.panicked.fetch_add(1, Ordering::Relaxed);
+            members.leave();
         } else {
-            &members.completed
-        };
-        // Relaxed: published by `leave`.
-        count.fetch_add(1, Ordering::Relaxed);
-        members.leave();
+            members.complete();
+        }
     }
 
     fn discard(self) -> Release {
@@ -310,7 +324,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.members.pending.load(Ordering::SeqCst)
+        self.members.pending()
     }
 
     /// Tasks that ran to their end.
@@ -322,7 +336,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn completed(&self) -> usize {
-        self.members.completed.load(Ordering::SeqCst) as usize
+        (self.members.tasks.load(Ordering::SeqCst) / COMPLETED) as usize
     }
 
     /// Tasks that panicked.

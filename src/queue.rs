@@ -62,6 +62,10 @@ pub(crate) struct Queue {
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
+    /// A `head` that a push has seen, on a line that only pushes touch: `head` was
+    /// there or further, so a push that has room by it needs not ask the line that
+    /// the pops move.
+    head_seen: CachePadded<AtomicU64>,
     /// Rarely written: `holes`, and the pushes that went into one.
     holes: CachePadded<AtomicU64>,
     hole_pushes: AtomicU64,
@@ -98,6 +102,7 @@ impl Queue {
             capacity: capacity as u64,
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
+            head_seen: CachePadded::new(AtomicU64::new(0)),
             holes: CachePadded::new(AtomicU64::new(0)),
             hole_pushes: AtomicU64::new(0),
             next_hole: AtomicU64::new(0),
@@ -155,8 +160,13 @@ impl Queue {
             if tail & CLOSED != 0 {
                 return Err((task, NotPushed::Closed));
             }
-            let head = self.head.load(Ordering::SeqCst);
-            if tail.wrapping_sub(head) as i64 >= self.capacity as i64 {
+            if self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed)) {
+                let head = self.head.load(Ordering::SeqCst);
+                // Relaxed: any `head` there ever was will do.
+                self.head_seen.store(head, Ordering::Relaxed);
+                if !self.is_full_by(tail, head) {
+                    continue;
+                }
                 if self.tail.load(Ordering::SeqCst) != tail
                     || self.head.load(Ordering::SeqCst) != head
                 {
@@ -183,6 +193,10 @@ impl Queue {
                 nearly.wait();
             }
         }
+    }
+
+    fn is_full_by(&self, tail: u64, head: u64) -> bool {
+        tail.wrapping_sub(head) as i64 >= self.capacity as i64
     }
 
     #[cold]
@@ -417,6 +431,15 @@ impl Queue {
         self.tail.load(Ordering::SeqCst) & CLOSED != 0
     }
 
+    /// Whether the oldest task is there to be popped: a look at the line that its
+    /// push writes last, and not at `tail`, which the next push wants to itself.
+    #[inline]
+    pub(crate) fn is_next_there(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        // Relaxed: a hint; `pop` looks again.
+        self.cell(head).stamp.load(Ordering::Relaxed) != self.stamp(head, EMPTY)
+    }
+
     /// Whether there is nothing to pop; holes may make it say no in vain.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -429,8 +452,7 @@ impl Queue {
     pub(crate) fn is_full(&self) -> bool {
         let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
         let head = self.head.load(Ordering::SeqCst);
-        tail.wrapping_sub(head) as i64 >= self.capacity as i64
-            && self.holes.load(Ordering::SeqCst) == 0
+        self.is_full_by(tail, head) && self.holes.load(Ordering::SeqCst) == 0
     }
 
     /// Grows with every pop.

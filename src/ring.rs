@@ -180,6 +180,22 @@ impl Ring {
         }
     }
 
+    /// What the ring holds, oldest first, if that is `N` at most and holds still;
+    /// places not needed are `None`.
+    pub(crate) fn few<const N: usize>(&self) -> Option<[Option<usize>; N]> {
+        let head = self.head.load(Ordering::SeqCst);
+        let tail = self.tail.load(Ordering::SeqCst);
+        let mut few = [None; N];
+        for (position, place) in (head..tail).zip(&mut few) {
+            let seen = self.cell(position).load(Ordering::SeqCst);
+            if seen & !(FULL - 1) != full(position >> self.shift, 0) {
+                return None;
+            }
+            *place = Some((seen & (FULL - 1)) as usize);
+        }
+        (tail.wrapping_sub(head) <= N as u64).then_some(few)
+    }
+
     /// Grows by one with every push: two equal readings mean that nothing
     /// was pushed in between, but for a push that has filled its cell and not
     /// yet advanced this (which [`Ring::is_empty`] sees).
@@ -194,6 +210,24 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
+
+    #[test]
+    fn a_few_are_seen_without_being_taken() {
+        let ring = Ring::new(4, 0);
+        assert_eq!(ring.few::<2>(), Some([None, None]));
+        for lap in 0..3 {
+            ring.push(7).unwrap();
+            assert_eq!(ring.few::<2>(), Some([Some(7), None]), "{lap}");
+            ring.push(5).unwrap();
+            assert_eq!(ring.few::<2>(), Some([Some(7), Some(5)]));
+            ring.push(6).unwrap();
+            assert_eq!(ring.few::<2>(), None);
+            assert_eq!([ring.pop(), ring.pop()], [Some(7), Some(5)]);
+            assert_eq!(ring.few::<2>(), Some([Some(6), None]));
+            assert_eq!(ring.pop(), Some(6));
+        }
+        assert!(ring.is_empty());
+    }
 
     #[test]
     fn rounds_up_and_starts_filled() {

@@ -29,13 +29,14 @@
 //! counted in `transit` or `seekers` *before* they leave the rings and until they
 //! are back: benched workers, those being woken for the queue, those told to end
 //! and slots being given a thread (`limbo`), workers without an order in a start
-//! or stop hook (`hooked`). A submitter refuses
-//! only if, between two equal readings of the ready ring's pushes and the
-//! queue's pops, with no seeker and nobody in transit at either end, both rings
-//! were empty and the queue full. A worker can have become unoccupied in between
-//! only by entering the ready ring (seen), or by an entry that another
-//! submission held and followed through (occupied by that). So at the moment the
-//! free ring was found empty, every worker was occupied. All of these words are
+//! or stop hook (`hooked`). A submitter refuses only if, between two equal
+//! readings of the rings' pushes and the queue's pops, with no seeker and nobody
+//! in transit at either end, the free ring was empty, then the ready ring, and
+//! then the queue full. A worker can have become unoccupied in between only by
+//! entering the ready ring (seen), by an entry that another submission held and
+//! followed through (occupied by that), or by an entry that a claim by hint had
+//! left in the ring (it is seen idle, or its word has changed). So at the moment
+//! the queue was found full, every worker was occupied. All of these words are
 //! read-only in a saturated pool: a refusal moves no cache line.
 
 use crate::cleaner::{Cleaner, Cleaning};
@@ -681,13 +682,28 @@ impl Shared {
         let pops = queue.map_or(0, Queue::pops);
         let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
         settled()
-            && queue.is_none_or(Queue::is_full)
-            && self.ready.is_empty()
             && self.free.is_empty()
+            && self.is_nobody_ready_while(|| queue.is_none_or(Queue::is_full))
             && settled()
             && self.ready.pushes() == ready
             && self.free.pushes() == freed
             && queue.is_none_or(|q| q.pops() == pops)
+    }
+
+    /// Whether `full`, during which no worker in the ready ring was idle: there was
+    /// none in it, or a few that claims by hint had left there.
+    #[inline]
+    fn is_nobody_ready_while(&self, full: impl Fn() -> bool) -> bool {
+        if self.ready.is_empty() {
+            return full();
+        }
+        // One or two submitters with a hint leave as many.
+        let Some(few) = self.ready.few::<2>() else {
+            return false;
+        };
+        let see = || few.map(|slot| slot.map(|slot| self.slots[slot].see()));
+        let seen = see();
+        seen.iter().flatten().all(|seen| seen.is_occupied()) && full() && see() == seen
     }
 
     // ---- idle workers ---------------------------------------------------------------

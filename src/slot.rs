@@ -292,8 +292,8 @@ pub(crate) struct Slot {
 // owns them by the module's tables; a task is Send, a handle Send and Sync.
 unsafe impl Sync for Slot {}
 
-/// A reading of the status word.
-#[derive(Debug, Clone, Copy)]
+/// A reading of the status word. Two equal ones: the same task all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
 impl Seen {

@@ -187,19 +187,24 @@ impl Worker<'_> {
         let shared = self.shared;
         loop {
             let mut spin = Spin::new(shared.parallel);
+            let mut last = false;
             loop {
-                if let Some((task, ticket)) = self.look(queue) {
-                    shared.seekers.fetch_sub(1, Ordering::SeqCst);
-                    shared.made_room();
-                    // A burst spreads: one seeker less, so call the next.
-                    shared.wake_for_queue();
-                    self.work(task, ticket);
-                    spin = Spin::new(shared.parallel);
-                    continue;
+                let is_there = queue.is_next_there() || shared.kept.load(Ordering::Relaxed) > 0;
+                if is_there || last {
+                    if let Some((task, ticket)) = self.look(queue) {
+                        shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                        shared.made_room();
+                        // A burst spreads: one seeker less, so call the next.
+                        shared.wake_for_queue();
+                        self.work(task, ticket);
+                        (spin, last) = (Spin::new(shared.parallel), false);
+                        continue;
+                    }
                 }
-                if shared.is_closed() || spin.step() == Step::Spent {
+                if last {
                     break;
                 }
+                last = shared.is_closed() || spin.step() == Step::Spent;
             }
             if shared.is_closed() && shared.nothing_queued() {
                 shared.transit.add(LIMBO);
