@@ -2,10 +2,14 @@
 //! works, down to the oddest durations.
 #![no_main]
 
+#[path = "../shared/threads.rs"]
+mod threads;
+
 use lazypool::{BuildError, DeadlineError, Pool, Refusal, Shutdown, WhenFull};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
+use threads::threads;
 
 #[derive(Debug, Arbitrary)]
 enum Number {
@@ -54,10 +58,6 @@ const MAX_QUEUE: usize = 1 << 24;
 
 fn mode(n: u8) -> Shutdown {
     [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel][usize::from(n % 3)]
-}
-
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
 fuzz_target!(|input: Input<'_>| {

@@ -1,0 +1,393 @@
+//! What closures are made of in the `pool` target, and what became of each.
+
+use lazypool::{task, DeadlineError, Pool, Refusal, Refused};
+use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+pub const LABEL: &str = "view";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Hold {
+    Nothing,
+    /// Until its gate opens.
+    Gate,
+    /// Until its gate opens or it is cancelled.
+    Watch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    Nothing,
+    Panics,
+    PayloadExplodes,
+    CaptureExplodes,
+    ResultExplodes,
+}
+
+/// What a task submits to its own pool.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Nest {
+    Nothing,
+    Serve,
+    Do,
+    Scope,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    pub hold: Hold,
+    pub fault: Fault,
+    pub nest: Nest,
+    /// More than fits into a task without a box.
+    pub large: bool,
+}
+
+/// One byte, so that a short input is a long play; mostly plain.
+impl Arbitrary<'_> for Work {
+    fn arbitrary(u: &mut Unstructured<'_>) -> arbitrary::Result<Self> {
+        let byte = u.arbitrary::<u8>()?;
+        Ok(Self {
+            hold: match byte & 3 {
+                0 | 1 => Hold::Nothing,
+                2 => Hold::Gate,
+                _ => Hold::Watch,
+            },
+            fault: match byte >> 2 & 7 {
+                0 => Fault::Panics,
+                1 => Fault::PayloadExplodes,
+                2 => Fault::CaptureExplodes,
+                3 => Fault::ResultExplodes,
+                _ => Fault::Nothing,
+            },
+            nest: match byte >> 5 {
+                0 => Nest::Serve,
+                1 => Nest::Do,
+                2 => Nest::Scope,
+                _ => Nest::Nothing,
+            },
+            large: byte == 255,
+        })
+    }
+}
+
+impl Work {
+    pub const QUICK: Self = Self {
+        hold: Hold::Nothing,
+        fault: Fault::Nothing,
+        nest: Nest::Nothing,
+        large: false,
+    };
+
+    pub fn panics(&self) -> bool {
+        !matches!(self.fault, Fault::Nothing | Fault::ResultExplodes)
+    }
+}
+
+/// Counts of what callers, closures and hooks of one pool saw.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// Submissions, without those with a deadline of zero.
+    pub offered: AtomicU64,
+    /// Of these, handed back.
+    pub back: AtomicU64,
+    /// Of these, certainly never accepted.
+    pub refused: AtomicU64,
+    /// Of these, expired: accepted or not.
+    pub expired: AtomicU64,
+    /// Of these, refused or discarded by a shutdown.
+    pub closed: AtomicU64,
+    pub timed_out: AtomicU64,
+    pub ran: AtomicU64,
+    pub panics: AtomicU64,
+    pub results_made: AtomicU64,
+    pub results_dropped: AtomicU64,
+    pub inside: AtomicU64,
+    pub most_inside: AtomicU64,
+    pub told_of_panics: AtomicU64,
+    pub hook_panics: AtomicU64,
+    pub starts: AtomicU64,
+    pub stops: AtomicU64,
+    /// Accepted by `serve` from inside tasks.
+    pub nested: Mutex<Vec<Arc<Fate>>>,
+    pub pool: OnceLock<Weak<Pool>>,
+    /// What a worker found wrong; a panic there would be taken for a task's.
+    pub wrong: Mutex<Option<String>>,
+}
+
+pub fn add(n: &AtomicU64) {
+    n.fetch_add(1, SeqCst);
+}
+
+pub fn get(n: &AtomicU64) -> u64 {
+    n.load(SeqCst)
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sums {
+    fn check(&self, ok: bool, what: &str) {
+        if !ok {
+            lock(&self.wrong).get_or_insert_with(|| what.to_owned());
+        }
+    }
+}
+
+/// One closure's.
+#[derive(Debug, Default)]
+pub struct Fate {
+    ran: AtomicU64,
+    dropped: AtomicU64,
+    holding: AtomicBool,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Fate {
+    pub fn has_run(&self) -> bool {
+        get(&self.ran) > 0
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        get(&self.dropped) > 0
+    }
+
+    /// Whether it stands at its gate, which it passes if opened or cancelled.
+    pub fn is_holding(&self) -> bool {
+        self.holding.load(SeqCst)
+    }
+
+    pub fn open(&self) {
+        *lock(&self.open) = true;
+        self.opened.notify_all();
+    }
+
+    pub fn check_unrun(&self) {
+        assert_eq!((get(&self.ran), get(&self.dropped)), (0, 0));
+    }
+
+    pub fn check_ended(&self) {
+        assert!(get(&self.ran) <= 1, "{self:?}");
+        assert_eq!(get(&self.dropped), 1, "{self:?}");
+    }
+}
+
+/// Captured by each closure.
+#[derive(Debug)]
+pub struct Token {
+    pub sums: Arc<Sums>,
+    pub fate: Arc<Fate>,
+    work: Work,
+}
+
+impl Token {
+    pub fn new(sums: &Arc<Sums>, fate: &Arc<Fate>, work: Work) -> Self {
+        Self {
+            sums: Arc::clone(sums),
+            fate: Arc::clone(fate),
+            work,
+        }
+    }
+
+    /// The body of every task. `timed`: whether it has a deadline.
+    pub fn run(self, label: Option<&'static str>, timed: bool) -> Value {
+        let (sums, fate, work) = (Arc::clone(&self.sums), Arc::clone(&self.fate), self.work);
+        add(&fate.ran);
+        add(&sums.ran);
+        let inside = sums.inside.fetch_add(1, SeqCst) + 1;
+        sums.most_inside.fetch_max(inside, SeqCst);
+        sums.check(task::label() == label, "another label");
+        sums.check(task::deadline().is_some() == timed, "another deadline");
+        sums.check(task::slot().is_some(), "no slot");
+        nest(&sums, work.nest);
+        match work.hold {
+            Hold::Nothing => {}
+            Hold::Gate => {
+                fate.holding.store(true, SeqCst);
+                let mut open = lock(&fate.open);
+                while !*open {
+                    open = (fate.opened.wait(open)).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+            Hold::Watch => {
+                fate.holding.store(true, SeqCst);
+                while !*lock(&fate.open) && !task::is_cancelled() {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }
+        match work.fault {
+            Fault::Panics => {
+                add(&sums.panics);
+                explode();
+            }
+            Fault::PayloadExplodes => {
+                add(&sums.panics);
+                // `resume_unwind`: not heard by the fuzzer's panic hook.
+                resume_unwind(Box::new(Bomb));
+            }
+            _ => {}
+        }
+        let value = Value::new(&sums, work.fault == Fault::ResultExplodes);
+        // Not at the closing brace, where a panic would leak the value
+        // (rust-lang/rust#47949).
+        drop(self);
+        value
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        add(&self.fate.dropped);
+        let ran = self.fate.has_run();
+        if ran {
+            self.sums.inside.fetch_sub(1, SeqCst);
+        }
+        if self.work.fault == Fault::CaptureExplodes && !std::thread::panicking() {
+            if ran {
+                add(&self.sums.panics);
+            }
+            explode();
+        }
+    }
+}
+
+/// What a task returns.
+#[derive(Debug)]
+pub struct Value {
+    sums: Arc<Sums>,
+    bomb: bool,
+}
+
+impl Value {
+    fn new(sums: &Arc<Sums>, bomb: bool) -> Self {
+        add(&sums.results_made);
+        Self {
+            sums: Arc::clone(sums),
+            bomb,
+        }
+    }
+
+    /// Only a result without a taker may explode.
+    pub fn arrived(mut self) {
+        self.bomb = false;
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        add(&self.sums.results_dropped);
+        if self.bomb && !std::thread::panicking() {
+            add(&self.sums.panics);
+            explode();
+        }
+    }
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            explode();
+        }
+    }
+}
+
+/// A panic that the fuzzer's panic hook does not hear of.
+pub fn explode() -> ! {
+    resume_unwind(Box::new("meant"))
+}
+
+/// Drops what may explode.
+pub fn defuse<T>(what: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(what))) {
+        // Its own payload is a text.
+        drop(payload);
+    }
+}
+
+/// Inside a task nothing waits for room, and only `serve` queues: none of this
+/// can hang.
+fn nest(sums: &Arc<Sums>, nest: Nest) {
+    if nest == Nest::Nothing {
+        return;
+    }
+    let Some(pool) = sums.pool.get().and_then(Weak::upgrade) else {
+        return;
+    };
+    let fate = Arc::new(Fate::default());
+    let token = || Token::new(sums, &fate, Work::QUICK);
+    let refused = |why: &Refusal| {
+        let known = match why {
+            Refusal::Saturated => true,
+            Refusal::Closed => pool.is_closed(),
+            _ => false,
+        };
+        sums.check(known && !fate.has_run(), "a nested refusal");
+        add(&sums.refused);
+        add(&sums.back);
+    };
+    match nest {
+        Nest::Nothing => unreachable!(),
+        Nest::Serve => {
+            add(&sums.offered);
+            let token = token();
+            match pool.serve(move || drop(token.run(None, false))) {
+                Ok(()) => lock(&sums.nested).push(Arc::clone(&fate)),
+                Err(back) => refused(back.reason()),
+            }
+        }
+        Nest::Do => {
+            add(&sums.offered);
+            let token = token();
+            match pool.do_with_deadline(move || token.run(None, false), Duration::MAX) {
+                Ok(value) => value.arrived(),
+                Err(DeadlineError::Refused(back)) => refused(back.reason()),
+                Err(other) => sums.check(false, &format!("a nested call: {other:?}")),
+            }
+        }
+        Nest::Scope => {
+            let here = [7_u8; 100];
+            add(&sums.offered);
+            let token = token();
+            pool.scope(|s| {
+                let served = s.serve(|| {
+                    token.sums.check(here == [7; 100], "a borrowed array");
+                    drop(token.run(None, false));
+                });
+                if let Err(back) = served {
+                    refused(back.reason());
+                }
+            });
+            sums.check(fate.is_dropped(), "a scope left its task");
+        }
+    }
+}
+
+/// A refusal that can be kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Why {
+    Saturated,
+    Closed,
+    Cancelled,
+    Other,
+}
+
+/// Drops what came back, which was not run.
+pub fn take_back<F>(refused: Refused<F>, fate: &Fate) -> Why {
+    fate.check_unrun();
+    let why = match refused.reason() {
+        Refusal::Saturated => Why::Saturated,
+        Refusal::Closed => Why::Closed,
+        Refusal::Cancelled => Why::Cancelled,
+        _ => Why::Other,
+    };
+    defuse(refused);
+    fate.check_ended();
+    why
+}
