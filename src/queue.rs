@@ -161,9 +161,7 @@ impl Queue {
                 return Err((task, NotPushed::Closed));
             }
             if self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed)) {
-                let head = self.head.load(Ordering::SeqCst);
-                // Relaxed: any `head` there ever was will do.
-                self.head_seen.store(head, Ordering::Relaxed);
+                let head = self.see_head();
                 if !self.is_full_by(tail, head) {
                     continue;
                 }
@@ -193,6 +191,23 @@ impl Queue {
                 nearly.wait();
             }
         }
+    }
+
+    /// Whether a push will find room behind the last task; holes aside.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        let tail = self.tail.load(Ordering::SeqCst);
+        !self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed))
+            || !self.is_full_by(tail, self.see_head())
+    }
+
+    fn see_head(&self) -> u64 {
+        let head = self.head.load(Ordering::SeqCst);
+        // Relaxed: any `head` there ever was will do.
+        if self.head_seen.load(Ordering::Relaxed) != head {
+            self.head_seen.store(head, Ordering::Relaxed);
+        }
+        head
     }
 
     fn is_full_by(&self, tail: u64, head: u64) -> bool {

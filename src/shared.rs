@@ -256,10 +256,6 @@ impl Transit {
         self.0.load(Ordering::SeqCst) & FIELD != 0
     }
 
-    fn nobody_hooked(&self) -> bool {
-        self.0.load(Ordering::SeqCst) < HOOKED
-    }
-
     fn any_in_limbo(&self) -> bool {
         (self.0.load(Ordering::SeqCst) / LIMBO) & FIELD != 0
     }
@@ -395,6 +391,8 @@ pub(crate) struct Shared {
     free: Ring,
     pub(crate) seekers: CachePadded<AtomicU64>,
     pub(crate) transit: CachePadded<Transit>,
+    /// Of those in a start hook, the ones that a task may be handed to.
+    pub(crate) standby: AtomicU64,
     pub(crate) cleaning: Cleaning,
     pub(crate) room: Room,
     /// `registry.kept.len()`, readable without the lock.
@@ -433,6 +431,7 @@ impl Shared {
             free: Ring::new(max, max),
             seekers: CachePadded::new(AtomicU64::new(0)),
             transit: CachePadded::new(Transit(AtomicU64::new(0))),
+            standby: AtomicU64::new(0),
             cleaning: Cleaning::new(),
             room: Room::new(),
             kept: AtomicU64::new(0),
@@ -499,16 +498,29 @@ impl Shared {
     #[inline]
     pub(crate) fn submit(
         self: &Arc<Self>,
-        task: Task,
+        mut task: Task,
         patience: Patience<'_>,
     ) -> Result<Place, (Task, Denied)> {
         if !self.is_closed() && !patience.is_cancelled() {
-            if self.queue.is_none() || self.seekers.load(Ordering::SeqCst) == 0 {
+            let seekers = self.queue.is_some() && self.seekers.load(Ordering::SeqCst) > 0;
+            if !seekers {
                 if let Some((slot, claim)) = self.claim_hinted() {
                     if claim.parked {
                         patience.start();
                     }
                     return Ok(self.hand_over(slot, claim, task));
+                }
+            }
+            // The queue's turn, with room in it.
+            if let Some(queue) = &self.queue {
+                if queue.has_room()
+                    && (seekers || self.is_everybody_occupied())
+                    && !(patience.awaited && self.is_own_worker())
+                {
+                    match self.enqueue(queue, task, patience) {
+                        Ok(place) => return Ok(place),
+                        Err((back, _)) => task = back,
+                    }
                 }
             }
             // First of all the rest, so that a saturated pool refuses cheaply.
@@ -583,7 +595,7 @@ impl Shared {
         let queue = self.queue.as_ref().filter(|_| may_queue);
         let mut task = task;
         if let Some(queue) = queue.filter(|_| self.seekers.load(Ordering::SeqCst) > 0) {
-            match self.enqueue(queue, task) {
+            match self.enqueue(queue, task, patience) {
                 Ok(place) => return Ok(place),
                 Err((back, Some(why))) => return Err((back, Not::Refused(why))),
                 Err((back, None)) => task = back,
@@ -598,7 +610,7 @@ impl Shared {
         if about_to_be_idle {
             return Err((task, Not::Settled)); // no reason to start another
         }
-        if let Some((slot, claim)) = self.claim_built() {
+        if let Some((slot, claim)) = self.claim_standby() {
             return Ok(self.hand_over(slot, claim, task));
         }
         if let Some(slot) = self.take_free() {
@@ -615,7 +627,7 @@ impl Shared {
             }
         }
         if let Some(queue) = queue {
-            match self.enqueue(queue, task) {
+            match self.enqueue(queue, task, patience) {
                 Ok(place) => return Ok(place),
                 Err((back, Some(why))) => return Err((back, Not::Refused(why))),
                 Err((back, None)) => task = back,
@@ -654,7 +666,7 @@ impl Shared {
         drop(registry);
         match pushed {
             Ok(position) => {
-                self.rouse_slowly(queue, None, 0, false);
+                self.rouse(queue, None, 0, false);
                 Ok(Place::Queue { position })
             }
             Err((task, NotPushed::Closed)) => Err((task, Not::Refused(Refusal::Closed))),
@@ -762,16 +774,16 @@ impl Shared {
         None
     }
 
-    /// A worker started by `build` that is still in its start hook. Not for a
-    /// submission from a hook, which might wait for its own worker.
-    fn claim_built(&self) -> Option<(usize, Claim)> {
-        if self.settings.min_workers == 0 || self.transit.nobody_hooked() || self.is_in_own_hook() {
+    /// A worker that is idle but for its start hook: started by `build`, or left by
+    /// its caller there. It is as soon there as a new one. Not for a submission
+    /// from a hook, which might wait for its own worker.
+    fn claim_standby(&self) -> Option<(usize, Claim)> {
+        if self.standby.load(Ordering::SeqCst) == 0 || self.is_in_own_hook() {
             return None;
         }
-        // They were started first, on the lowest slots.
-        let built = &self.slots[..self.settings.min_workers];
-        let (slot, claim) =
-            (built.iter().enumerate()).find_map(|(slot, it)| Some((slot, it.claim_built()?)))?;
+        let (slot, claim) = (self.slots.iter().enumerate())
+            .find_map(|(slot, it)| Some((slot, it.claim_standby()?)))?;
+        self.standby.fetch_sub(1, Ordering::SeqCst);
         self.transit.sub(HOOKED);
         self.set_hint(slot, claim.number);
         Some((slot, claim))
@@ -790,12 +802,17 @@ impl Shared {
         self: &Arc<Self>,
         queue: &Queue,
         task: Task,
+        patience: Patience<'_>,
     ) -> Result<Place, (Task, Option<Refusal>)> {
         match queue.push(task) {
-            Ok(position) => match self.rouse(queue, Some(position), 0) {
-                None => Ok(Place::Queue { position }),
-                Some((task, error)) => Err((task, Some(Refusal::SpawnFailed(error)))),
-            },
+            Ok(position) if self.is_looked_after(0) => Ok(Place::Queue { position }),
+            Ok(position) => {
+                patience.start();
+                match self.rouse(queue, Some(position), 0, true) {
+                    None => Ok(Place::Queue { position }),
+                    Some((task, error)) => Err((task, Some(Refusal::SpawnFailed(error)))),
+                }
+            }
             Err((task, NotPushed::Full)) => Err((task, None)),
             Err((task, NotPushed::Closed)) => Err((task, Some(Refusal::Closed))),
         }
@@ -807,36 +824,31 @@ impl Shared {
         self.queue.as_ref().is_none_or(Queue::is_empty) && self.kept.load(Ordering::SeqCst) == 0
     }
 
-    /// Sees to it that a queued task is looked at.
-    pub(crate) fn wake_for_queue(self: &Arc<Self>) {
-        if let Some(queue) = &self.queue {
-            if !self.nothing_queued() {
-                self.rouse(queue, None, 0);
-            }
-        }
+    /// Whether a worker will look at the queue, besides `known` seekers that have a
+    /// task in view.
+    #[inline]
+    fn is_looked_after(&self, known: u64) -> bool {
+        self.seekers.load(Ordering::SeqCst) > known || self.is_everybody_occupied()
     }
 
-    /// Sees to it that a worker looks at the queue besides `known` seekers that
-    /// have a task in view. Where no thread is to be
-    /// had and no worker lives, the task at `position` comes back.
-    #[inline]
-    fn rouse(
-        self: &Arc<Self>,
-        queue: &Queue,
-        position: Option<u64>,
-        known: u64,
-    ) -> Option<(Task, io::Error)> {
-        if self.seekers.load(Ordering::SeqCst) > known || self.is_everybody_occupied() {
-            return None;
-        }
-        self.rouse_slowly(queue, position, known, true)
+    /// Sees to it that a queued task is looked at.
+    pub(crate) fn wake_for_queue(self: &Arc<Self>) {
+        self.call(0);
     }
 
     /// A seeker about to take one of several queued tasks: sees to it that
     /// another looks, too. Before it takes its own, whose caller could not leave
     /// while a thread is started.
-    pub(crate) fn call_another(self: &Arc<Self>, queue: &Queue) {
-        self.rouse(queue, None, 1);
+    pub(crate) fn call_another(self: &Arc<Self>) {
+        self.call(1);
+    }
+
+    fn call(self: &Arc<Self>, known: u64) {
+        if let Some(queue) = &self.queue {
+            if !self.nothing_queued() && !self.is_looked_after(known) {
+                self.rouse(queue, None, known, true);
+            }
+        }
     }
 
     /// Whether at one moment of this call nobody was idle, in transit or to be
@@ -852,8 +864,11 @@ impl Shared {
             && self.free.pushes() == freed
     }
 
+    /// Sees to it that a worker looks at the queue, besides `known` seekers. Where
+    /// no thread is to be had and no worker lives, the task at `position` comes
+    /// back.
     #[cold]
-    fn rouse_slowly(
+    fn rouse(
         self: &Arc<Self>,
         queue: &Queue,
         position: Option<u64>,
@@ -936,9 +951,11 @@ impl Shared {
         let it = &self.slots[slot];
         if it.is_fresh() {
             self.transit.add(HOOKED);
-            if it.leave_warming() {
+            self.standby.fetch_add(1, Ordering::SeqCst);
+            if it.leave_standby() {
                 return;
             }
+            self.standby.fetch_sub(1, Ordering::SeqCst);
             self.transit.sub(HOOKED);
         }
         it.publish_idle(&self.ready, slot);
@@ -1054,7 +1071,8 @@ impl Shared {
             }
             First::Idle if hook => {
                 self.transit.add(HOOKED);
-                it.start_built();
+                self.standby.fetch_add(1, Ordering::SeqCst);
+                it.start_standby();
                 None
             }
             First::Seek => {

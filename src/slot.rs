@@ -19,7 +19,7 @@
 //! | `IDLE` | anybody, by CAS | waiting for an order |
 //! | `RETIRING` | the worker | told to end |
 //! | `WARMING` | the worker | in its start hook, without an order |
-//! | `BUILT` | anybody, by CAS, until the hook ends | as `WARMING`, started ahead of any task |
+//! | `STANDBY` | anybody, by CAS, until the hook ends | as `WARMING`, and idle but for that |
 //!
 //! | from | to | by | publishes |
 //! |---|---|---|---|
@@ -40,10 +40,10 @@
 //! | `STARTING` | `HANDED`, `OFFERED` (claims + 1), `SEEK`, `IDLE` | spawner | task and thread handle |
 //! | `STARTING` | `FREE` | spawner without a thread | - |
 //! | `STARTING` | `WARMING` | spawner, instead of `SEEK` where there is a start hook | thread handle |
-//! | `HELD` | `WARMING` | the caller that took its task back, instead of `IDLE`, during the start hook | as `IDLE` |
-//! | `STARTING` | `BUILT` | spawner of one of `min_workers`, instead of `IDLE` where there is a start hook | thread handle |
-//! | `BUILT` | `CLAIMED`, claims + 1 | submitter that finds nobody idle, while `FRESH` | - |
-//! | `WARMING`, `BUILT` | `SEEK`, `IDLE` | worker, after the hook | - |
+//! | `HELD` | `STANDBY` | the caller that took its task back, instead of `IDLE`, during the start hook | as `IDLE` |
+//! | `STARTING` | `STANDBY` | spawner of one of `min_workers`, instead of `IDLE` where there is a start hook | thread handle |
+//! | `STANDBY` | `CLAIMED`, claims + 1 | submitter that finds nobody idle, while `FRESH` | - |
+//! | `WARMING`, `STANDBY` | `SEEK`, `IDLE` | worker, after the hook | - |
 //!
 //! Flags: `LISTED`: an entry of this slot is in the ready ring, or in the hands
 //! of one popper, who always follows through. `BENCHED`: idle for a while;
@@ -74,7 +74,7 @@ pub(crate) const SEEK: u64 = 7;
 pub(crate) const IDLE: u64 = 8;
 pub(crate) const RETIRING: u64 = 9;
 pub(crate) const WARMING: u64 = 10;
-pub(crate) const BUILT: u64 = 11;
+pub(crate) const STANDBY: u64 = 11;
 const STATE: u64 = 15;
 const LISTED: u64 = 1 << 4;
 const BENCHED: u64 = 1 << 5;
@@ -434,10 +434,10 @@ impl Slot {
     }
 
     /// Claims the worker for a task it will start after its start hook.
-    pub(crate) fn claim_built(&self) -> Option<Claim> {
+    pub(crate) fn claim_standby(&self) -> Option<Claim> {
         let word = self.status().load(Ordering::SeqCst);
         let ok =
-            word & (STATE | FRESH) == BUILT | FRESH && self.swap_if(word, For::Task.apply(word));
+            word & (STATE | FRESH) == STANDBY | FRESH && self.swap_if(word, For::Task.apply(word));
         ok.then(|| Self::claimed(word, For::Task))
     }
 
@@ -557,7 +557,7 @@ impl Slot {
         if from != SEEK {
             debug_assert!(matches!(
                 from,
-                HANDED | RUNNING | RETIRING | WARMING | BUILT
+                HANDED | RUNNING | RETIRING | WARMING | STANDBY
             ));
             self.step(from, SEEK, 0);
         }
@@ -736,15 +736,14 @@ impl Slot {
     }
 
     /// Spawner: as `start_warming`, and a task may come first.
-    pub(crate) fn start_built(&self) {
-        self.step(STARTING, BUILT, 0);
+    pub(crate) fn start_standby(&self) {
+        self.step(STARTING, STANDBY, 0);
     }
 
-    /// Worker: the start hook has ended. Whether it has no order, and has to
-    /// become visible.
-    pub(crate) fn end_start_hook(&self) -> bool {
-        let before = self.status().fetch_and(!FRESH, Ordering::SeqCst);
-        matches!(state(before), WARMING | BUILT)
+    /// Worker: the start hook has ended. Its state then: `WARMING` or `STANDBY` if
+    /// it has no order, and has to become visible.
+    pub(crate) fn end_start_hook(&self) -> u64 {
+        state(self.status().fetch_and(!FRESH, Ordering::SeqCst))
     }
 
     /// Whether the start hook of the slot's worker has not ended.
@@ -754,11 +753,11 @@ impl Slot {
 
     /// Who took a task back from a worker in its start hook: leaves it to the
     /// worker to become visible. `false` if the hook has ended.
-    pub(crate) fn leave_warming(&self) -> bool {
+    pub(crate) fn leave_standby(&self) -> bool {
         let word = self.status().load(Ordering::SeqCst);
         debug_assert_eq!(state(word), HELD);
         // Others may clear LISTED meanwhile.
-        word & FRESH != 0 && (self.swap_if(word, with_state(word, WARMING)) || self.leave_warming())
+        word & FRESH != 0 && (self.swap_if(word, with_state(word, STANDBY)) || self.leave_standby())
     }
 }
 

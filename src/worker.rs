@@ -18,7 +18,7 @@ use crate::observe;
 use crate::park::{Spin, Step};
 use crate::queue::Queue;
 use crate::shared::{Shared, BENCHED, HOOKED, LIMBO};
-use crate::slot::{Order, Slot};
+use crate::slot::{Order, Slot, STANDBY, WARMING};
 use crate::sync::{lock, Arc, Ordering};
 use crate::task::{Ctx, Task};
 use crate::wait::{mailbox_ticket, queue_ticket};
@@ -36,7 +36,7 @@ pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
         ctx: &ctx,
     };
     worker.start_hook();
-    if worker.it.end_start_hook() && !worker.appear() {
+    if !worker.begin() {
         return;
     }
     while worker.obey() {}
@@ -59,6 +59,18 @@ impl Worker<'_> {
     fn start_hook(&self) {
         if let Some(start) = &self.shared.hooks.start {
             self.hook(start);
+        }
+    }
+
+    /// After the start hook; `false` at the end.
+    fn begin(&self) -> bool {
+        match self.it.end_start_hook() {
+            STANDBY => {
+                self.shared.standby.fetch_sub(1, Ordering::SeqCst);
+                self.appear()
+            }
+            WARMING => self.appear(),
+            _ => true, // it has an order
         }
     }
 
@@ -170,7 +182,7 @@ impl Worker<'_> {
             return None;
         }
         if queue.len() > 1 {
-            self.shared.call_another(queue);
+            self.shared.call_another();
         }
         let own = &self.it.own;
         own.set_popping();

@@ -351,12 +351,10 @@ impl Play<'_> {
         );
     }
 
-    /// A worker that idles is taken before a thread is started. One in its start
-    /// hook whose task was taken back counts as idle, but is not taken.
+    /// A worker that idles is taken before a thread is started.
     fn idle(&self) -> Option<u64> {
         let s = self.pool.stats();
-        let steady = !self.input.retires && self.input.hooks & 1 == 0;
-        let sure = steady && self.settled.get() && self.asides.is_empty();
+        let sure = !self.input.retires && self.settled.get() && self.asides.is_empty();
         (sure && s.idle > 0).then_some(s.spawned)
     }
 
