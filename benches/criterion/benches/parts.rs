@@ -8,6 +8,8 @@
 #![allow(unexpected_cfgs)] // its features
 #![allow(unreachable_pub, missing_docs)] // it is public there, not here
 
+mod common;
+
 macro_rules! same_modules {
     ($($vis:vis mod $name:ident = $path:literal;)*) => {
         $(#[path = $path] $vis mod $name;)*
@@ -364,17 +366,9 @@ fn parking(c: &mut Criterion) {
     g.finish();
 }
 
-/// Short enough that all of them take about a minute.
-fn short() -> Criterion {
-    Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .sample_size(30)
-}
-
 criterion_group! {
     name = parts;
-    config = short();
+    config = common::short();
     targets = rings, queues, task_cells, slots, parking
 }
 criterion_main!(parts);

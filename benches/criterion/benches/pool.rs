@@ -2,6 +2,8 @@
 
 #![allow(missing_docs)] // what `criterion_group!` makes
 
+mod common;
+
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use lazypool::{Pool, WhenFull};
 use std::hint::black_box;
@@ -179,17 +181,9 @@ fn life(c: &mut Criterion) {
     g.finish();
 }
 
-/// Short enough that all of them take about a minute.
-fn short() -> Criterion {
-    Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .sample_size(30)
-}
-
 criterion_group! {
     name = operations;
-    config = short();
+    config = common::short();
     targets = serve, refusal, do_with_deadline, together, life
 }
 criterion_main!(operations);

@@ -1,15 +1,13 @@
 //! `serve` without a queue: an idle worker takes the task or it is refused, and
 //! the producer tries again. Only tasks that ran are counted.
 
-use super::WORKERS;
+use super::{served, WORKERS};
 use crate::contenders::{Contender, Shape};
 use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
 use crate::limits::{spinning_round_trips, Patience};
-use crate::tally::{tick, Tally};
+use crate::tally::tick;
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 struct Direct {
@@ -31,25 +29,6 @@ impl Direct {
             }
         }
     }
-
-    fn serve<C: Contender>(&self, pool: &C, n: u64) -> Duration {
-        let share = n.div_ceil(self.producers);
-        let ready = Barrier::new(self.producers as usize);
-        let tally = Tally::start();
-        thread::scope(|s| {
-            for _ in 1..self.producers {
-                s.spawn(|| {
-                    ready.wait();
-                    self.feed(pool, share);
-                });
-            }
-            ready.wait();
-            let start = Instant::now();
-            self.feed(pool, share);
-            tally.wait(share * self.producers);
-            start.elapsed()
-        })
-    }
 }
 
 impl Trial for Direct {
@@ -61,7 +40,9 @@ impl Trial for Direct {
 
     fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {
         let pool = C::build(Shape::new(self.workers, 0).refusing());
-        pace.run(self.budget, |n| self.serve(&pool, n))
+        pace.run(self.budget, |n| {
+            served(self.producers, n, |n| self.feed(&pool, n))
+        })
     }
 }
 

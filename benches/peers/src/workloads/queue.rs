@@ -1,16 +1,14 @@
 //! `serve` through a queue of 1,024 tasks: two workers; 1, 2 and 4 producers;
 //! closures of several sizes; tasks of several lengths.
 
-use super::{QUEUE, WORKERS};
+use super::{served, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, race, Entrant, Kind, Options, Pace, Table, Trial};
 use crate::limits::{through_a_queue, Job, RawRing};
-use crate::tally::{tick, Tally};
+use crate::tally::tick;
 use crate::work::Work;
 use crossbeam_queue::ArrayQueue;
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
@@ -34,26 +32,6 @@ impl Serve {
             other => unreachable!("{other} bytes"),
         }
     }
-
-    /// The time in which `n` tasks went in and ran.
-    fn serve<C: Contender>(&self, pool: &C, n: u64) -> Duration {
-        let share = n.div_ceil(self.producers);
-        let ready = Barrier::new(self.producers as usize);
-        let tally = Tally::start();
-        thread::scope(|s| {
-            for _ in 1..self.producers {
-                s.spawn(|| {
-                    ready.wait();
-                    self.feed(pool, share);
-                });
-            }
-            ready.wait();
-            let start = Instant::now();
-            self.feed(pool, share);
-            tally.wait(share * self.producers);
-            start.elapsed()
-        })
-    }
 }
 
 /// A task that captures an array, and uses all of it.
@@ -74,7 +52,9 @@ impl Trial for Serve {
 
     fn sample<C: Contender>(&self, pace: &mut Pace) -> f64 {
         let pool = C::build(Shape::new(WORKERS, QUEUE));
-        pace.run(self.budget, |n| self.serve(&pool, n))
+        pace.run(self.budget, |n| {
+            served(self.producers, n, |n| self.feed(&pool, n))
+        })
     }
 }
 
