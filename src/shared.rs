@@ -513,8 +513,10 @@ impl Shared {
             }
             // The queue's turn, with room in it.
             if let Some(queue) = &self.queue {
+                let nobody_idle =
+                    || self.is_everybody_occupied() && self.standby.load(Ordering::SeqCst) == 0;
                 if queue.has_room()
-                    && (seekers || self.is_everybody_occupied())
+                    && (seekers || nobody_idle())
                     && !(patience.awaited && self.is_own_worker())
                 {
                     match self.enqueue(queue, task, patience) {

@@ -261,12 +261,12 @@ fn law5_a_worker_in_its_start_hook_stops_no_spawning() {
 #[test]
 fn law5_workers_started_by_build_take_the_first_tasks() {
     timed(|| {
-        for queue in [0, 4] {
+        for (max, queue) in [(8, 0), (8, 4), (2, 0), (2, 4)] {
             let hook_gate = Gate::new();
             let key = hook_gate.key();
             let hook = move |_| key.pass();
             let pool = Arc::new(
-                builder(8, queue)
+                builder(max, queue)
                     .min_workers(2)
                     .on_worker_start(hook)
                     .build()
