@@ -6,7 +6,7 @@ use crate::error::DeadlineError;
 use crate::pool::Pool;
 use crate::sync::{thread, Arc, AtomicBool, Ordering};
 use crate::task::{Ctx, End, Job, Release, Task};
-use crate::{queue, ring};
+use crate::{queue, ring, slot};
 use std::time::Instant;
 
 /// A deadline that passes when its [`Alarm`] goes off.
@@ -48,6 +48,12 @@ where
     R: Send + 'static,
 {
     crate::wait::do_until(pool.shared(), None, f, &deadline.0)
+}
+
+/// Asserts that a pool whose threads have ended has nothing left over: counts of
+/// workers in one state or another, listings, holes, submitters that wait.
+pub fn assert_at_rest(pool: &Pool) {
+    pool.shared().assert_at_rest();
 }
 
 /// The system gives none of the next `n` threads that a pool asks it for.
@@ -95,6 +101,28 @@ impl Ring {
     /// Whether there was none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// The label of a worker's running task, for snapshots.
+#[derive(Debug)]
+pub struct Label(slot::Label);
+
+impl Label {
+    /// None yet.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(slot::Label::new())
+    }
+
+    /// By one thread only.
+    pub fn set(&self, label: Option<&'static str>) {
+        self.0.set(label);
+    }
+
+    /// The label at some moment; `None` if it keeps changing.
+    pub fn get(&self) -> Option<&'static str> {
+        self.0.get()
     }
 }
 
@@ -204,6 +232,16 @@ impl Queue {
     /// Whether there is nothing to pop, as workers ask.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Tasks ever accepted.
+    pub fn pushed(&self) -> u64 {
+        self.0.pushed()
+    }
+
+    /// Asserts, once nobody uses it, that it is empty and counts its holes right.
+    pub fn assert_at_rest(&self) {
+        self.0.assert_at_rest();
     }
 
     /// Whether it was full at one moment, as a refusal asks.

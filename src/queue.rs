@@ -483,6 +483,20 @@ impl Queue {
         (tail.saturating_sub(head).saturating_sub(holes)).min(self.capacity) as usize
     }
 
+    /// For models, once nobody uses it: the count of holes is that of the holes
+    /// between the ends, and nothing else lies there.
+    #[cfg(lazypool_loom)]
+    pub(crate) fn assert_at_rest(&self) {
+        let head = self.head.load(Ordering::SeqCst);
+        let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
+        for position in head..tail {
+            let stamp = self.cell(position).stamp.load(Ordering::SeqCst);
+            assert_eq!(stamp, self.stamp(position, HOLE), "left in the queue");
+        }
+        let holes = self.holes.load(Ordering::SeqCst);
+        assert_eq!(holes, tail - head, "holes counted, and there");
+    }
+
     /// Tasks ever accepted.
     pub(crate) fn pushed(&self) -> u64 {
         let into_holes = self.hole_pushes.load(Ordering::SeqCst);

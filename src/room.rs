@@ -105,9 +105,9 @@ impl List {
         // SAFETY: it is on the list.
         unsafe { self.remove(first) };
         let thread = first.thread.borrow_mut().take();
-        // Release: pairs with the Acquire in `sleep` and `rejoin`. It is the last
-        // touch: the submitter may go on, but takes the lock before it leaves.
-        first.notified.store(true, Ordering::Release);
+        // Relaxed, and the last touch: a submitter that reads it takes the lock
+        // before it tries again or leaves.
+        first.notified.store(true, Ordering::Relaxed);
         thread
     }
 }
@@ -179,6 +179,15 @@ impl Room {
     }
 }
 
+#[cfg(lazypool_loom)]
+impl Room {
+    /// For models, once nobody waits.
+    pub(crate) fn assert_at_rest(&self) {
+        assert!(lock(&self.list).first.is_null(), "on the list");
+        assert_eq!(self.waiting.load(Ordering::SeqCst), 0, "waiting");
+    }
+}
+
 impl Blocked<'_> {
     fn enter(&self, in_front: bool) {
         let mut list = lock(&self.room.list);
@@ -192,15 +201,16 @@ impl Blocked<'_> {
 
     /// Back on the list, at its head, if it was taken off: before the next try.
     pub(crate) fn rejoin(&mut self) {
-        // Acquire: pairs with `pop`.
-        if self.entry.notified.load(Ordering::Acquire) {
+        // Relaxed: as in `pop`.
+        if self.entry.notified.load(Ordering::Relaxed) {
             self.enter(true);
         }
     }
 
     /// Sleeps until taken off the list, or the deadline.
     pub(crate) fn sleep(&self, deadline: &Deadline) {
-        while !self.entry.notified.load(Ordering::Acquire) && !deadline.has_passed() {
+        // Relaxed: as in `pop`.
+        while !self.entry.notified.load(Ordering::Relaxed) && !deadline.has_passed() {
             deadline.park();
         }
     }

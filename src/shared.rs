@@ -596,6 +596,9 @@ impl Shared {
         }
         let queue = self.queue.as_ref().filter(|_| may_queue);
         let mut task = task;
+        // Read before anything that a worker becomes after its hook, and not from a
+        // hook: its own worker may be the one.
+        let standby = self.standby.load(Ordering::SeqCst) > 0 && !self.is_in_own_hook();
         if let Some(queue) = queue.filter(|_| self.seekers.load(Ordering::SeqCst) > 0) {
             match self.enqueue(queue, task, patience) {
                 Ok(place) => return Ok(place),
@@ -612,8 +615,11 @@ impl Shared {
         if about_to_be_idle {
             return Err((task, Not::Settled)); // no reason to start another
         }
-        if let Some((slot, claim)) = self.claim_standby() {
-            return Ok(self.hand_over(slot, claim, task));
+        if standby {
+            return match self.claim_standby() {
+                Some((slot, claim)) => Ok(self.hand_over(slot, claim, task)),
+                None => Err((task, Not::Settled)), // about to be idle
+            };
         }
         if let Some(slot) = self.take_free() {
             match self.spawn(slot, First::Run(task)) {
@@ -777,12 +783,8 @@ impl Shared {
     }
 
     /// A worker that is idle but for its start hook: started by `build`, or left by
-    /// its caller there. It is as soon there as a new one. Not for a submission
-    /// from a hook, which might wait for its own worker.
+    /// its caller there. It is as soon there as a new one.
     fn claim_standby(&self) -> Option<(usize, Claim)> {
-        if self.standby.load(Ordering::SeqCst) == 0 || self.is_in_own_hook() {
-            return None;
-        }
         let (slot, claim) = (self.slots.iter().enumerate())
             .find_map(|(slot, it)| Some((slot, it.claim_standby()?)))?;
         self.standby.fetch_sub(1, Ordering::SeqCst);
@@ -969,6 +971,34 @@ impl Shared {
             let _registry = lock(&self.registry);
             self.changed.notify_all();
         }
+    }
+
+    /// For models, once every thread has ended: nobody and nothing is counted any
+    /// more, and every slot is in the free ring once.
+    #[cfg(lazypool_loom)]
+    pub(crate) fn assert_at_rest(&self) {
+        assert_eq!(self.seekers.load(Ordering::SeqCst), 0, "seekers");
+        assert_eq!(self.transit.0.load(Ordering::SeqCst), 0, "in transit");
+        assert_eq!(self.standby.load(Ordering::SeqCst), 0, "on standby");
+        let kept = lock(&self.registry).kept.len() as u64;
+        assert_eq!((self.kept.load(Ordering::SeqCst), kept), (0, 0), "kept");
+        self.room.assert_at_rest();
+        if let Some(queue) = &self.queue {
+            queue.assert_at_rest();
+        }
+        let all = |ring: &Ring| {
+            let mut slots: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
+            slots.sort_unstable();
+            slots
+        };
+        let listed = all(&self.ready);
+        for (index, slot) in self.slots.iter().enumerate() {
+            let times = listed.iter().filter(|&&l| l == index).count();
+            assert!(times <= 1, "listed {times} times");
+            slot.assert_at_rest(times == 1);
+        }
+        let slots: Vec<_> = (0..self.slots.len()).collect();
+        assert_eq!(all(&self.free), slots, "the free ring");
     }
 
     // ---- threads ------------------------------------------------------------------------

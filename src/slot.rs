@@ -240,7 +240,7 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             at: AtomicPtr::new(std::ptr::null_mut()),
             len: AtomicU32::new(0),
@@ -758,6 +758,16 @@ impl Slot {
         debug_assert_eq!(state(word), HELD);
         // Others may clear LISTED meanwhile.
         word & FRESH != 0 && (self.swap_if(word, with_state(word, STANDBY)) || self.leave_standby())
+    }
+}
+
+#[cfg(lazypool_loom)]
+impl Slot {
+    /// For models, once its thread has ended: nothing but a listing is left.
+    pub(crate) fn assert_at_rest(&self, listed: bool) {
+        let word = self.status().load(Ordering::SeqCst) % CLAIM;
+        assert_eq!(word, if listed { LISTED } else { FREE }, "a slot's word");
+        assert_eq!(self.own.busy.load(Ordering::SeqCst), NOT_BUSY, "busy");
     }
 }
 

@@ -177,6 +177,7 @@ mod imp {
     /// environment, does less than it says. See `loom-tests/mutants`.
     mod mutant {
         use super::Ordering;
+        use std::cell::RefCell;
         use std::collections::HashSet;
         use std::fs::File;
         use std::io::Write;
@@ -255,6 +256,11 @@ mod imp {
             })
         }
 
+        std::thread_local! {
+            /// What is on the list already; a model has one thread of the system.
+            static SEEN: RefCell<HashSet<*const Location<'static>>> = RefCell::default();
+        }
+
         /// What the access that the caller was called for is to do.
         #[track_caller]
         pub(super) fn at(name: &str, order: Ordering, or_else: Option<Ordering>) -> Act {
@@ -270,6 +276,9 @@ mod imp {
                     *act
                 }
                 Mode::List(listed) => {
+                    if !SEEN.with(|seen| seen.borrow_mut().insert(std::ptr::from_ref(at))) {
+                        return Act::AsWritten;
+                    }
                     let or_else = or_else.map_or(String::new(), |o| format!(" {o:?}"));
                     let site = format!("{at} {name} {order:?}{or_else}");
                     let (file, listed) = &mut *listed.lock().expect("no panic under it");

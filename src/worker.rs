@@ -65,32 +65,37 @@ impl Worker<'_> {
     /// After the start hook; `false` at the end.
     fn begin(&self) -> bool {
         match self.it.end_start_hook() {
-            STANDBY => {
-                self.shared.standby.fetch_sub(1, Ordering::SeqCst);
-                self.appear()
-            }
-            WARMING => self.appear(),
+            STANDBY => self.appear(true),
+            WARMING => self.appear(false),
             _ => true, // it has an order
         }
     }
 
     /// Becomes visible after the start hook, and goes on as after a task.
-    fn appear(&self) -> bool {
+    fn appear(&self, standby: bool) -> bool {
         let shared = self.shared;
         match &shared.queue {
             Some(queue) => {
                 shared.seekers.fetch_add(1, Ordering::SeqCst);
                 self.it.seek();
-                shared.transit.sub(HOOKED);
+                self.leave_hook(standby);
                 self.seek(queue)
             }
             None => {
                 self.it.publish_idle(&shared.ready, self.slot);
-                shared.transit.sub(HOOKED);
+                self.leave_hook(standby);
                 shared.made_room();
                 self.stay_or_go()
             }
         }
+    }
+
+    /// Visible now: counted no longer.
+    fn leave_hook(&self, standby: bool) {
+        if standby {
+            self.shared.standby.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.shared.transit.sub(HOOKED);
     }
 
     /// Waits for one order and carries it out; `false` at the end.
@@ -280,7 +285,7 @@ impl Worker<'_> {
             shared.transit.add(HOOKED - LIMBO);
             drop(registry);
             self.start_hook();
-            return self.appear();
+            return self.appear(false);
         }
         let ending = registry.take_ending();
         registry.live -= 1;

@@ -40,7 +40,7 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
-    use lazypool::model::Cleaner;
+    use lazypool::model::{assert_at_rest, Cleaner};
     use lazypool::{Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
@@ -74,6 +74,15 @@ mod parts {
         })
     }
 
+    /// A hook in which other threads may have their turn. It does not yield: a
+    /// thread that has goes on only once all others wait.
+    pub fn hook() -> impl Fn(usize) + Send + Sync + 'static {
+        let step = AtomicUsize::new(0);
+        move |_| {
+            step.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// A thread that looks around twice as the cleaner does: it benches idle
     /// workers, then retires those that still are.
     pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
@@ -93,6 +102,7 @@ mod parts {
         let ended = s.completed + s.panicked + s.expired + s.discarded;
         assert_eq!((s.accepted, s.queued, s.running), (ended, 0, 0), "{s}");
         assert_eq!((s.workers, s.idle, s.spawned), (0, 0, s.retired), "{s}");
+        assert_at_rest(pool);
     }
 
     /// Tasks that count how often they ran, and how many are left, run or not.
@@ -144,4 +154,4 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
-pub use parts::{cleaner, end, pool, quietly, warm_pool, Ran};
+pub use parts::{cleaner, end, hook, pool, quietly, warm_pool, Ran};

@@ -2,6 +2,7 @@
 //! finds its worker.
 #![cfg(lazypool_loom)]
 
+use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
 use loom::sync::mpsc;
 use loom::thread;
@@ -24,6 +25,7 @@ fn do_serve_shutdown() {
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert_eq!((ran.times(), ran.alive()), (1, 0));
         assert_eq!(pool.stats().completed, 2);
+        assert_at_rest(&pool);
     });
 }
 

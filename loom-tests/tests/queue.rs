@@ -40,6 +40,7 @@ fn push_and_pop() {
         assert_eq!(mine + other.join().unwrap(), 3);
         assert_eq!(queue.pop(), None);
         assert!(queue.is_empty());
+        queue.assert_at_rest();
     });
 }
 
@@ -61,6 +62,7 @@ fn the_same_cell_again() {
         let mut seen: Vec<_> = popped.into_iter().flatten().chain(left).collect();
         seen.sort_unstable();
         assert_eq!(seen, if second.is_ok() { vec![1, 2] } else { vec![1] });
+        queue.assert_at_rest();
     });
 }
 
@@ -84,6 +86,7 @@ fn withdraw_against_pop() {
             other => panic!("popped {other:?}"),
         }
         assert!(queue.is_empty());
+        queue.assert_at_rest();
     });
 }
 
@@ -111,6 +114,7 @@ fn a_hole_is_room() {
         seen.sort_unstable();
         assert_eq!(seen, if pushed.is_ok() { vec![1, 2] } else { vec![1] });
         assert!(queue.is_empty());
+        queue.assert_at_rest();
     });
 }
 
@@ -130,6 +134,7 @@ fn one_hole_for_one() {
         assert!(mine != other.join().unwrap(), "room for exactly one");
         assert_eq!(queue.pop(), Some(if mine { 3 } else { 2 }));
         assert_eq!(queue.pop(), None);
+        queue.assert_at_rest();
     });
 }
 
@@ -154,6 +159,8 @@ fn two_holes_for_two() {
         let mut left = [queue.pop(), queue.pop()];
         left.sort_unstable();
         assert_eq!((left, queue.pop()), ([Some(3), Some(4)], None));
+        assert_eq!(queue.pushed(), 4);
+        queue.assert_at_rest();
     });
 }
 
@@ -173,6 +180,7 @@ fn a_hole_of_another() {
         assert!(queue.push_withdrawable(3, 0).is_ok(), "a hole");
         assert_eq!(other.join().unwrap(), Some(2));
         assert_eq!((queue.pop(), queue.pop()), (Some(3), None));
+        queue.assert_at_rest();
     });
 }
 
@@ -218,6 +226,7 @@ fn head_only_grows() {
         queue.push_plain(3).expect("empty");
         assert_eq!(queue.pop(), Some(3));
         assert!(queue.is_empty());
+        queue.assert_at_rest();
     });
 }
 
@@ -244,6 +253,7 @@ fn close_against_push() {
             }
         }
         assert_eq!(queue.pop(), None);
+        queue.assert_at_rest();
     });
 }
 
@@ -261,6 +271,7 @@ fn close_against_plain_push() {
         let pushed = submitter.join().unwrap();
         assert_eq!(drained.is_some(), pushed.is_ok());
         assert_eq!(queue.pop(), None);
+        queue.assert_at_rest();
     });
 }
 
@@ -280,6 +291,7 @@ fn a_look_is_no_pop() {
         assert_eq!(queue.withdraw(position), Some(1));
         assert_eq!(group.join().unwrap(), None);
         assert_eq!(queue.pop(), None);
+        queue.assert_at_rest();
     });
 }
 
@@ -299,5 +311,6 @@ fn cancel_against_pop() {
         let popped = worker.join().unwrap();
         let left = queue.pop();
         assert_eq!((taken, popped, left), (Some(2), Some(1), None));
+        queue.assert_at_rest();
     });
 }

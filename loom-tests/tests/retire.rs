@@ -4,7 +4,7 @@
 use lazypool::model::Cleaner;
 use lazypool::Pool;
 use loom::thread;
-use loom_tests::{check, cleaner, end, quietly, warm_pool, Ran};
+use loom_tests::{check, cleaner, end, hook, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ fn stop_hook_against_push() {
                 .max_workers(1)
                 .queue_capacity(1)
                 .idle_timeout(Duration::from_nanos(1))
-                .on_worker_stop(|_| thread::yield_now())
+                .on_worker_stop(hook())
                 .build()
                 .unwrap();
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());

@@ -141,7 +141,7 @@ fn ends_only_grow() {
     });
 }
 
-/// The same with a pop for the look: "empty" is as exact as `is_empty`. All
+/// The same as `who_announces_and_looks_is_seen` with a pop for the look: "empty" is as exact as `is_empty`. All
 /// interleavings.
 #[test]
 fn who_announces_and_pops_is_seen() {

@@ -3,6 +3,7 @@
 
 use lazypool::model::{deadline, do_until};
 use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{check, end, quietly, Ran};
 use std::sync::Arc;
@@ -59,6 +60,25 @@ fn blocked_against_shutdown() {
         };
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// The same, where that task ends only once the submitter has been told. Excludes: a
+/// shutdown that leaves it to the end of a task to tell. Preemptions: 3.
+#[test]
+fn blocked_beside_shutdown() {
+    check(Some(3), || {
+        let pool = Arc::new(blocking_pool());
+        let closer = Arc::clone(&pool);
+        let (open, gate) = mpsc::channel();
+        let close = move || {
+            let _ = closer.shutdown(Shutdown::Drain, Duration::MAX);
+            gate.recv().unwrap();
+        };
+        assert!(pool.serve(close).is_ok());
+        assert!(pool.serve(|| ()).is_err_and(|back| back.is_closed()));
+        open.send(()).unwrap();
+        end(&pool);
     });
 }
 

@@ -2,6 +2,7 @@
 //! nobody is left.
 #![cfg(lazypool_loom)]
 
+use lazypool::model::assert_at_rest;
 use lazypool::{DeadlineError, Pool, Shutdown};
 use loom::thread;
 use loom_tests::{check, pool, warm_pool, Ran};
@@ -19,6 +20,7 @@ fn check_end(pool: &Pool, mode: Shutdown, ran: &Ran, accepted: usize) {
     }
     assert_eq!(ran.times() + s.discarded as usize, accepted);
     assert_eq!(ran.alive(), 0);
+    assert_at_rest(pool);
 }
 
 fn going_idle(mode: Shutdown, queue: usize) {
@@ -136,6 +138,7 @@ fn caller_against_discard() {
             Err(other) => panic!("{other}"),
         }
         assert!(before.times() <= accepted && before.alive() == 0);
+        assert_at_rest(&pool);
     });
 }
 

@@ -5,7 +5,7 @@ use lazypool::model::{deadline, do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, cleaner, end, pool, quietly};
+use loom_tests::{check, cleaner, end, hook, pool, quietly};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn hooked(max: usize, min: usize, queue: usize) -> Pool {
         .min_workers(min)
         .queue_capacity(queue)
         .idle_timeout(Duration::from_nanos(1))
-        .on_worker_start(|_| thread::yield_now())
+        .on_worker_start(hook())
         .build()
         .expect("valid settings")
 }
@@ -123,7 +123,8 @@ fn start_hook_against_claim() {
 }
 
 /// The same where there is room for another worker, and for a task to wait.
-/// Excludes: a thread started beside one that is there. Preemptions: 2.
+/// Excludes: a thread started beside one that is there, in its hook, after it or
+/// just between. Preemptions: 2.
 #[test]
 fn start_hook_against_claim_and_queue() {
     check(Some(2), || {

@@ -67,19 +67,19 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> usize {
         }
         copy_tree(root, &copy);
         match make(&edit, &copy) {
-            Ok(Some(by)) => {
+            Ok(Made::Killed(by)) => {
                 killed += 1;
                 println!("{} | {} | killed by {by}", edit.file, edit.name);
             }
-            Ok(None) => {
+            Ok(other) => {
                 let reason = survivors.reason(&edit.name);
                 failures += usize::from(reason.is_none());
-                println!(
-                    "{} | {} | SURVIVED ({})",
-                    edit.file,
-                    edit.name,
-                    reason.unwrap_or("unexplained")
-                );
+                let what = match other {
+                    Made::TimedOut => "TIMED OUT",
+                    _ => "SURVIVED",
+                };
+                let reason = reason.unwrap_or("unexplained");
+                println!("{} | {} | {what} ({reason})", edit.file, edit.name);
                 names.push(edit.name);
             }
             Err(why) => {
@@ -98,8 +98,15 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> usize {
     failures
 }
 
-/// Which model failed, if one did.
-fn make(edit: &Edit, copy: &Path) -> Result<Option<String>, String> {
+/// What became of an edit.
+enum Made {
+    /// By which model, and what it said.
+    Killed(String),
+    Survived,
+    TimedOut,
+}
+
+fn make(edit: &Edit, copy: &Path) -> Result<Made, String> {
     let path = copy.join(&edit.file);
     let mut text = fs::read_to_string(&path).map_err(|e| e.to_string())?;
     for (old, new) in &edit.changes {
@@ -110,6 +117,7 @@ fn make(edit: &Edit, copy: &Path) -> Result<Option<String>, String> {
         text = text.replace(old.as_str(), new);
     }
     fs::write(&path, text).map_err(|e| e.to_string())?;
+    let mut late = false;
     for wanted in &edit.models {
         let (test, _) = wanted.split_once("::").ok_or("file::model")?;
         let models = models::build(copy, Some(test)).map_err(|said| {
@@ -122,11 +130,11 @@ fn make(edit: &Edit, copy: &Path) -> Result<Option<String>, String> {
             .ok_or_else(|| format!("no model {wanted}"))?;
         match model.run(None, Duration::from_secs(120)) {
             End::Passed => {}
-            End::Failed(reason) => return Ok(Some(format!("{wanted}: {reason}"))),
-            End::TimedOut => return Ok(Some(format!("{wanted}: timed out"))),
+            End::Failed(reason) => return Ok(Made::Killed(format!("{wanted}: {reason}"))),
+            End::TimedOut => late = true,
         }
     }
-    Ok(None)
+    Ok(if late { Made::TimedOut } else { Made::Survived })
 }
 
 /// Makes `to` like `from`, but for build output; files that are alike keep their

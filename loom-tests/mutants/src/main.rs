@@ -5,12 +5,14 @@
 //! cargo run --release -p mutants             # all of it
 //! cargo run --release -p mutants ring slot   # sites and edits whose name has one of these
 //! cargo run --release -p mutants -- --sites  # accesses only; --edits: edits only
-//! cargo run --release -p mutants -- --quick  # by models that take two seconds at most, for a first look
+//! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
+//! cargo run --release -p mutants -- --over=2 'src/ring.rs pop: the line / Relaxed'   # by the others
+//! taskset -c 0 cargo run --release -p mutants   # one model at a time
 //! ```
 //!
 //! An access is weakened at run time, by the shim in `src/sync.rs`, so that one
-//! build serves all of those; an edit of `edits.txt` is made to a copy of the
-//! tree and built. A survivor must be in `survivors.txt`, with its reason.
+//! build serves all of those; accesses are taken in the order of the filters. An
+//! edit of `edits.txt` is made to a copy of the tree and built. A survivor must be in `survivors.txt`, with its reason.
 
 mod edits;
 mod models;
@@ -18,6 +20,7 @@ mod sites;
 mod survivors;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What became of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,25 +31,57 @@ pub(crate) enum Verdict {
     Survived(usize),
     /// No model failed, and these did not end in time: more states, or for ever.
     TimedOut(Vec<String>),
+    /// The models that make the access, this many, are none of those to be run.
+    NotTried(usize),
+}
+
+/// Which models to run, by how long they take.
+#[derive(Debug)]
+pub(crate) struct Which {
+    pub(crate) over: Duration,
+    pub(crate) upto: Duration,
+}
+
+impl Default for Which {
+    fn default() -> Self {
+        Self {
+            over: Duration::ZERO,
+            upto: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Which {
+    /// `--upto=` or `--over=`, in seconds.
+    fn takes(&mut self, arg: &str) -> bool {
+        let given = |flag| Some(Duration::from_secs(arg.strip_prefix(flag)?.parse().ok()?));
+        match (given("--upto="), given("--over=")) {
+            (Some(upto), _) => self.upto = upto,
+            (_, Some(over)) => self.over = over,
+            _ => return false,
+        }
+        true
+    }
 }
 
 fn main() -> ExitCode {
     let mut filters: Vec<String> = std::env::args().skip(1).collect();
+    let mut which = Which::default();
+    filters.retain(|arg| !which.takes(arg));
     let mut given = |flag: &str| {
         let before = filters.len();
         filters.retain(|f| f != flag);
         filters.len() < before
     };
     let (sites_only, edits_only) = (given("--sites"), given("--edits"));
-    let quick = given("--quick");
     if let Some(flag) = filters.iter().find(|f| f.starts_with('-')) {
-        eprintln!("{flag}: none of --sites, --edits, --quick");
+        eprintln!("{flag}: none of --sites, --edits, --upto=, --over=");
         return ExitCode::from(2);
     }
     let root = models::root();
     let mut failures = 0;
     if !edits_only {
-        failures += sites::run(&root, &filters, quick);
+        failures += sites::run(&root, &filters, &which);
     }
     if !sites_only {
         failures += edits::run(&root, &filters);

@@ -125,7 +125,7 @@ impl Model {
 
     /// How long it may take, mutated: a mutant can have more states.
     pub(crate) fn limit(&self) -> Duration {
-        self.takes * 10 + Duration::from_secs(20)
+        self.takes * 8 + Duration::from_secs(5)
     }
 }
 

@@ -2,10 +2,12 @@
 
 use crate::models::{self, End, Model};
 use crate::survivors::Survivors;
-use crate::Verdict;
+use crate::{Verdict, Which};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// An access, as the shim lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,7 +137,7 @@ impl Source {
         ];
         let mut found = Vec::new();
         for (file, lines) in &self.0 {
-            if ["src/sync.rs", "src/model.rs"].contains(&file.as_str()) {
+            if OURS.contains(&file.as_str()) {
                 continue;
             }
             let mut callers = false;
@@ -150,7 +152,11 @@ impl Source {
                 }
                 let code = line.split("//").next().unwrap_or("");
                 let orders = lines[n..lines.len().min(n + 7)].join(" ");
-                if callers || !(orders.contains("Ordering::") || code.contains("store_release(")) {
+                let ours = lines[..=n].iter().rev().find_map(|l| function(l)) == Some(AT_REST);
+                if callers
+                    || ours
+                    || !(orders.contains("Ordering::") || code.contains("store_release("))
+                {
                     continue;
                 }
                 for name in NAMES {
@@ -180,11 +186,12 @@ fn function(line: &str) -> Option<&str> {
     line[at + 3..].split(['(', '<']).next()
 }
 
-/// What a quick model takes at most.
-const QUICK: std::time::Duration = std::time::Duration::from_secs(2);
+/// Not the library's: the shim, and what is there for models only.
+const OURS: [&str; 2] = ["src/sync.rs", "src/model.rs"];
+const AT_REST: &str = "assert_at_rest";
 
 /// Weakens every access; returns how many survivors nobody has explained.
-pub(crate) fn run(root: &Path, filters: &[String], quick: bool) -> usize {
+pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
     let mut models = match models::build(root, None) {
         Ok(models) => models,
         Err(said) => {
@@ -196,19 +203,19 @@ pub(crate) fn run(root: &Path, filters: &[String], quick: bool) -> usize {
     let survivors = Survivors::read(root);
 
     // Which models make which access, and how long each takes.
-    let reached = models::for_each(&models, sites_of);
+    let reached = models::for_each(&models, |model| sites_of(model, which.upto));
     let mut sites: BTreeMap<Site, BTreeSet<String>> = BTreeMap::new();
+    let mut slow = Vec::new();
     for (model, (takes, reached)) in models.iter_mut().zip(reached) {
-        model.takes = takes;
+        match takes {
+            Some(takes) => model.takes = takes,
+            None => slow.push(model.name.clone()),
+        }
         for site in reached {
             sites.entry(site).or_default().insert(model.name.clone());
         }
     }
-    models.sort_by_key(|m| m.takes);
-    if quick {
-        models.retain(|m| m.takes < QUICK);
-        println!("{} quick models", models.len());
-    }
+    models.retain(|m| !slow.contains(&m.name) && m.takes > which.over);
     let seen: BTreeSet<_> = sites
         .keys()
         .map(|s| (s.file.clone(), s.line, s.column))
@@ -217,23 +224,55 @@ pub(crate) fn run(root: &Path, filters: &[String], quick: bool) -> usize {
 
     let sites: Vec<(Site, String, BTreeSet<String>)> = sites
         .into_iter()
-        .filter(|(site, _)| site.file != "src/model.rs")
+        .filter(|(site, _)| !OURS.contains(&site.file.as_str()))
         .map(|(site, models)| (source.name(&site), site, models))
+        .filter(|(name, ..)| !name.contains(&format!(" {AT_REST}: ")))
         .map(|(name, site, models)| (site, name, models))
-        .filter(|(site, name, _)| {
-            let says = |f: &String| name.contains(f.as_str()) || site.at().contains(f.as_str());
-            filters.is_empty() || filters.iter().any(says)
-        })
         .collect();
-    let chains: Vec<_> = sites
+    // Which filter asks for it, if any.
+    let asked = |site: &Site, name: &str, chain: &[String]| {
+        let says = |f: &String| {
+            let act = |act: &String| format!("{name} / {act}") == *f;
+            name.contains(f.as_str()) || site.at().contains(f.as_str()) || chain.iter().any(act)
+        };
+        match filters {
+            [] => Some(0),
+            _ => filters.iter().position(says),
+        }
+    };
+    let mut chains: Vec<_> = sites
         .iter()
         .flat_map(|(site, name, by)| site.acts().into_iter().map(move |c| (site, name, by, c)))
+        .filter_map(|way| Some((asked(way.0, way.1, &way.3)?, way)))
         .collect();
+    chains.sort_by_key(|(asked, _)| *asked);
+    println!(
+        "{} models, {} accesses, {} ways",
+        models.len(),
+        sites.len(),
+        chains.len()
+    );
+    // How often a model has failed for a mutant of a file: it is tried sooner.
+    let kills: Mutex<BTreeMap<(&str, String), u32>> = Mutex::default();
 
-    let verdicts = models::for_each(&chains, |(site, name, by, chain)| {
+    let verdicts = models::for_each(&chains, |(_, (site, name, by, chain))| {
         let mut verdicts = Vec::new();
         for act in chain.iter().flat_map(|step| step.split('|')) {
-            let verdict = weaken(site, act, models.iter().filter(|m| by.contains(&m.name)));
+            let mut by_speed: Vec<_> = models.iter().filter(|m| by.contains(&m.name)).collect();
+            let verdict = if by_speed.is_empty() {
+                Verdict::NotTried(by.len())
+            } else {
+                let known = kills.lock().expect("no panic under it").clone();
+                by_speed.sort_by_key(|m| {
+                    let times = known.get(&(site.file.as_str(), m.name.clone()));
+                    m.takes / (1 + times.copied().unwrap_or(0))
+                });
+                weaken(site, act, by_speed.into_iter())
+            };
+            if let Verdict::Killed(by, _) = &verdict {
+                let mut kills = kills.lock().expect("no panic under it");
+                *kills.entry((site.file.as_str(), by.clone())).or_default() += 1;
+            }
             let name = format!("{name} / {act}");
             report(&name, site, &verdict, &survivors);
             let goes_on = matches!(verdict, Verdict::Killed(..));
@@ -247,20 +286,28 @@ pub(crate) fn run(root: &Path, filters: &[String], quick: bool) -> usize {
     });
 
     let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
-    let mut unexplained = 0;
-    let (mut killed, mut explained, mut timed_out) = (0, 0, 0);
+    // By file: killed, survived, timed out, not tried.
+    let mut table: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    let (mut explained, mut unexplained) = (0, 0);
     let mut names = Vec::new();
-    for (name, verdict) in verdicts {
-        match verdict {
-            Verdict::Killed(..) => killed += 1,
-            _ => {
-                timed_out += usize::from(matches!(verdict, Verdict::TimedOut(_)));
-                match survivors.reason(&name) {
-                    Some(_) => explained += 1,
-                    None => unexplained += 1,
-                }
-                names.push(name);
+    for (name, verdict) in &verdicts {
+        let file = name.split(' ').next().expect("a file");
+        let row = table.entry(file).or_default();
+        let column = match verdict {
+            Verdict::Killed(..) => 0,
+            Verdict::Survived(_) => 1,
+            Verdict::TimedOut(_) => 2,
+            Verdict::NotTried(_) => 3,
+        };
+        row[column] += 1;
+        if column == 1 || column == 2 {
+            match survivors.reason(name) {
+                Some(_) => explained += 1,
+                None => unexplained += 1,
             }
+        }
+        if column != 0 {
+            names.push(name.clone());
         }
     }
     let uncovered: Vec<_> = source
@@ -280,29 +327,34 @@ pub(crate) fn run(root: &Path, filters: &[String], quick: bool) -> usize {
         }
     }
     println!(
-        "\n{reach} accesses, {} not made by any model; {killed} killed, {} survived: \
-         {explained} explained, {unexplained} not; {timed_out} of them timed out",
+        "\n{reach} accesses, {} more that no model makes; of the survivors, {explained} are \
+         explained and {unexplained} are not",
         uncovered.len(),
-        explained + unexplained,
     );
+    println!("| file | killed | survived | timed out | not tried |");
+    println!("|---|---|---|---|---|");
+    for (file, [killed, survived, timed_out, not_tried]) in table {
+        println!("| {file} | {killed} | {survived} | {timed_out} | {not_tried} |");
+    }
     unexplained + stale
 }
 
-fn sites_of(model: &Model) -> (std::time::Duration, Vec<Site>) {
+/// How long a model takes (`None`: longer than it may), and the accesses it makes.
+fn sites_of(model: &Model, limit: Duration) -> (Option<Duration>, Vec<Site>) {
     let name = format!(
         "sites-{}-{}",
         std::process::id(),
         model.name.replace("::", "-")
     );
     let path = std::env::temp_dir().join(name);
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let listing = path.to_str().expect("a plain name");
-    let end = model.run(
-        Some(("LAZYPOOL_SITES", listing)),
-        std::time::Duration::from_secs(600),
-    );
-    assert_eq!(end, End::Passed, "{}, not mutated", model.name);
-    let takes = start.elapsed();
+    let end = model.run(Some(("LAZYPOOL_SITES", listing)), limit);
+    let takes = match end {
+        End::Passed => Some(start.elapsed()),
+        End::TimedOut => None,
+        End::Failed(said) => panic!("{}, not mutated: {said}", model.name),
+    };
     let listed = fs::read_to_string(&path).unwrap_or_default();
     let _ = fs::remove_file(&path);
     (takes, listed.lines().filter_map(Site::parse).collect())
@@ -337,9 +389,10 @@ fn report(name: &str, site: &Site, verdict: &Verdict, survivors: &Survivors) {
         Verdict::Killed(by, reason) => format!("killed by {by}: {reason}"),
         Verdict::Survived(ran) => format!("SURVIVED {ran} models"),
         Verdict::TimedOut(late) => format!("TIMED OUT in {}", late.join(", ")),
+        Verdict::NotTried(slow) => format!("not tried: {slow} models, which are not run"),
     };
     let reason = match (verdict, survivors.reason(name)) {
-        (Verdict::Killed(..), _) => String::new(),
+        (Verdict::Killed(..) | Verdict::NotTried(_), _) => String::new(),
         (_, Some(reason)) => format!(" ({reason})"),
         (_, None) => " (unexplained)".to_owned(),
     };

@@ -1,0 +1,26 @@
+//! The label of a running task (`slot.rs`), which snapshots read meanwhile.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::Label;
+use loom::thread;
+use loom_tests::check;
+use std::sync::Arc;
+
+/// A worker that labels two tasks, beside a snapshot.
+/// Excludes: the start of one label with the length of another. Preemptions: 3.
+#[test]
+fn set_against_get() {
+    check(Some(3), || {
+        let label = Arc::new(Label::new());
+        let worker = thread::spawn({
+            let label = Arc::clone(&label);
+            move || {
+                label.set(Some("one"));
+                label.set(Some("another"));
+            }
+        });
+        assert!([None, Some("one"), Some("another")].contains(&label.get()));
+        worker.join().unwrap();
+        assert_eq!(label.get(), Some("another"));
+    });
+}
