@@ -211,6 +211,25 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    /// It once waited for the slow thread.
+    #[test]
+    fn a_push_helps_over_a_cell_popped_before_tail_moved() {
+        let ring = Ring::new(2, 0);
+        // As a thread leaves it that has filled its cell and not yet moved `tail`,
+        // after a pop of that cell.
+        ring.cell(0).store(empty(1), Ordering::SeqCst);
+        ring.head.store(1, Ordering::SeqCst);
+        for lap in 0..3 {
+            ring.push(5).unwrap();
+            ring.push(6).unwrap();
+            assert_eq!(ring.push(7), Err(7), "{lap}");
+            assert_eq!(
+                [ring.pop(), ring.pop(), ring.pop()],
+                [Some(5), Some(6), None]
+            );
+        }
+    }
+
     #[test]
     fn a_few_are_seen_without_being_taken() {
         let ring = Ring::new(4, 0);
