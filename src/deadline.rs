@@ -34,6 +34,13 @@ mod imp {
             }))
         }
 
+        /// With the clock read now.
+        pub(crate) fn from_now(limit: Duration) -> Self {
+            let deadline = Self::after(limit);
+            deadline.instant();
+            deadline
+        }
+
         pub(crate) fn is_never(&self) -> bool {
             matches!(self.0.get(), End::Never)
         }
@@ -90,6 +97,10 @@ mod imp {
         pub(crate) fn after(limit: Duration) -> Self {
             assert_eq!(limit, Duration::MAX, "models raise a flag instead");
             Self::never()
+        }
+
+        pub(crate) fn from_now(limit: Duration) -> Self {
+            Self::after(limit)
         }
 
         pub(crate) fn is_never(&self) -> bool {

@@ -266,8 +266,7 @@ impl Group {
         let ended = if d.is_zero() {
             self.members.has_ended()
         } else {
-            let deadline = Deadline::after(d);
-            deadline.instant();
+            let deadline = Deadline::from_now(d);
             self.members.wait(&deadline, self.shared.parallel)
         };
         if ended {

@@ -60,8 +60,7 @@ fn discard_queued(shared: &Arc<Shared>) {
 /// bounds the wait for workers, those included that the system is starting; once
 /// none is left, what remains are the cleaner's and the threads' last instructions.
 fn wait(shared: &Arc<Shared>, timeout: Duration) {
-    let deadline = Deadline::after(timeout);
-    deadline.instant();
+    let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&shared.registry);
     loop {
         let ending = registry.take_ending();

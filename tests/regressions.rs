@@ -676,16 +676,22 @@ fn law6_retired_workers_give_their_stacks_back() {
 // In bulk
 // ---------------------------------------------------------------------------------------------
 
+/// A pool whose one worker stands at the gate.
+fn held(queue: usize) -> (Pool, Gate) {
+    let pool = builder(1, queue).build().expect("pool");
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    (pool, gate)
+}
+
 /// `Group::cancel` takes time in proportion to the queue's length. It once began at the queue's
 /// front again for each task, and what it had discarded stayed in the way.
 #[test]
 fn cancelling_a_long_queue_is_quick() {
     const TASKS: usize = 20_000;
     timed(|| {
-        let pool = builder(1, TASKS).build().expect("pool");
-        let gate = Gate::new();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
+        let (pool, gate) = held(TASKS);
         // Another group's tasks are in between, and stay.
         let (group, other) = (pool.group(), pool.group());
         for n in 0..TASKS {
@@ -712,10 +718,7 @@ fn cancelling_a_long_queue_is_quick() {
 fn filling_many_holes_is_quick() {
     const TASKS: usize = 40_000;
     timed(|| {
-        let pool = builder(1, TASKS).build().expect("pool");
-        let gate = Gate::new();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
+        let (pool, gate) = held(TASKS);
         let (group, other) = (pool.group(), pool.group());
         for n in 0..TASKS {
             let group = if n < TASKS / 2 { &other } else { &group };

@@ -94,6 +94,16 @@ mod parts {
         })
     }
 
+    /// Two tasks behind a worker that seeks, the first of which ends after the second.
+    pub fn one_waits_for_the_next(pool: &Pool) {
+        // Its worker seeks after this.
+        assert!(pool.serve(|| ()).is_ok());
+        let (open, gate) = loom::sync::mpsc::channel();
+        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(second.is_ok());
+    }
+
     /// Ends the model, in one interleaving only: the pool must come to rest.
     pub fn end(pool: &Pool) {
         loom::stop_exploring();
@@ -154,4 +164,4 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
-pub use parts::{cleaner, end, hook, pool, quietly, warm_pool, Ran};
+pub use parts::{cleaner, end, hook, one_waits_for_the_next, pool, quietly, warm_pool, Ran};

@@ -4,9 +4,8 @@
 
 use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
-use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{check, end, one_waits_for_the_next, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,12 +154,7 @@ fn a_burst_spreads() {
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
             pool
         });
-        // Its worker seeks after this.
-        assert!(pool.serve(|| ()).is_ok());
-        let (open, gate) = mpsc::channel();
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
+        one_waits_for_the_next(&pool);
         end(&pool);
     });
 }

@@ -3,9 +3,8 @@
 
 use lazypool::model::{deadline, do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
-use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, cleaner, end, hook, pool, quietly};
+use loom_tests::{check, cleaner, end, hook, one_waits_for_the_next, pool, quietly};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,12 +165,7 @@ fn start_hook_against_queue() {
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
             pool
         });
-        // Its worker seeks after this.
-        assert!(pool.serve(|| ()).is_ok());
-        let (open, gate) = mpsc::channel();
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
+        one_waits_for_the_next(&pool);
         end(&pool);
     });
 }
