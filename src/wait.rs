@@ -124,7 +124,7 @@ impl WaiterHead {
             // means DONE, which the loop reads again with Acquire.
             let _ =
                 self.done
-                    .compare_exchange(WAITING, PARKED, Ordering::AcqRel, Ordering::Relaxed);
+                    .compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Relaxed);
         }
         loop {
             if self.is_done() {
@@ -150,9 +150,9 @@ impl WaiterHead {
             &(*this).done
         };
         // Release: publishes the outcome and all that the worker did before to
-        // `is_done`'s Acquire. Acquire: the handle written before PARKED.
+        // `is_done`'s Acquire. Acquire, in vain: the handle written before PARKED.
         if done
-            .compare_exchange(WAITING, DONE, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(WAITING, DONE, Ordering::Release, Ordering::Acquire)
             .is_ok()
         {
             return;
@@ -160,7 +160,8 @@ impl WaiterHead {
         // SAFETY: PARKED was seen with Acquire, so the handle is written and
         // no longer changes; the block is alive, as above.
         let caller = unsafe { (*this).thread.with(|t| (*t).clone()) };
-        done.swap(DONE, Ordering::AcqRel);
+        // Release: as above.
+        done.swap(DONE, Ordering::Release);
         if let Some(caller) = caller {
             caller.unpark();
         }
@@ -218,7 +219,9 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         let label = if labelled {
             // SAFETY: the task has been started, and the caller cannot leave
             // before `start` publishes the ticket: its block is alive.
-            unsafe { (*waiter).head.label }
+            let head = unsafe { &(*waiter).head };
+            head.touch();
+            head.label
         } else {
             None
         };
