@@ -18,22 +18,29 @@
 //! exists only while there is a worker it could retire. With everybody on the
 //! bench it sleeps until the first is due; with nobody there it sleeps until a
 //! worker about to park wakes it (`DOZING`, a Dekker pair with `PARKED`).
+//!
+//! A worker starts it, too, the first that is about to park (`WANTED`): no
+//! submission waits for a thread it does not need, and a shutdown has that
+//! worker, which has not ended, for its straggler while the system is slow.
 
 use crate::shared::{Registry, Shared, BENCHED};
 use crate::slot::RETIRING;
-use crate::sync::{lock, thread, Arc, AtomicU32, MutexGuard, Ordering};
+use crate::sync::{lock, thread, Arc, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// There is no cleaner, and need not be one.
 const ABSENT: u32 = 0;
-/// It has been woken, or runs.
-const AWAKE: u32 = 1;
+/// There should be one: the next worker that is about to sleep starts it.
+const WANTED: u32 = 1;
+/// It is being started, or the system gave no thread: workers sleep on a timer,
+/// and try again.
+const MISSING: u32 = 2;
 /// It sleeps, or is about to look around and sleep.
-const DOZING: u32 = 2;
-/// The system gave no thread for it.
-const MISSING: u32 = 3;
+const DOZING: u32 = 3;
+/// It has been woken, or runs.
+const AWAKE: u32 = 4;
 /// It may have to end.
-const CALLED: u32 = 4;
+const CALLED: u32 = 5;
 
 /// The finest time between two benches.
 const FINEST: Duration = Duration::from_micros(250);
@@ -75,17 +82,33 @@ impl Shared {
             && !self.is_closed()
     }
 
-    /// Starts the cleaner if there should be one. If there is no thread to be
-    /// had, workers that go to sleep try again.
-    pub(crate) fn ensure_cleaner(self: &Arc<Self>, mut registry: MutexGuard<'_, Registry>) {
-        let absent = matches!(registry.cleaner, Cleaner::Absent);
+    /// Sees to it that workers start a cleaner if there should be one; at each
+    /// start of a worker.
+    pub(crate) fn want_cleaner(&self, registry: &Registry) {
         // No clock in models: only one that acts at once has a thread there.
         let timed = cfg!(lazypool_loom) && !self.settings.idle_timeout.is_zero();
-        if timed || !absent || !self.is_cleaner_of_use(&registry) {
+        if timed || !self.is_cleaner_of_use(registry) {
+            return;
+        }
+        // Under the lock, as are all changes from and to ABSENT.
+        if self.cleaning.state.load(Ordering::SeqCst) == ABSENT {
+            self.cleaning.state.swap(WANTED, Ordering::SeqCst);
+            // Who sleeps already could not know.
+            for handle in registry.handles.iter().flatten() {
+                handle.thread().unpark();
+            }
+        }
+    }
+
+    /// Worker: starts the cleaner if there should be one.
+    fn start_cleaner(self: &Arc<Self>) {
+        let mut registry = lock(&self.registry);
+        let absent = matches!(registry.cleaner, Cleaner::Absent);
+        if !absent || !self.is_cleaner_of_use(&registry) {
             return;
         }
         registry.cleaner = Cleaner::Starting;
-        self.cleaning.state.swap(AWAKE, Ordering::SeqCst);
+        self.cleaning.state.swap(MISSING, Ordering::SeqCst);
         drop(registry);
         let shared = Arc::clone(self);
         let spawned = thread::Builder::new()
@@ -93,34 +116,30 @@ impl Shared {
             .spawn(move || main(&shared));
         let mut registry = lock(&self.registry);
         registry.cleaner = match spawned {
-            Ok(handle) => Cleaner::Here(handle),
+            Ok(handle) => {
+                handle.thread().unpark();
+                Cleaner::Here(handle)
+            }
             Err(_) => {
                 self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
-                self.cleaning.state.swap(MISSING, Ordering::SeqCst);
-                // Who went to sleep meanwhile sleeps on a timer now.
-                for handle in registry.handles.iter().flatten() {
-                    handle.thread().unpark();
-                }
                 Cleaner::Absent
             }
         };
-        // A shutdown may wait for this.
-        self.changed.notify_all();
     }
 
     /// Worker, about to park: sees to it that a cleaner will look at it.
     #[inline]
     pub(crate) fn tell_cleaner(self: &Arc<Self>, slot: usize) {
         let state = self.cleaning.state.load(Ordering::SeqCst);
-        if matches!(state, DOZING | MISSING) {
+        if matches!(state, DOZING | WANTED) {
             self.tell_cleaner_slowly(slot, state);
         }
     }
 
     #[cold]
     fn tell_cleaner_slowly(self: &Arc<Self>, slot: usize, state: u32) {
-        if state == MISSING {
-            self.ensure_cleaner(lock(&self.registry));
+        if state == WANTED {
+            self.start_cleaner();
         } else if !self.slots[slot].see().is_benched() {
             let woken = self.cleaning.state.compare_exchange(
                 DOZING,
@@ -142,7 +161,9 @@ impl Shared {
         #[cfg(not(lazypool_loom))]
         if self.cleaning.state.load(Ordering::SeqCst) == MISSING {
             thread::park_timeout(self.settings.idle_timeout.max(Duration::from_millis(1)));
-            self.tell_cleaner(slot);
+            if self.slots[slot].see().is_idle() {
+                self.start_cleaner();
+            }
             return;
         }
         let _ = slot;
@@ -170,6 +191,9 @@ fn main(shared: &Arc<Shared>) {
     let state = &shared.cleaning.state;
     let tick = (shared.settings.idle_timeout / 4).max(FINEST);
     let mut since = Vec::new();
+    while matches!(lock(&shared.registry).cleaner, Cleaner::Starting) {
+        thread::park(); // until it is registered
+    }
     loop {
         state.swap(DOZING, Ordering::SeqCst);
         match look_around(shared, &mut since) {
@@ -212,12 +236,6 @@ fn main(shared: &Arc<Shared>) {
 pub(crate) fn look_around(shared: &Shared, since: &mut Vec<Option<Instant>>) -> Round {
     let timeout = shared.settings.idle_timeout;
     let mut guard = lock(&shared.registry);
-    while matches!(guard.cleaner, Cleaner::Starting) {
-        // Its spawner has yet to register it.
-        drop(guard);
-        thread::yield_now();
-        guard = lock(&shared.registry);
-    }
     let registry = &mut *guard;
     if !shared.is_cleaner_of_use(registry) {
         shared.cleaning.state.swap(ABSENT, Ordering::SeqCst);

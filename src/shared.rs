@@ -1066,7 +1066,7 @@ impl Shared {
         let handle = match spawned {
             Ok(handle) => handle,
             Err(error) => {
-                it.start_failed();
+                it.start_failed(hook);
                 self.free_slot(slot);
                 self.changed.notify_all();
                 drop(registry);
@@ -1086,6 +1086,7 @@ impl Shared {
         registry.live += 1;
         registry.spawned += 1;
         registry.peak = registry.peak.max(registry.live);
+        self.want_cleaner(&registry);
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
         let place = match first {
@@ -1117,7 +1118,6 @@ impl Shared {
                 None
             }
         };
-        self.ensure_cleaner(registry);
         Ok(place)
     }
 

@@ -57,8 +57,9 @@ fn discard_queued(shared: &Arc<Shared>) {
 }
 
 /// Waits until every thread of the pool has ended and been joined. The timeout
-/// bounds the wait for workers, those included that the system is starting; once
-/// none is left, what remains are the cleaner's and the threads' last instructions.
+/// bounds the wait for workers, those included that the system is starting or that
+/// are starting the cleaner; once none is left, what remains are the cleaner's and
+/// the threads' last instructions.
 fn wait(shared: &Arc<Shared>, timeout: Duration) {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&shared.registry);

@@ -86,6 +86,15 @@ const fn state(word: u64) -> u64 {
     word & STATE
 }
 
+/// The flag of a worker whose life begins with a hook.
+const fn fresh(hook: bool) -> u64 {
+    if hook {
+        FRESH
+    } else {
+        0
+    }
+}
+
 /// The word with another state; awake and off the bench.
 const fn with_state(word: u64, to: u64) -> u64 {
     word & !(STATE | PARKED | BENCHED) | to
@@ -365,7 +374,7 @@ impl Slot {
     fn step(&self, from: u64, to: u64, claims: u64) -> u64 {
         let delta = to.wrapping_sub(from).wrapping_add(claims * CLAIM);
         let before = self.status().fetch_add(delta, Ordering::SeqCst);
-        debug_assert_eq!(state(before), from);
+        debug_assert_eq!(state(before), state(from));
         before
     }
 
@@ -647,14 +656,8 @@ impl Slot {
                 continue;
             }
             before_park();
-            while self.is_parked() {
-                sleep();
-            }
+            sleep();
         }
-    }
-
-    fn is_parked(&self) -> bool {
-        self.status().load(Ordering::SeqCst) & (STATE | PARKED) == IDLE | PARKED
     }
 
     // ---- retirement -------------------------------------------------------------
@@ -693,16 +696,12 @@ impl Slot {
     /// Spawner: takes a slot whose free entry it popped; `hook`: its worker begins
     /// with a start hook.
     pub(crate) fn start(&self, hook: bool) {
-        self.step(FREE, STARTING, 0);
-        if hook {
-            self.status().fetch_or(FRESH, Ordering::SeqCst);
-        }
+        self.step(FREE, STARTING | fresh(hook), 0);
     }
 
     /// Spawner: there is no thread to be had.
-    pub(crate) fn start_failed(&self) {
-        self.status().fetch_and(!FRESH, Ordering::SeqCst);
-        self.step(STARTING, FREE, 0);
+    pub(crate) fn start_failed(&self, hook: bool) {
+        self.step(STARTING | fresh(hook), FREE, 0);
     }
 
     /// Spawner: the thread exists and waits for its first order.
@@ -883,7 +882,7 @@ mod tests {
         slot.vacate();
         assert_eq!(slot.see().state(), FREE);
         slot.start(true);
-        slot.start_failed();
+        slot.start_failed(false);
         slot.start(false);
         slot.start_seeking();
         assert!(matches!(slot.order(), Some(Order::Seek)));

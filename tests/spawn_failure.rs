@@ -104,6 +104,25 @@ fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
+/// A pool whose workers ask `deny` before each thread they start, as [`Shortage::when`].
+fn denied_in_workers(
+    max: usize,
+    queue: usize,
+    idle_timeout: Duration,
+    deny: impl FnMut() -> bool + Clone + Send + Sync + 'static,
+) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .idle_timeout(idle_timeout)
+        .on_worker_start(move |_| {
+            // For as long as the worker lives.
+            std::mem::forget(Shortage::when(deny.clone()));
+        })
+        .build()
+        .expect("pool")
+}
+
 #[track_caller]
 fn spawn_failed<F>(refused: Refused<F>) -> Refused<F> {
     assert!(
@@ -335,19 +354,12 @@ fn law13_any_single_attempt_fails() {
     timed(|| {
         for queue in [0, 2] {
             for failing in 0..6_u64 {
-                let pool = Pool::builder()
-                    .max_workers(3)
-                    .queue_capacity(queue)
-                    .idle_timeout(ms(10))
-                    .build()
-                    .unwrap();
+                let attempts = Arc::new(AtomicU64::new(0));
+                let deny = move || attempts.fetch_add(1, Ordering::SeqCst) == failing;
+                let pool = denied_in_workers(3, queue, ms(10), deny.clone());
                 let ran = Arc::new(AtomicU64::new(0));
                 let mut accepted = 0;
-                let mut attempt = 0;
-                let shortage = Shortage::when(move || {
-                    attempt += 1;
-                    attempt == failing + 1
-                });
+                let shortage = Shortage::when(deny);
                 for _ in 0..3 {
                     let gate = Gate::new();
                     for _ in 0..3 {
@@ -490,6 +502,88 @@ fn law10_a_slow_thread_start_is_a_straggler() {
             });
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
             assert_eq!(pool.stats().completed, 1);
+        }
+    });
+}
+
+/// Law 10: the same where it is the cleaner's thread that takes its time, whoever asks for it.
+#[test]
+fn law10_a_slow_start_of_the_cleaner_keeps_the_timeout() {
+    timed(|| {
+        for queue in [0, 2] {
+            let system = Gate::new();
+            let pool = denied_in_workers(2, queue, Duration::from_secs(1), {
+                let key = system.key();
+                move || {
+                    key.pass();
+                    false
+                }
+            });
+            thread::scope(|s| {
+                let _opener = system.opener();
+                s.spawn(|| {
+                    let key = system.key();
+                    let mut asked = 0;
+                    let _slow = Shortage::when(move || {
+                        asked += 1;
+                        if asked == 2 {
+                            key.pass();
+                        }
+                        false
+                    });
+                    pool.do_with_deadline(|| (), LONG).unwrap();
+                });
+                system.wait_entered(1);
+                for timeout in [Duration::ZERO, ms(20)] {
+                    let report = pool.shutdown(Shutdown::Drain, timeout);
+                    let slots: Vec<_> = report.stragglers.iter().map(|w| w.slot).collect();
+                    assert_eq!(slots, [0]);
+                }
+            });
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(pool.stats().completed, 1);
+        }
+    });
+}
+
+/// Laws 11 and 13: while there is no thread for the cleaner, idle workers ask again once in an
+/// `idle_timeout` each; they once asked without a pause.
+#[test]
+fn law13_no_thread_for_the_cleaner() {
+    timed(|| {
+        for queue in [0, 2] {
+            let asked = Arc::new(AtomicU64::new(0));
+            let short = Arc::new(AtomicBool::new(true));
+            let idle = ms(20);
+            let pool = denied_in_workers(2, queue, idle, {
+                let (asked, short) = (Arc::clone(&asked), Arc::clone(&short));
+                move || {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    short.load(Ordering::SeqCst)
+                }
+            });
+            let start = std::time::Instant::now();
+            {
+                let mut attempt = 0;
+                let _shortage = Shortage::when(move || {
+                    attempt += 1;
+                    attempt > 2
+                });
+                let gate = Gate::new();
+                must_serve(&pool, gate.task());
+                must_serve(&pool, gate.task());
+                gate.wait_entered(2);
+                gate.open();
+                settle(&pool);
+            }
+            wait_until("them to ask", || asked.load(Ordering::SeqCst) >= 6);
+            let most = 2 * (2 + start.elapsed().as_millis() / idle.as_millis());
+            let asked = asked.load(Ordering::SeqCst);
+            assert!(u128::from(asked) <= most, "{asked} times, at most {most}");
+            assert_eq!(pool.stats().workers, 2, "nobody to retire them");
+            short.store(false, Ordering::SeqCst);
+            wait_until("workers to retire", || pool.stats().workers == 0);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
     });
 }
