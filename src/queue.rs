@@ -201,6 +201,14 @@ impl Queue {
             || !self.is_full_by(tail, self.see_head())
     }
 
+    /// Whether there is room for several pushes: as many as make it worth the while
+    /// of one that found none to come back.
+    pub(crate) fn has_ample_room(&self) -> bool {
+        let ample = (self.capacity / 4).clamp(1, 16);
+        let tail = self.tail.load(Ordering::SeqCst);
+        !self.is_full_by(tail.wrapping_add(ample - 1), self.see_head())
+    }
+
     fn see_head(&self) -> u64 {
         let head = self.head.load(Ordering::SeqCst);
         // Relaxed: any `head` there ever was will do.

@@ -138,7 +138,6 @@ impl Room {
     }
 
     /// How many wait.
-    #[cfg(feature = "metrics")]
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::SeqCst)
     }

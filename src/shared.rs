@@ -43,7 +43,7 @@ use crate::cleaner::{Cleaner, Cleaning};
 use crate::deadline::Deadline;
 use crate::error::Refusal;
 use crate::observe;
-use crate::park::Nearly;
+use crate::park::{Nearly, Spin, Step};
 use crate::queue::{NotPushed, Queue};
 use crate::ring::Ring;
 use crate::room::{Blocked, Entry, Room};
@@ -549,6 +549,7 @@ impl Shared {
         let in_hook = self.is_in_own_hook();
         let may_block = self.settings.when_full == WhenFull::Block && !own;
         let mut nearly = Nearly::default();
+        let mut spin = Spin::new(self.parallel);
         let entry = Entry::new();
         let mut blocked: Option<Blocked<'_>> = None;
         let why = loop {
@@ -568,6 +569,7 @@ impl Shared {
                         }
                         Not::Settled => nearly.wait(),
                         Not::Room => match &blocked {
+                            None if self.may_make_room(&mut spin) => {}
                             // Joined, it must look once more before it sleeps.
                             None => blocked = Some(self.room.join(&entry)),
                             Some(blocked) => {
@@ -791,6 +793,21 @@ impl Shared {
         self.transit.sub(HOOKED);
         self.set_hint(slot, claim.number);
         Some((slot, claim))
+    }
+
+    /// Watches for room, which is a few short tasks' ends away, before it is worth
+    /// the while to sleep for it; not in front of others who do.
+    fn may_make_room(&self, spin: &mut Spin) -> bool {
+        while self.room.waiting() == 0 && spin.step() != Step::Spent {
+            let room = match &self.queue {
+                Some(queue) => queue.has_ample_room(),
+                None => !self.ready.is_empty(),
+            };
+            if room {
+                return true;
+            }
+        }
+        false
     }
 
     /// Room for one more task has come up.
