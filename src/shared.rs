@@ -16,7 +16,8 @@
 //! 1. A submitter pushes, *then* reads `seekers`. Not zero: some seeker will
 //!    look again. Zero: it wakes an idle worker or starts one (`rouse`).
 //! 2. A seeker that took a task decrements `seekers`, *then* looks whether there
-//!    is more, and if so rouses the next: a burst spreads one by one.
+//!    is more, and if so rouses the next: a burst spreads one by one. It looks once
+//!    its task counts as started, whose caller may leave while a thread is started.
 //! 3. A seeker about to sleep publishes that it is idle, decrements, *then*
 //!    looks once more.
 //! 4. A worker that ends looks under the registry's lock, before it gives its
@@ -1061,6 +1062,10 @@ impl Shared {
     ) -> Result<Option<Place>, NotSpawned> {
         let it = &self.slots[slot];
         let hook = self.hooks.start.is_some();
+        debug_assert!(
+            with_current(|ctx| ctx.is_none_or(|c| !c.owes_a_look.get())),
+            "starting a thread takes time, and a task in hand has yet to start"
+        );
         {
             let mut registry = lock(&self.registry);
             if self.is_closed() && (!matches!(first, First::Seek) || self.nothing_queued()) {

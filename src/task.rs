@@ -304,6 +304,9 @@ pub(crate) struct Ctx<'a> {
     pub(crate) ticket: Cell<u64>,
     /// The worker runs its start or stop hook.
     pub(crate) in_hook: Cell<bool>,
+    /// The worker has taken the task about to run from the queue, and has yet to
+    /// look whether somebody looks after the others there.
+    pub(crate) owes_a_look: Cell<bool>,
     /// The submission of the task about to run.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) seen: Cell<Seen>,
@@ -350,6 +353,7 @@ impl<'a> Ctx<'a> {
             group: Cell::new(std::ptr::null()),
             ticket: Cell::new(0),
             in_hook: Cell::new(false),
+            owes_a_look: Cell::new(false),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
             seen: Cell::default(),
         }
@@ -432,6 +436,11 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+        if self.owes_a_look.take() {
+            // A burst spreads: one seeker less, so call the next. Not sooner: that
+            // may start a thread, and this task's caller can leave only now.
+            self.shared.wake_for_queue();
+        }
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self);
         let result = match &self.shared.hooks.around {

@@ -211,8 +211,7 @@ impl Worker<'_> {
                     if let Some((task, ticket)) = self.look(queue) {
                         shared.seekers.fetch_sub(1, Ordering::SeqCst);
                         shared.made_room();
-                        // A burst spreads: one seeker less, so call the next.
-                        shared.wake_for_queue();
+                        self.ctx.owes_a_look.set(true);
                         self.work(task, ticket);
                         (spin, last) = (Spin::new(shared.parallel), false);
                         continue;

@@ -37,6 +37,25 @@ fn no_thread_against_push() {
     });
 }
 
+/// A seeker that has taken one task while another was pushed, and has to start a
+/// thread for that. Excludes (by an assertion where threads are started): a caller
+/// that cannot leave meanwhile, because its task is taken and not yet started.
+/// Preemptions: 3.
+#[test]
+fn a_seeker_starts_its_task_and_then_a_thread() {
+    check(Some(3), || {
+        let pool = quietly(|| {
+            let pool = pool(2, 2);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        });
+        for _ in 0..3 {
+            assert!(pool.serve(|| ()).is_ok(), "a worker, or room");
+        }
+        end(&pool);
+    });
+}
+
 /// Without a queue, against a shutdown. Excludes: a shutdown that waits for a
 /// thread that never was. Preemptions: 3.
 #[test]
