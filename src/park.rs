@@ -1,17 +1,21 @@
 //! How long to stay awake for something that is about to happen.
 //!
 //! A hand-over between two running threads takes a fraction of a microsecond,
-//! waking a parked one tens of them. So: spin for one or two microseconds where
-//! another core can make progress meanwhile, offer the core a few times, then
-//! park. Between two looks come several pauses: each look steals the cache line
-//! from the thread that is about to write it.
+//! waking a parked one tens of them. So: spin for a few microseconds where another
+//! core can make progress meanwhile, offer the core a few times, then park. Between
+//! two looks comes a pause: each look steals the cache line from the thread that is
+//! about to write it.
 
 use crate::sync::{spin_loop, thread};
+use std::cell::Cell;
+use std::time::Duration;
 
 #[cfg(not(lazypool_loom))]
 mod limits {
     /// Looks while spinning.
     pub(super) const LOOKS: u32 = 256;
+    /// Looks of a long spin, which lasts about as long as it takes to wake a thread.
+    pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
     /// Pauses between two looks, at most.
     pub(super) const PAUSES: u32 = 1;
     /// Times the core is offered before parking.
@@ -23,6 +27,7 @@ mod limits {
 #[cfg(lazypool_loom)]
 mod limits {
     pub(super) const LOOKS: u32 = 0;
+    pub(super) const MANY_LOOKS: u32 = 0;
     pub(super) const PAUSES: u32 = 1;
     pub(super) const YIELDS: u32 = 0;
     pub(super) const NEARLY: u32 = 3;
@@ -72,6 +77,74 @@ impl Spin {
     }
 }
 
+/// How long a worker spins before it sleeps: longer, once, where it was woken soon
+/// after it had gone to sleep.
+///
+/// Waking a thread takes longer than a spin lasts. So a worker and a caller that
+/// waits for each of its tasks, once they have missed each other, would go on to do
+/// so: each sleeps while the other is being woken, call after call. One long spin
+/// ends that. Where tasks do come that slowly it ends nothing; so each doubles the
+/// number of short sleeps before the next, until a plain spin is enough again.
+#[derive(Debug)]
+pub(crate) struct Habit {
+    parallel: bool,
+    long: Cell<bool>,
+    /// Short sleeps before the next long spin, and before the one after that.
+    passes: Cell<u32>,
+    pause: Cell<u32>,
+}
+
+impl Habit {
+    /// As a sleep where two miss each other: one thread is woken meanwhile.
+    const SHORT: Duration = Duration::from_micros(200);
+    const LONGEST_PAUSE: u32 = 1 << 10;
+
+    /// `parallel`: as for [`Spin::new`].
+    pub(crate) fn new(parallel: bool) -> Self {
+        Self {
+            parallel,
+            long: Cell::new(false),
+            passes: Cell::new(0),
+            pause: Cell::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn spin(&self) -> Spin {
+        let mut spin = Spin::new(self.parallel);
+        if self.parallel && self.long.get() {
+            spin.looks = limits::MANY_LOOKS;
+        }
+        spin
+    }
+
+    /// The spin has ended: with what it was for, or in vain.
+    #[inline]
+    pub(crate) fn spun(&self, met: bool) {
+        let long = self.long.replace(false);
+        if met && !long && self.pause.get() > 0 {
+            self.pause.set(self.pause.get() / 2);
+            self.passes.set(0);
+        }
+    }
+
+    /// It was woken, after so long.
+    pub(crate) fn slept(&self, took: Duration) {
+        if took >= Self::SHORT {
+            return;
+        }
+        match self.passes.get() {
+            0 => {
+                self.long.set(true);
+                let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
+                self.pause.set(pause);
+                self.passes.set(pause);
+            }
+            n => self.passes.set(n - 1),
+        }
+    }
+}
+
 /// Waits for a step that another thread is in the middle of: a few instructions
 /// away unless that thread has lost its core.
 #[derive(Debug, Default)]
@@ -93,4 +166,53 @@ impl Nearly {
 /// Whether more than one core can run threads of this process.
 pub(crate) fn is_parallel() -> bool {
     std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)
+}
+
+#[cfg(all(test, not(lazypool_loom)))]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_micros(50);
+
+    fn is_long(habit: &Habit) -> bool {
+        habit.spin().looks == limits::MANY_LOOKS
+    }
+
+    #[test]
+    fn one_long_spin_after_a_short_sleep() {
+        let habit = Habit::new(true);
+        assert!(!is_long(&habit));
+        habit.slept(Duration::from_millis(1));
+        assert!(!is_long(&habit), "it was idle");
+        habit.slept(SOON);
+        assert!(is_long(&habit));
+        habit.spun(true);
+        assert!(!is_long(&habit), "once");
+        let alone = Habit::new(false);
+        alone.slept(SOON);
+        assert_eq!(alone.spin().looks, 0, "nobody runs meanwhile");
+    }
+
+    #[test]
+    fn long_spins_in_vain_get_rare_and_come_back() {
+        let habit = Habit::new(true);
+        let mut sleeps = 0_u32;
+        let mut until_long = || {
+            let before = sleeps;
+            while !is_long(&habit) {
+                habit.slept(SOON);
+                sleeps += 1;
+            }
+            habit.spun(false);
+            sleeps - before
+        };
+        let gaps: Vec<_> = (0..13).map(|_| until_long()).collect();
+        assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
+        assert_eq!(gaps[11..], [1 + Habit::LONGEST_PAUSE; 2]);
+        for _ in 0..11 {
+            habit.spun(true);
+        }
+        habit.slept(SOON);
+        assert!(is_long(&habit), "plain spins were enough for a while");
+    }
 }

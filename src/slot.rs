@@ -57,11 +57,12 @@
 //! entry whose slot is not idle clears `LISTED` by CAS, and a worker that loses
 //! against that CAS lists itself again before it goes idle.
 
-use crate::park::{Nearly, Spin, Step};
+use crate::park::{Habit, Nearly, Step};
 use crate::ring::Ring;
 use crate::sync::{thread, AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::task::Task;
 use std::mem::MaybeUninit;
+use std::time::Instant;
 
 pub(crate) const FREE: u64 = 0;
 pub(crate) const STARTING: u64 = 1;
@@ -631,20 +632,22 @@ impl Slot {
     #[inline]
     pub(crate) fn wait_for_order(
         &self,
-        parallel: bool,
+        habit: &Habit,
         before_park: impl Fn(),
         sleep: impl Fn(),
     ) -> Order {
         loop {
-            let mut spin = Spin::new(parallel);
-            loop {
+            if let Some(order) = self.order() {
+                return order;
+            }
+            let mut spin = habit.spin();
+            while spin.step() != Step::Spent {
                 if let Some(order) = self.order() {
+                    habit.spun(true);
                     return order;
                 }
-                if spin.step() == Step::Spent {
-                    break;
-                }
             }
+            habit.spun(false);
             let word = self.status().load(Ordering::SeqCst);
             if state(word) != IDLE {
                 // Claimed, its order a few instructions away, or taken back by
@@ -656,7 +659,9 @@ impl Slot {
                 continue;
             }
             before_park();
+            let start = Instant::now();
             sleep();
+            habit.slept(start.elapsed());
         }
     }
 

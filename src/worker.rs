@@ -15,7 +15,7 @@
 //! sees the end of a task, by its counters or its result, finds its worker free.
 
 use crate::observe;
-use crate::park::{Spin, Step};
+use crate::park::{Habit, Spin, Step};
 use crate::queue::Queue;
 use crate::shared::{Shared, BENCHED, HOOKED, LIMBO};
 use crate::slot::{Order, Slot, STANDBY, WARMING};
@@ -34,6 +34,7 @@ pub(crate) fn main(shared: &Arc<Shared>, slot: usize) {
         slot,
         it: &shared.slots[slot],
         ctx: &ctx,
+        habit: Habit::new(shared.parallel),
     };
     worker.start_hook();
     if !worker.begin() {
@@ -47,6 +48,7 @@ struct Worker<'a> {
     slot: usize,
     it: &'a Slot,
     ctx: &'a Ctx<'a>,
+    habit: Habit,
 }
 
 impl Worker<'_> {
@@ -101,7 +103,7 @@ impl Worker<'_> {
     /// Waits for one order and carries it out; `false` at the end.
     fn obey(&self) -> bool {
         let order = self.it.wait_for_order(
-            self.shared.parallel,
+            &self.habit,
             || self.shared.tell_cleaner(self.slot),
             || self.shared.sleep_idle(self.slot),
         );

@@ -244,8 +244,8 @@ fn hand_over(slot: &Slot) {
 
 /// The worker's half: waits for a task, disposes of it, is idle again.
 /// `false` when told to end.
-fn serve_once(slot: &Slot, ready: &Ring, parallel: bool) -> bool {
-    match slot.wait_for_order(parallel, || (), thread::park) {
+fn serve_once(slot: &Slot, ready: &Ring, habit: &park::Habit) -> bool {
+    match slot.wait_for_order(habit, || (), thread::park) {
         Order::Run { task, .. } => {
             let _ = task.discard();
             slot.publish_idle(ready, 0);
@@ -263,7 +263,8 @@ fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
         let worker = s.spawn(|| {
             slot.await_first_order();
             slot.publish_idle(&ready, 0);
-            while serve_once(&slot, &ready, parallel) {}
+            let habit = park::Habit::new(parallel);
+            while serve_once(&slot, &ready, &habit) {}
         });
         // SAFETY: started above; the worker awaits its first order.
         unsafe { slot.set_thread(worker.thread().clone()) };
@@ -294,7 +295,7 @@ fn slots(c: &mut Criterion) {
     g.bench_function("one thread", |b| {
         b.iter(|| {
             hand_over(&slot);
-            assert!(serve_once(&slot, &ready, false));
+            assert!(serve_once(&slot, &ready, &park::Habit::new(false)));
         })
     });
     g.bench_function("two threads, the worker spins", |b| {
