@@ -253,12 +253,15 @@ impl Group {
     /// [`Unfinished`] with the number of tasks still pending.
     ///
     /// ```
+    /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
-    /// group.serve(|| std::thread::sleep(Duration::from_millis(50)))?;
-    /// assert_eq!(group.wait_timeout(Duration::ZERO).unwrap_err().pending(), 1);
+    /// let (open, gate) = channel();
+    /// group.serve(move || gate.recv().unwrap_or_default())?;
+    /// assert_eq!(group.wait_timeout(Duration::from_millis(1)).unwrap_err().pending(), 1);
+    /// open.send(())?;
     /// group.wait();
     /// # Ok(()) }
     /// ```

@@ -169,7 +169,7 @@ impl Pool {
     /// let n = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(5));
     /// assert!(matches!(n, Ok(42)));
     ///
-    /// let slow = || std::thread::sleep(Duration::from_millis(50));
+    /// let slow = || std::thread::sleep(Duration::from_millis(200));
     /// let late = pool.do_with_deadline(slow, Duration::from_millis(1));
     /// assert!(matches!(late, Err(DeadlineError::TimedOut | DeadlineError::Expired(_))));
     /// # Ok(()) }
