@@ -2,6 +2,7 @@
 
 use crate::error::TaskPanic;
 use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+use crate::park::cores;
 use crate::pool::Pool;
 use crate::shared::{First, Hooks, NotSpawned, Settings, Shared};
 use crate::stats::{Shutdown, WhenFull};
@@ -37,10 +38,9 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             settings: Settings {
-                max_workers: (4 * cores).min(MAX_WORKERS),
+                max_workers: (4 * cores()).min(MAX_WORKERS),
                 min_workers: 0,
                 queue_capacity: 0,
                 when_full: WhenFull::Refuse,
@@ -54,8 +54,9 @@ impl Builder {
     }
 
     /// The most workers that ever exist at once: 1 to 65,536, any number. Default:
-    /// four per core ([`std::thread::available_parallelism`]), for tasks that
-    /// mostly wait; for pure CPU work, one per core is enough.
+    /// four per core ([`std::thread::available_parallelism`], asked once in a
+    /// process), for tasks that mostly wait; for pure CPU work, one per core is
+    /// enough.
     #[doc(alias = "num_threads")]
     #[doc(alias = "size")]
     pub fn max_workers(mut self, n: usize) -> Self {

@@ -8,6 +8,7 @@
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 #[cfg(not(lazypool_loom))]
@@ -163,9 +164,12 @@ impl Nearly {
     }
 }
 
-/// Whether more than one core can run threads of this process.
-pub(crate) fn is_parallel() -> bool {
-    std::thread::available_parallelism().is_ok_and(|n| n.get() > 1)
+/// Cores that can run threads of this process. Asked once: on Linux the answer takes
+/// several files and tens of microseconds, more than all else of building a pool.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let ask = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    *CORES.get_or_init(ask)
 }
 
 #[cfg(all(test, not(lazypool_loom)))]

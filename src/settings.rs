@@ -85,7 +85,7 @@ pub struct PoolSettings {
 impl Default for PoolSettings {
     fn default() -> Self {
         // Kept equal to `Builder::new` by a test.
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = crate::park::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
             min_workers: 0,

@@ -427,7 +427,7 @@ impl Shared {
             slots: (0..max).map(|_| Slot::new()).collect(),
             queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
             hooks,
-            parallel: crate::park::is_parallel(),
+            parallel: crate::park::cores() > 1,
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
             seekers: CachePadded::new(AtomicU64::new(0)),

@@ -18,13 +18,15 @@ struct Burst {
     times: usize,
 }
 
-/// Spins: the wait for a few tasks must not add a timer's slack.
+/// Spins: the wait for a few tasks must not add a timer's slack. It offers its core
+/// meanwhile: the kernel may wake a worker on it though another is idle.
 fn wait_spinning(tally: &Tally, n: u64) {
     let start = Instant::now();
     while tally.ran() < n {
         for _ in 0..64 {
             std::hint::spin_loop();
         }
+        thread::yield_now();
         if start.elapsed() > Duration::from_millis(1) {
             return tally.wait(n);
         }
