@@ -17,6 +17,7 @@ pub(crate) struct Options {
     /// Only workloads whose name contains one of these; all if empty.
     pub(crate) filters: Vec<String>,
     pub(crate) plot: Option<std::path::PathBuf>,
+    pub(crate) markdown: bool,
 }
 
 impl Options {
@@ -220,6 +221,8 @@ pub(crate) struct Row {
     pub(crate) max: f64,
     /// Processor time, where it was taken.
     pub(crate) cpu: f64,
+    /// The 99th percentile of all rounds, where it was taken.
+    pub(crate) p99: f64,
     pub(crate) extra: Vec<String>,
 }
 
@@ -254,6 +257,7 @@ impl Table {
                     .copied()
                     .fold(f64::NEG_INFINITY, f64::max),
                 cpu: median(&lane.cpu),
+                p99: f64::NAN,
                 extra: Vec::new(),
             })
             .collect();

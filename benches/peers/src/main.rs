@@ -1,7 +1,7 @@
 //! Measures lazypool beside other pools, and beside what the machine allows.
 //!
 //! ```text
-//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR]
+//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
 //! ```
 //!
 //! Contenders and limits take turns, round by round; a table gives the median
@@ -10,6 +10,7 @@
 
 mod alloc;
 mod contenders;
+mod digest;
 mod harness;
 mod limits;
 mod machine;
@@ -30,12 +31,13 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 const USAGE: &str = "\
 Measures lazypool beside other pools, and beside what the machine allows.
 
-usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR]
+usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
 
   FILTER      only workloads whose name contains it, such as queue/tiny/1p
   --rounds N  rounds of every workload (default 5)
   --quick     one short round: shows that everything works, measures little
   --plot DIR  also write pictures (SVG) into DIR
+  --markdown  also print the README's table, as far as its workloads ran
 ";
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -45,6 +47,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         quick: false,
         filters: Vec::new(),
         plot: None,
+        markdown: false,
     };
     let mut rounds = None;
     while let Some(arg) = args.next() {
@@ -55,6 +58,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 rounds = Some(n.parse().map_err(|e| format!("--rounds {n}: {e}"))?);
             }
             "--plot" => options.plot = Some(value("a directory")?.into()),
+            "--markdown" => options.markdown = true,
             "--quick" => {
                 options.quick = true;
                 options.rounds = 1;
@@ -104,6 +108,9 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     targets::print(&tables);
+    if options.markdown {
+        digest::print(&tables);
+    }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
     if let (Some(before), Some(after)) = (before, Usage::now()) {
         let others = 100.0 * after.of_others_since(&before);

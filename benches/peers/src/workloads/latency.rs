@@ -133,6 +133,7 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         for (row, delays) in table.rows.iter_mut().zip(&merged) {
             debug_assert!(row.kind != Kind::Limit);
             let at = |h: &Histogram<u64>, q| figure(h.value_at_quantile(q) as f64);
+            row.p99 = delays.start.value_at_quantile(0.99) as f64;
             row.extra = vec![
                 at(&delays.start, 0.99),
                 at(&delays.start, 0.999),
