@@ -33,6 +33,7 @@
 use crate::park::Nearly;
 use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
 use crate::task::Task;
+use cells::Cells;
 use crossbeam_utils::CachePadded;
 use std::mem::MaybeUninit;
 
@@ -57,7 +58,7 @@ struct Cell {
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    cells: Box<[Cell]>,
+    cells: Cells,
     shift: u32,
     capacity: u64,
     head: CachePadded<AtomicU64>,
@@ -97,7 +98,7 @@ impl Queue {
         assert!(capacity > 0);
         let size = capacity.next_power_of_two();
         Self {
-            cells: empty_cells(size),
+            cells: Cells::new(size),
             shift: size.trailing_zeros(),
             capacity: capacity as u64,
             head: CachePadded::new(AtomicU64::new(0)),
@@ -512,30 +513,91 @@ impl Queue {
     }
 }
 
+/// A queue's cells, all `EMPTY` of lap 0 at first.
 #[cfg(not(lazypool_loom))]
-fn empty_cells(size: usize) -> Box<[Cell]> {
-    let layout = std::alloc::Layout::array::<Cell>(size).expect("a checked capacity");
-    // SAFETY: the layout is not empty.
-    let at = unsafe { std::alloc::alloc_zeroed(layout) };
-    if at.is_null() {
-        std::alloc::handle_alloc_error(layout);
+mod cells {
+    use super::Cell;
+    use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
+    use std::ptr::NonNull;
+
+    /// Zero pages of the system's, which it gives on first touch: a long queue costs
+    /// nothing before it is used. So they are aligned by hand, within a block of no
+    /// great alignment: others `alloc_zeroed` writes.
+    #[derive(Debug)]
+    pub(super) struct Cells {
+        block: NonNull<u8>,
+        first: NonNull<Cell>,
+        len: usize,
     }
-    let cells = std::ptr::slice_from_raw_parts_mut(at.cast::<Cell>(), size);
-    // SAFETY: allocated with the layout of such a slice, and zeroes are a valid
-    // `Cell`: an atomic word, stamp `EMPTY` of lap 0, and an uninitialised task.
-    // The system gives zero pages on first touch, so a long queue costs nothing
-    // before it is used.
-    unsafe { Box::from_raw(cells) }
+
+    // SAFETY: it owns its cells as a box would, and `Queue` says who touches them.
+    unsafe impl Send for Cells {}
+    // SAFETY: as above.
+    unsafe impl Sync for Cells {}
+
+    impl Cells {
+        const LINE: usize = align_of::<Cell>();
+
+        pub(super) fn new(len: usize) -> Self {
+            let layout = Self::layout(len);
+            // SAFETY: the layout is not empty.
+            let block = NonNull::new(unsafe { alloc_zeroed(layout) });
+            let block = block.unwrap_or_else(|| handle_alloc_error(layout));
+            // SAFETY: less than a line further, and the block is a line longer than the
+            // cells.
+            let first = unsafe { block.add(block.align_offset(Self::LINE)) }.cast();
+            Self { block, first, len }
+        }
+
+        fn layout(len: usize) -> Layout {
+            let bytes = len * size_of::<Cell>() + Self::LINE;
+            Layout::from_size_align(bytes, align_of::<u64>()).expect("a checked capacity")
+        }
+    }
+
+    impl std::ops::Deref for Cells {
+        type Target = [Cell];
+
+        #[inline]
+        fn deref(&self) -> &[Cell] {
+            // SAFETY: the block has room for them, and zeroes are a valid `Cell`: an
+            // atomic word and an uninitialised task.
+            unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+        }
+    }
+
+    impl Drop for Cells {
+        fn drop(&mut self) {
+            // SAFETY: allocated with this layout; cells need no drop.
+            unsafe { dealloc(self.block.as_ptr(), Self::layout(self.len)) };
+        }
+    }
 }
 
 #[cfg(lazypool_loom)]
-fn empty_cells(size: usize) -> Box<[Cell]> {
-    (0..size)
-        .map(|_| Cell {
-            stamp: AtomicU64::new(0),
-            task: UnsafeCell::new(MaybeUninit::uninit()),
-        })
-        .collect()
+mod cells {
+    use super::{AtomicU64, Cell, MaybeUninit, UnsafeCell};
+
+    #[derive(Debug)]
+    pub(super) struct Cells(Box<[Cell]>);
+
+    impl Cells {
+        pub(super) fn new(len: usize) -> Self {
+            let empty = |_| Cell {
+                stamp: AtomicU64::new(0),
+                task: UnsafeCell::new(MaybeUninit::uninit()),
+            };
+            Self((0..len).map(empty).collect())
+        }
+    }
+
+    impl std::ops::Deref for Cells {
+        type Target = [Cell];
+
+        fn deref(&self) -> &[Cell] {
+            &self.0
+        }
+    }
 }
 
 // One line per queued task.

@@ -739,3 +739,36 @@ fn filling_many_holes_is_quick() {
         check_at_rest(&pool, &settle(&pool));
     });
 }
+
+/// A queue takes memory as it is used, not as it is long: its cells were once written by `build`.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_queue_takes_no_memory_before_it_is_used() {
+    timed(|| {
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+            let kib = line.and_then(|l| l.split_whitespace().next());
+            kib.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+        };
+        let before = resident();
+        let pool = Pool::builder()
+            .max_workers(1)
+            .queue_capacity(1 << 22)
+            .build()
+            .unwrap();
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 64 * 1024, "{grown} KiB of 256 MiB");
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let ledger = Ledger::new(1000);
+        for id in 0..1000 {
+            let entry = ledger.entry(id);
+            must_serve(&pool, move || entry.run());
+        }
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        ledger.assert_all_ran();
+    });
+}
