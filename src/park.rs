@@ -219,4 +219,27 @@ mod tests {
         habit.slept(SOON);
         assert!(is_long(&habit), "plain spins were enough for a while");
     }
+
+    #[test]
+    fn a_wait_ends_in_the_advice_to_park() {
+        for (parallel, looks) in [(true, limits::LOOKS), (false, 0)] {
+            let mut spin = Spin::new(parallel);
+            for _ in 0..looks {
+                assert_eq!(spin.step(), Step::Spun);
+            }
+            for _ in 0..limits::YIELDS {
+                assert_eq!(spin.step(), Step::Yielded);
+            }
+            assert_eq!([spin.step(), spin.step()], [Step::Spent; 2]);
+        }
+    }
+
+    #[test]
+    fn a_step_of_another_is_awaited_spinning_and_then_without_the_core() {
+        let mut nearly = Nearly::default();
+        for looks in 1..=2 * limits::NEARLY {
+            nearly.wait();
+            assert_eq!(nearly.0, looks.min(limits::NEARLY));
+        }
+    }
 }

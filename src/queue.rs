@@ -607,7 +607,7 @@ const _: () = assert!(std::mem::size_of::<Cell>() == 64);
 #[cfg(all(test, not(lazypool_loom)))]
 mod tests {
     use super::*;
-    use crate::task::tests::{marked, Marks};
+    use crate::task::tests::{marked, marked_of, Marks};
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
@@ -644,6 +644,74 @@ mod tests {
             }
             assert_eq!(queue.pushed(), next as u64);
         }
+    }
+
+    #[test]
+    fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
+        for (capacity, ample) in [(1, 1), (3, 1), (8, 2), (64, 16), (100, 16)] {
+            let marks = Marks::new(capacity);
+            let queue = Queue::new(capacity);
+            for id in 0..capacity {
+                assert!(queue.has_room(), "{id} of {capacity}");
+                assert_eq!(queue.has_ample_room(), capacity - id >= ample);
+                queue.push(marked(&marks, id, false)).unwrap();
+                assert!(!queue.is_empty() && queue.is_next_there());
+            }
+            assert!(!queue.has_room() && !queue.has_ample_room());
+            for popped in 1..=capacity {
+                let _ = queue.pop().unwrap().task.discard();
+                assert_eq!(queue.pops(), popped as u64);
+                assert!(queue.has_room(), "{popped} popped");
+                assert_eq!(queue.has_ample_room(), popped >= ample);
+            }
+            assert!(queue.is_empty() && !queue.is_next_there());
+        }
+    }
+
+    /// As a thread leaves it that has taken a task and not yet moved `head`.
+    #[test]
+    fn a_pop_helps_over_a_cell_taken_before_head_moved() {
+        let marks = Marks::new(2);
+        let queue = Queue::new(2);
+        for id in 0..2 {
+            queue.push(marked(&marks, id, true)).unwrap();
+        }
+        let taken = queue.stamp(0, TAKEN);
+        queue.cell(0).stamp.store(taken, Ordering::SeqCst);
+        let popped = queue.pop().expect("the next one");
+        assert_eq!(popped.position, 1);
+        let _ = popped.task.discard();
+        // SAFETY: nobody else has read it.
+        let _ = unsafe { queue.read(0) }.discard();
+        queue.release(0);
+        assert!(queue.pop().is_none());
+    }
+
+    #[test]
+    fn a_groups_tasks_are_taken_out_and_the_others_left() {
+        let marks = Marks::new(6);
+        let queue = Queue::new(6);
+        let (ours, theirs) = (std::ptr::from_ref(&marks), std::ptr::from_ref(&queue));
+        for id in 0..6 {
+            let group = if id % 2 == 0 {
+                ours.cast()
+            } else {
+                theirs.cast()
+            };
+            queue.push(marked_of(&marks, id, group)).unwrap();
+        }
+        let _ = queue.pop().expect("one of ours").task.discard();
+        queue.close();
+        let mut from = 0;
+        for id in [2, 4] {
+            let task = queue.take_of_group(ours.cast(), &mut from);
+            let _ = task.expect("one of ours").discard();
+            assert_eq!((marks.dropped()[id], from), (1, id as u64 + 1));
+        }
+        assert!(queue.take_of_group(ours.cast(), &mut from).is_none());
+        assert_eq!((from, queue.len()), (6, 3));
+        assert_eq!(positions(&queue), [1, 3, 5]);
+        assert_eq!(marks.dropped(), [1; 6]);
     }
 
     #[test]

@@ -231,6 +231,15 @@ mod tests {
     }
 
     #[test]
+    fn a_push_helps_over_a_cell_filled_before_tail_moved() {
+        let ring = Ring::new(2, 0);
+        ring.cell(0).store(full(0, 5), Ordering::SeqCst);
+        assert_eq!(ring.push(6), Ok(()), "the ring was not full");
+        assert_eq!(ring.push(7), Err(7));
+        assert_eq!([ring.pop(), ring.pop()], [Some(5), Some(6)]);
+    }
+
+    #[test]
     fn a_few_are_seen_without_being_taken() {
         let ring = Ring::new(4, 0);
         assert_eq!(ring.few::<2>(), Some([None, None]));
@@ -267,7 +276,9 @@ mod tests {
             let ring = Ring::new(capacity, 0);
             for round in 0..100 {
                 for i in 0..capacity {
+                    let pushes = ring.pushes();
                     assert_eq!(ring.push(i), Ok(()));
+                    assert_eq!(ring.pushes(), pushes + 1);
                 }
                 assert_eq!(ring.push(7), Err(7), "round {round}");
                 for i in 0..capacity {

@@ -233,6 +233,8 @@ impl Drop for Blocked<'_> {
 #[cfg(all(test, not(lazypool_loom)))]
 mod tests {
     use super::*;
+    use std::thread;
+    use std::time::Duration;
 
     fn notified(entry: &Entry) -> bool {
         entry.notified.load(Ordering::SeqCst)
@@ -254,8 +256,29 @@ mod tests {
         drop(third); // from the end
         room.notify();
         assert!(notified(&b));
-        assert_eq!(room.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(room.waiting(), 0);
         room.notify(); // nobody
+    }
+
+    #[test]
+    fn sleeps_until_notified_or_the_deadline() {
+        let room = Room::new();
+        let entry = Entry::new();
+        let mut blocked = room.join(&entry);
+        assert_eq!(room.waiting(), 1);
+        let deadline = Deadline::from_now(Duration::from_millis(50));
+        blocked.sleep(&deadline);
+        assert!(deadline.has_passed() && !notified(&entry));
+        // Notified before it sleeps: not at all, whatever the deadline.
+        room.notify();
+        blocked.sleep(&Deadline::never());
+        blocked.rejoin();
+        // And while it sleeps.
+        thread::scope(|s| {
+            s.spawn(|| room.notify());
+            blocked.sleep(&Deadline::never());
+        });
+        assert!(notified(&entry));
     }
 
     #[test]
@@ -268,7 +291,7 @@ mod tests {
         drop(first);
         assert!(notified(&b));
         drop(second);
-        assert_eq!(room.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(room.waiting(), 0);
         // One that nobody notified leaves without a word.
         let (a, b) = (Entry::new(), Entry::new());
         let first = room.join(&a);

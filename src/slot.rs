@@ -887,7 +887,8 @@ mod tests {
         slot.vacate();
         assert_eq!(slot.see().state(), FREE);
         slot.start(true);
-        slot.start_failed(false);
+        slot.start_failed(true);
+        assert!(slot.see().state() == FREE && !slot.is_fresh());
         slot.start(false);
         slot.start_seeking();
         assert!(matches!(slot.order(), Some(Order::Seek)));
@@ -915,6 +916,139 @@ mod tests {
                 );
             }
             stop.store(true, Ordering::SeqCst);
+        });
+        for now in [Some("one"), Some("another"), None] {
+            label.set(now);
+            assert_eq!(label.get(), now);
+        }
+    }
+
+    #[test]
+    fn a_sleeping_worker_is_woken_by_its_order() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = Slot::new();
+        slot.start(false);
+        let naps = std::sync::atomic::AtomicUsize::new(0);
+        let (claim, order) = std::thread::scope(|s| {
+            let worker = s.spawn(|| {
+                slot.await_first_order();
+                let sleep = || match naps.fetch_add(1, Ordering::SeqCst) {
+                    0 => (), // in vain, as `park` may
+                    _ => std::thread::park(),
+                };
+                slot.wait_for_order(&Habit::new(true), || (), sleep)
+            });
+            // SAFETY: started, and its thread waits.
+            unsafe { slot.set_thread(worker.thread().clone()) };
+            slot.publish_idle(&ready, 0);
+            while naps.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            let claim = slot.claim_hinted(0).expect("idle");
+            // SAFETY: claimed.
+            unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
+            (claim, worker.join().unwrap())
+        });
+        assert!(claim.parked && !claim.benched);
+        let Order::Run { task, claim: 1 } = order else {
+            panic!("{order:?}");
+        };
+        let _ = task.discard();
+        slot.publish_idle(&ready, 0);
+        let claim = slot.claim_self().expect("idle");
+        assert!(!claim.parked, "it has woken");
+        assert_eq!(slot.see().state(), SEEK);
+        assert!(slot.claim_self().is_none());
+    }
+
+    #[test]
+    fn a_worker_in_its_start_hook_takes_a_task_if_it_is_on_standby() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = Slot::new();
+        slot.start(true);
+        assert!(slot.is_fresh() && slot.claim_standby().is_none());
+        slot.start_standby();
+        let offer = |slot: &Slot| {
+            let claim = slot.claim_standby().expect("on standby");
+            assert!(slot.claim_standby().is_none(), "claimed once");
+            // SAFETY: claimed.
+            unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
+            claim.number
+        };
+        let take_back = |claim| {
+            let task = slot.withdraw(claim).expect("not started");
+            let _ = task.discard();
+        };
+        take_back(offer(&slot));
+        assert!(slot.leave_standby());
+        // The hook ends with a task there.
+        let claim = offer(&slot);
+        assert_eq!((claim, slot.end_start_hook()), (2, OFFERED));
+        assert!(!slot.is_fresh());
+        take_back(claim);
+        assert!(!slot.leave_standby());
+        slot.publish_idle(&ready, 0);
+        assert!(slot.see().is_idle() && slot.claim_standby().is_none());
+
+        // And without one: nobody claims it before it is visible.
+        for start in [Slot::start_standby, Slot::start_warming] {
+            let slot = Slot::new();
+            slot.start(true);
+            start(&slot);
+            let state = slot.see().state();
+            assert!(state == STANDBY || slot.claim_standby().is_none());
+            assert_eq!(slot.end_start_hook(), state);
+            assert!(slot.claim_standby().is_none());
+            slot.seek();
+            assert_eq!(slot.see().state(), SEEK);
+        }
+    }
+
+    #[test]
+    fn a_new_worker_starts_with_a_task() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = Slot::new();
+        for life in 1..=3 {
+            slot.start(false);
+            // SAFETY: started; no thread needs to be woken.
+            assert_eq!(unsafe { slot.hand_first(task(&marks), Hand::Over) }, life);
+            let seen = slot.see();
+            assert_eq!((seen.claims(), seen.is_idle()), (life, false));
+            assert!(seen.is_occupied() && !seen.is_benched());
+            let Some(Order::Run { task, claim }) = slot.order() else {
+                panic!("a task was handed over");
+            };
+            assert_eq!(claim, life);
+            let _ = task.discard();
+            slot.publish_idle(&ready, 0);
+            assert!(!slot.see().is_occupied());
+            assert!(slot.bench() && slot.see().is_benched());
+            assert!(slot.retire(true).is_some_and(|claim| claim.benched));
+            slot.vacate();
+            assert!(!slot.see().is_benched());
+        }
+    }
+
+    #[test]
+    fn a_worker_says_what_it_has_done_and_whether_it_has_a_task() {
+        let slot = &Slot::new();
+        let own = &slot.own;
+        own.completed.store(3, Ordering::SeqCst);
+        own.panicked.store(2, Ordering::SeqCst);
+        assert_eq!(own.tasks(), 5);
+        assert!(!own.is_busy());
+        own.set_busy();
+        assert!(own.is_busy());
+        own.set_not_busy();
+        assert!(!own.is_busy());
+        // Until it knows, who asks waits.
+        own.set_popping();
+        assert_eq!(own.busy.load(Ordering::SeqCst), POPPING);
+        std::thread::scope(|s| {
+            let ask = |slot: &Slot| slot.own.is_busy();
+            let asked = s.spawn(move || ask(slot));
+            own.set_busy();
+            assert!(asked.join().unwrap());
         });
     }
 }

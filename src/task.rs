@@ -660,6 +660,7 @@ pub(crate) mod tests {
     struct Mark {
         marks: Arc<Vec<AtomicUsize>>,
         id: usize,
+        group: *const (),
     }
 
     impl Drop for Mark {
@@ -681,15 +682,21 @@ pub(crate) mod tests {
             drop_contained(self.0);
             Release::Nobody
         }
+
+        fn group(&self) -> *const () {
+            self.0.group
+        }
+    }
+
+    fn mark(marks: &Marks, id: usize, group: *const ()) -> Mark {
+        let marks = Arc::clone(&marks.0);
+        Mark { marks, id, group }
     }
 
     /// A task that counts its drop.
     pub(crate) fn marked(marks: &Marks, id: usize, withdrawable: bool) -> Task {
-        let mark = Mark {
-            marks: Arc::clone(&marks.0),
-            id,
-        };
-        // SAFETY: the jobs are Send and 'static.
+        let mark = mark(marks, id, std::ptr::null());
+        // SAFETY: the jobs are 'static, and may be sent: the address is only one.
         unsafe {
             if withdrawable {
                 Task::new(Marked::<true>(mark))
@@ -697,6 +704,12 @@ pub(crate) mod tests {
                 Task::new(Marked::<false>(mark))
             }
         }
+    }
+
+    /// The same, of a group.
+    pub(crate) fn marked_of(marks: &Marks, id: usize, group: *const ()) -> Task {
+        // SAFETY: as in `marked`.
+        unsafe { Task::new(Marked::<true>(mark(marks, id, group))) }
     }
 
     fn round_trip<const N: usize>() {

@@ -626,3 +626,115 @@ fn leave(shared: &Arc<Shared>, place: &Place, head: &WaiterHead) -> Left {
         }
     }
 }
+
+#[cfg(all(test, not(lazypool_loom)))]
+mod tests {
+    use super::*;
+    use crate::shared::{Hooks, Settings};
+    use crate::slot::Slot;
+    use crate::stats::WhenFull;
+
+    fn waiting(deadline: u64) -> WaiterHead {
+        WaiterHead {
+            done: AtomicU32::new(WAITING),
+            place: AtomicU32::new(0),
+            thread: UnsafeCell::new(None),
+            label: None,
+            deadline: AtomicU64::new(deadline),
+        }
+    }
+
+    #[test]
+    fn tickets_name_one_task_each() {
+        let mut tickets: Vec<u64> = (1..=100)
+            .flat_map(|n| [mailbox_ticket(n), queue_ticket(n - 1)])
+            .collect();
+        assert!(tickets.iter().all(|ticket| ticket & STATE == 0));
+        tickets.sort_unstable();
+        tickets.dedup();
+        assert_eq!(tickets.len(), 200);
+    }
+
+    #[test]
+    fn a_started_task_is_its_workers_or_its_callers() {
+        let slot = Slot::new();
+        let own = &slot.own;
+        let word = || own.decide.load(Ordering::SeqCst);
+        let other = Decision::of(own, mailbox_ticket(6));
+        let leave = |it: &Decision<'_>| it.leave(9, &own.left_at);
+        for ticket in [mailbox_ticket(5), queue_ticket(5), queue_ticket(6)] {
+            let it = Decision::of(own, ticket);
+            assert!(matches!(leave(&it), Leave::NotYet), "not started");
+            it.start();
+            assert!(!is_abandoned(word()) && !other.complete());
+            assert!(matches!(leave(&other), Leave::NotYet));
+            assert!(it.complete() && !it.complete());
+            assert!(matches!(leave(&it), Leave::Outcome));
+            assert!(!is_abandoned(word()));
+
+            it.start();
+            assert!(matches!(leave(&other), Leave::NotYet));
+            assert!(matches!(leave(&it), Leave::Left));
+            assert!(is_abandoned(word()) && !it.complete());
+            it.forget();
+            assert_eq!(word(), 0);
+        }
+    }
+
+    #[test]
+    fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
+        let slot = Slot::new();
+        let own = &slot.own;
+        for ticket in [mailbox_ticket(5), queue_ticket(5)] {
+            let it = Decision::of(own, ticket);
+            it.start();
+            assert_eq!(deadline_of(own, ticket, &waiting(8)), Some(7));
+            assert_eq!(deadline_of(own, ticket, &waiting(NO_DEADLINE)), None);
+            assert_eq!(it.deadline(&waiting(8), &own.left_at), 8);
+            assert!(matches!(it.leave(9, &own.left_at), Leave::Left));
+            // The block is not looked at any more.
+            assert_eq!(deadline_of(own, ticket, std::ptr::null()), Some(8));
+        }
+    }
+
+    #[test]
+    fn a_caller_tells_its_task_the_deadline() {
+        let settings = Settings {
+            max_workers: 1,
+            min_workers: 0,
+            queue_capacity: 0,
+            when_full: WhenFull::Refuse,
+            idle_timeout: Duration::MAX,
+            thread_name: String::new(),
+            stack_size: None,
+        };
+        let shared = &Shared::new(settings, Hooks::default());
+        let own = &shared.slots[0].own;
+        Decision::of(own, 0).start();
+        let told = |deadline: &Deadline| {
+            let head = waiting(0);
+            head.set_deadline(shared, deadline);
+            deadline_of(own, 0, &head)
+        };
+        let deadline = Deadline::from_now(Duration::from_secs(60));
+        let after = deadline.instant().unwrap() - shared.epoch;
+        assert_eq!(told(&deadline).map(Duration::from_nanos), Some(after));
+        let years = |n: u64| Deadline::from_now(Duration::from_secs(n * 365 * 24 * 60 * 60));
+        assert_eq!(told(&years(600)), told(&years(1200)));
+        assert!(told(&years(600)) > told(&years(500)));
+        assert_eq!(told(&Deadline::never()), None);
+    }
+
+    #[test]
+    fn a_caller_waits_for_its_outcome_or_its_deadline() {
+        let head = waiting(0);
+        for parallel in [true, false] {
+            let deadline = Deadline::from_now(Duration::from_millis(20));
+            assert!(!head.wait(&deadline, parallel));
+            assert!(deadline.has_passed() && !head.is_done());
+        }
+        // SAFETY: it waits no longer, but it is there, and this is the one call.
+        unsafe { WaiterHead::release(&head) };
+        assert!(head.is_done() && head.wait(&Deadline::never(), false));
+    }
+}

@@ -163,3 +163,27 @@ fn the_next_task_against_leaving() {
         end(&pool);
     });
 }
+
+/// A task that asks for its deadline and ends only after its caller has left.
+/// Excludes: a caller that takes the reading of its deadline for the task's end.
+/// Preemptions: 2.
+#[test]
+fn asked_by_a_task_that_outlives_its_caller() {
+    check(Some(2), || {
+        let pool = warm_pool(0);
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let (open, gate) = mpsc::channel();
+        let ask = move || {
+            assert!(lazypool::task::deadline().is_some());
+            gate.recv().unwrap();
+        };
+        match do_until(&pool, ask, &deadline) {
+            Err(DeadlineError::TimedOut) => open.send(()).unwrap(),
+            Err(DeadlineError::Expired(f)) => drop(f),
+            _ => unreachable!("the gate is closed"),
+        }
+        clock.join().unwrap();
+        end(&pool);
+    });
+}
