@@ -841,6 +841,28 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_names_the_last_claim_and_claims_an_idle_worker_only() {
+        let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
+        let slot = idle(&ready);
+        for last in 0..2 {
+            let claim = slot.claim_hinted(last).expect("idle");
+            assert_eq!(claim.number, last + 1);
+            assert!(slot.claim_hinted(claim.number).is_none());
+            // SAFETY: claimed.
+            unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
+            let _ = slot.withdraw(claim.number).expect("offered").discard();
+            slot.publish_idle(&ready, 0);
+            assert!(slot.claim_self().is_some());
+            assert!(slot.claim_hinted(claim.number).is_none());
+            slot.retire_self();
+            assert!(slot.claim_hinted(claim.number).is_none());
+            slot.vacate();
+            slot.start(false);
+            slot.publish_idle(&ready, 0);
+        }
+    }
+
+    #[test]
     fn the_bench_is_for_the_last_resort() {
         let ready = Ring::new(1, 0);
         let slot = idle(&ready);
