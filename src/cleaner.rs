@@ -19,28 +19,27 @@
 //! bench it sleeps until the first is due; with nobody there it sleeps until a
 //! worker about to park wakes it (`DOZING`, a Dekker pair with `PARKED`).
 //!
-//! A worker starts it, too, the first that is about to park (`WANTED`): no
-//! submission waits for a thread it does not need, and a shutdown has that
-//! worker, which has not ended, for its straggler while the system is slow.
+//! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the
+//! timeout; or, where all are woken before, any about to park a quarter later. So no
+//! submission waits for a thread it does not need, and a shutdown has that worker,
+//! which has not ended, for its straggler while the system is slow. Where there is
+//! no thread to be had, one of them tries again each quarter.
 
 use crate::shared::{Registry, Shared, BENCHED};
 use crate::slot::RETIRING;
-use crate::sync::{lock, thread, Arc, AtomicU32, Ordering};
+use crate::sync::{lock, thread, Arc, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// There is no cleaner, and need not be one.
 const ABSENT: u32 = 0;
-/// There should be one: the next worker that is about to sleep starts it.
-const WANTED: u32 = 1;
-/// It is being started, or the system gave no thread: workers sleep on a timer,
-/// and try again.
-const MISSING: u32 = 2;
+/// There should be one, and is none yet: workers sleep on a timer, and start it.
+const MISSING: u32 = 1;
 /// It sleeps, or is about to look around and sleep.
-const DOZING: u32 = 3;
+const DOZING: u32 = 2;
 /// It has been woken, or runs.
-const AWAKE: u32 = 4;
+const AWAKE: u32 = 3;
 /// It may have to end.
-const CALLED: u32 = 5;
+const CALLED: u32 = 4;
 
 /// The finest time between two benches.
 const FINEST: Duration = Duration::from_micros(250);
@@ -57,12 +56,15 @@ pub(crate) enum Cleaner {
 #[derive(Debug)]
 pub(crate) struct Cleaning {
     state: AtomicU32,
+    /// When to try to start it: nanoseconds after the pool's epoch.
+    due: AtomicU64,
 }
 
 impl Cleaning {
     pub(crate) fn new() -> Self {
         Self {
             state: AtomicU32::new(ABSENT),
+            due: AtomicU64::new(0),
         }
     }
 
@@ -82,9 +84,9 @@ impl Shared {
             && !self.is_closed()
     }
 
-    /// Sees to it that workers start a cleaner if there should be one; at each
-    /// start of a worker.
-    pub(crate) fn want_cleaner(&self, registry: &Registry) {
+    /// Sees to it that workers start a cleaner if there should be one; when the
+    /// worker on the slot `new` has been started.
+    pub(crate) fn want_cleaner(&self, registry: &Registry, new: usize) {
         // No clock in models: only one that acts at once has a thread there.
         let timed = cfg!(lazypool_loom) && !self.settings.idle_timeout.is_zero();
         if timed || !self.is_cleaner_of_use(registry) {
@@ -92,23 +94,41 @@ impl Shared {
         }
         // Under the lock, as are all changes from and to ABSENT.
         if self.cleaning.state.load(Ordering::SeqCst) == ABSENT {
-            self.cleaning.state.swap(WANTED, Ordering::SeqCst);
+            self.put_cleaner_off();
+            self.cleaning.state.swap(MISSING, Ordering::SeqCst);
             // Who sleeps already could not know.
-            for handle in registry.handles.iter().flatten() {
-                handle.thread().unpark();
+            let others = registry.live > 1;
+            for (slot, handle) in registry.handles.iter().enumerate().filter(|_| others) {
+                if let (true, Some(handle)) = (slot != new, handle) {
+                    handle.thread().unpark();
+                }
             }
         }
     }
 
-    /// Worker: starts the cleaner if there should be one.
-    fn start_cleaner(self: &Arc<Self>) {
+    /// A quarter of the timeout, and not less than a millisecond.
+    fn cleaner_pause(&self) -> Duration {
+        (self.settings.idle_timeout / 4).max(Duration::from_millis(1))
+    }
+
+    /// Nobody tries to start the cleaner before that.
+    fn put_cleaner_off(&self) {
+        let due = (self.epoch.elapsed() + self.cleaner_pause()).as_nanos();
+        // Relaxed: it says when, nothing else. Beyond 584 years, 584 years.
+        let due = u64::try_from(due).unwrap_or(u64::MAX);
+        self.cleaning.due.store(due, Ordering::Relaxed);
+    }
+
+    /// Worker: starts the cleaner if there should be one; `false` if another is
+    /// about to, or there should be none.
+    fn start_cleaner(self: &Arc<Self>) -> bool {
         let mut registry = lock(&self.registry);
         let absent = matches!(registry.cleaner, Cleaner::Absent);
         if !absent || !self.is_cleaner_of_use(&registry) {
-            return;
+            return false;
         }
         registry.cleaner = Cleaner::Starting;
-        self.cleaning.state.swap(MISSING, Ordering::SeqCst);
+        self.put_cleaner_off();
         drop(registry);
         let shared = Arc::clone(self);
         let spawned = thread::Builder::new()
@@ -125,22 +145,20 @@ impl Shared {
                 Cleaner::Absent
             }
         };
+        true
     }
 
     /// Worker, about to park: sees to it that a cleaner will look at it.
     #[inline]
     pub(crate) fn tell_cleaner(self: &Arc<Self>, slot: usize) {
-        let state = self.cleaning.state.load(Ordering::SeqCst);
-        if matches!(state, DOZING | WANTED) {
-            self.tell_cleaner_slowly(slot, state);
+        if self.cleaning.state.load(Ordering::SeqCst) == DOZING {
+            self.tell_cleaner_slowly(slot);
         }
     }
 
     #[cold]
-    fn tell_cleaner_slowly(self: &Arc<Self>, slot: usize, state: u32) {
-        if state == WANTED {
-            self.start_cleaner();
-        } else if !self.slots[slot].see().is_benched() {
+    fn tell_cleaner_slowly(self: &Arc<Self>, slot: usize) {
+        if !self.slots[slot].see().is_benched() {
             let woken = self.cleaning.state.compare_exchange(
                 DOZING,
                 AWAKE,
@@ -155,19 +173,45 @@ impl Shared {
         }
     }
 
-    /// Worker: sleeps; on a timer only as long as there ought to be a cleaner
-    /// and no thread for it.
+    /// Worker: sleeps; on a timer only as long as there ought to be a cleaner and is
+    /// none. It may return for no reason.
     pub(crate) fn sleep_idle(self: &Arc<Self>, slot: usize) {
-        #[cfg(not(lazypool_loom))]
         if self.cleaning.state.load(Ordering::SeqCst) == MISSING {
-            thread::park_timeout(self.settings.idle_timeout.max(Duration::from_millis(1)));
-            if self.slots[slot].see().is_idle() {
-                self.start_cleaner();
-            }
-            return;
+            self.sleep_without_cleaner(slot);
+        } else {
+            thread::park();
         }
-        let _ = slot;
-        thread::park();
+    }
+
+    #[cold]
+    #[cfg(not(lazypool_loom))]
+    fn sleep_without_cleaner(self: &Arc<Self>, slot: usize) {
+        let pause = self.cleaner_pause();
+        // Relaxed: as in `put_cleaner_off`.
+        let due = || Duration::from_nanos(self.cleaning.due.load(Ordering::Relaxed));
+        let left = |at: Duration| at.saturating_sub(self.epoch.elapsed());
+        let mut limit = left(due());
+        if limit.is_zero() {
+            limit = left(due() + pause);
+        }
+        if limit.is_zero() {
+            // Nobody has been idle for long enough: tasks go round.
+            if self.start_cleaner() {
+                return;
+            }
+            limit = pause;
+        }
+        thread::park_timeout(limit);
+        if self.slots[slot].see().is_idle() && left(due()).is_zero() {
+            self.start_cleaner();
+        }
+    }
+
+    #[cfg(lazypool_loom)]
+    fn sleep_without_cleaner(self: &Arc<Self>, _: usize) {
+        if !self.start_cleaner() {
+            thread::park();
+        }
     }
 
     /// Marks an idle worker, unless it is benched already.

@@ -15,9 +15,9 @@ use std::time::Duration;
 mod limits {
     /// Looks while spinning.
     pub(super) const LOOKS: u32 = 256;
-    /// Looks of a long spin, which lasts about as long as it takes to wake a thread.
+    /// Looks of a long spin, which lasts longer than it takes to wake a thread.
     pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
-    /// Pauses between two looks, at most.
+    /// Pauses between two looks.
     pub(super) const PAUSES: u32 = 1;
     /// Times the core is offered before parking.
     pub(super) const YIELDS: u32 = 2;
@@ -85,7 +85,8 @@ impl Spin {
 /// waits for each of its tasks, once they have missed each other, would go on to do
 /// so: each sleeps while the other is being woken, call after call. One long spin
 /// ends that. Where tasks do come that slowly it ends nothing; so each doubles the
-/// number of short sleeps before the next, until a plain spin is enough again.
+/// number of short sleeps before the next, until plain spins have been enough for
+/// many tasks in a row.
 #[derive(Debug)]
 pub(crate) struct Habit {
     parallel: bool,
@@ -93,12 +94,15 @@ pub(crate) struct Habit {
     /// Short sleeps before the next long spin, and before the one after that.
     passes: Cell<u32>,
     pause: Cell<u32>,
+    /// Waits since the last sleep for which a plain spin was enough.
+    enough: Cell<u32>,
 }
 
 impl Habit {
     /// As a sleep where two miss each other: one thread is woken meanwhile.
     const SHORT: Duration = Duration::from_micros(200);
     const LONGEST_PAUSE: u32 = 1 << 10;
+    const MANY: u32 = 32;
 
     /// `parallel`: as for [`Spin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
@@ -107,6 +111,7 @@ impl Habit {
             long: Cell::new(false),
             passes: Cell::new(0),
             pause: Cell::new(0),
+            enough: Cell::new(0),
         }
     }
 
@@ -124,13 +129,17 @@ impl Habit {
     pub(crate) fn spun(&self, met: bool) {
         let long = self.long.replace(false);
         if met && !long && self.pause.get() > 0 {
-            self.pause.set(self.pause.get() / 2);
-            self.passes.set(0);
+            self.enough.set(self.enough.get() + 1);
+            if self.enough.get() == Self::MANY {
+                self.pause.set(0);
+                self.passes.set(0);
+            }
         }
     }
 
     /// It was woken, after so long.
     pub(crate) fn slept(&self, took: Duration) {
+        self.enough.set(0);
         if took >= Self::SHORT {
             return;
         }
@@ -190,6 +199,7 @@ mod tests {
         assert!(!is_long(&habit), "it was idle");
         habit.slept(SOON);
         assert!(is_long(&habit));
+        assert!(habit.spin().looks > 8 * Spin::new(true).looks);
         habit.spun(true);
         assert!(!is_long(&habit), "once");
         let alone = Habit::new(false);
@@ -200,24 +210,26 @@ mod tests {
     #[test]
     fn long_spins_in_vain_get_rare_and_come_back() {
         let habit = Habit::new(true);
-        let mut sleeps = 0_u32;
-        let mut until_long = || {
-            let before = sleeps;
-            while !is_long(&habit) {
+        let until_long = |habit: &Habit| {
+            let mut sleeps = 0_u32;
+            while !is_long(habit) {
                 habit.slept(SOON);
                 sleeps += 1;
             }
             habit.spun(false);
-            sleeps - before
+            sleeps
         };
-        let gaps: Vec<_> = (0..13).map(|_| until_long()).collect();
+        let gaps: Vec<_> = (0..13).map(|_| until_long(&habit)).collect();
         assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
         assert_eq!(gaps[11..], [1 + Habit::LONGEST_PAUSE; 2]);
-        for _ in 0..11 {
-            habit.spun(true);
-        }
+        // Plain spins that were enough, but not for many tasks in a row.
+        let enough = |times| (0..times).for_each(|_| habit.spun(true));
+        enough(Habit::MANY - 1);
         habit.slept(SOON);
-        assert!(is_long(&habit), "plain spins were enough for a while");
+        enough(Habit::MANY - 1);
+        assert_eq!(until_long(&habit), Habit::LONGEST_PAUSE);
+        enough(Habit::MANY);
+        assert_eq!([until_long(&habit), until_long(&habit)], [1, 2]);
     }
 
     #[test]

@@ -202,8 +202,8 @@ impl Queue {
             || !self.is_full_by(tail, self.see_head())
     }
 
-    /// Whether there is room for several pushes: as many as make it worth the while
-    /// of one that found none to come back.
+    /// Whether there is room for several pushes, holes aside: as many as make it worth
+    /// the while of one that found none to come back.
     pub(crate) fn has_ample_room(&self) -> bool {
         let ample = (self.capacity / 4).clamp(1, 16);
         let tail = self.tail.load(Ordering::SeqCst);
@@ -543,9 +543,10 @@ mod cells {
             // SAFETY: the layout is not empty.
             let block = NonNull::new(unsafe { alloc_zeroed(layout) });
             let block = block.unwrap_or_else(|| handle_alloc_error(layout));
+            let up = block.addr().get().wrapping_neg() & (Self::LINE - 1);
             // SAFETY: less than a line further, and the block is a line longer than the
             // cells.
-            let first = unsafe { block.add(block.align_offset(Self::LINE)) }.cast();
+            let first = unsafe { block.add(up) }.cast();
             Self { block, first, len }
         }
 

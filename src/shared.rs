@@ -1108,7 +1108,7 @@ impl Shared {
         registry.live += 1;
         registry.spawned += 1;
         registry.peak = registry.peak.max(registry.live);
-        self.want_cleaner(&registry);
+        self.want_cleaner(&registry, slot);
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
         let place = match first {

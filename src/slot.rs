@@ -701,7 +701,9 @@ impl Slot {
     /// Spawner: takes a slot whose free entry it popped; `hook`: its worker begins
     /// with a start hook.
     pub(crate) fn start(&self, hook: bool) {
-        self.step(FREE, STARTING | fresh(hook), 0);
+        let before = self.step(FREE, STARTING | fresh(hook), 0);
+        // An addition: it would carry into the claims.
+        debug_assert_eq!(before & FRESH, 0);
     }
 
     /// Spawner: there is no thread to be had.

@@ -150,7 +150,7 @@ impl WaiterHead {
             &(*this).done
         };
         // Release: publishes the outcome and all that the worker did before to
-        // `is_done`'s Acquire. Acquire, in vain: the handle written before PARKED.
+        // `is_done`'s Acquire. Acquire on failure: the handle written before PARKED.
         if done
             .compare_exchange(WAITING, DONE, Ordering::Release, Ordering::Acquire)
             .is_ok()

@@ -211,6 +211,7 @@ impl Worker<'_> {
                 let is_there = queue.is_next_there() || shared.kept.load(Ordering::Relaxed) > 0;
                 if is_there || last {
                     if let Some((task, ticket)) = self.look(queue) {
+                        self.habit.spun(true);
                         shared.seekers.fetch_sub(1, Ordering::SeqCst);
                         shared.made_room();
                         self.ctx.owes_a_look.set(true);

@@ -546,8 +546,8 @@ fn law10_a_slow_start_of_the_cleaner_keeps_the_timeout() {
     });
 }
 
-/// Laws 11 and 13: while there is no thread for the cleaner, idle workers ask again once in an
-/// `idle_timeout` each; they once asked without a pause.
+/// Laws 11 and 13: while there is no thread for the cleaner, one of the idle workers asks again four
+/// times in an `idle_timeout`; they once asked without a pause.
 #[test]
 fn law13_no_thread_for_the_cleaner() {
     timed(|| {
@@ -577,14 +577,83 @@ fn law13_no_thread_for_the_cleaner() {
                 settle(&pool);
             }
             wait_until("them to ask", || asked.load(Ordering::SeqCst) >= 6);
-            let most = 2 * (2 + start.elapsed().as_millis() / idle.as_millis());
             let asked = asked.load(Ordering::SeqCst);
+            let most = 1 + start.elapsed().as_millis() * 4 / idle.as_millis();
             assert!(u128::from(asked) <= most, "{asked} times, at most {most}");
             assert_eq!(pool.stats().workers, 2, "nobody to retire them");
             short.store(false, Ordering::SeqCst);
             wait_until("workers to retire", || pool.stats().workers == 0);
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
+    });
+}
+
+/// Laws 6 and 13: one failure to start the cleaner does not keep workers for good, though tasks that
+/// go round let none of them sleep for long.
+#[test]
+fn law06_retirement_after_a_failure_while_tasks_go_round() {
+    timed(|| {
+        let short = Arc::new(AtomicBool::new(true));
+        let asked = Arc::new(AtomicU64::new(0));
+        let pool = denied_in_workers(4, 0, ms(400), {
+            let (short, asked) = (Arc::clone(&short), Arc::clone(&asked));
+            move || {
+                asked.fetch_add(1, Ordering::SeqCst);
+                short.load(Ordering::SeqCst)
+            }
+        });
+        let gate = Gate::new();
+        for _ in 0..4 {
+            must_serve(&pool, gate.task());
+        }
+        gate.wait_entered(4);
+        gate.open();
+        wait_until("it to fail", || asked.load(Ordering::SeqCst) > 0);
+        short.store(false, Ordering::SeqCst);
+        wait_until("surplus workers to retire", || {
+            // From threads that know no worker yet.
+            thread::scope(|s| {
+                s.spawn(|| pool.do_with_deadline(|| (), LONG).expect("idle"));
+            });
+            thread::sleep(ms(20));
+            pool.stats().workers == 1
+        });
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+/// Law 6: a worker that has gone to sleep while it was not surplus retires once it is.
+#[test]
+fn law06_a_sleeper_becomes_surplus() {
+    timed(|| {
+        let pool = Pool::builder()
+            .max_workers(2)
+            .min_workers(1)
+            .idle_timeout(ms(20))
+            .build()
+            .unwrap();
+        let (first, second, system) = (Gate::new(), Gate::new(), Gate::new());
+        must_serve(&pool, first.task());
+        first.wait_entered(1);
+        thread::scope(|s| {
+            let _opener = system.opener();
+            s.spawn(|| {
+                let key = system.key();
+                let _slow = Shortage::when(move || {
+                    key.pass();
+                    false
+                });
+                must_serve(&pool, second.task());
+            });
+            system.wait_entered(1);
+            first.open();
+            wait_until("it to be idle", || pool.stats().idle == 1);
+            thread::sleep(ms(20)); // and asleep
+        });
+        second.wait_entered(1);
+        wait_until("it to retire", || pool.stats().workers == 1);
+        second.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
 
