@@ -99,7 +99,11 @@ mod imp {
             Self::never()
         }
 
+        /// No time at all has passed at once.
         pub(crate) fn from_now(limit: Duration) -> Self {
+            if limit.is_zero() {
+                return Self(Some(Arc::new(AtomicBool::new(true))));
+            }
             Self::after(limit)
         }
 

@@ -50,6 +50,22 @@ where
     crate::wait::do_until(pool.shared(), None, f, &deadline.0)
 }
 
+/// The same as a task with a label, which its worker reads in its caller's block.
+///
+/// # Errors
+/// As [`Pool::do_with_deadline`].
+pub fn do_labelled_until<F, R>(
+    pool: &Pool,
+    f: F,
+    deadline: &Deadline,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    crate::wait::do_until(pool.shared(), Some("label"), f, &deadline.0)
+}
+
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
 /// workers in one state or another, listings, holes, submitters that wait.
 pub fn assert_at_rest(pool: &Pool) {

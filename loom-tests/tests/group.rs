@@ -2,6 +2,7 @@
 #![cfg(lazypool_loom)]
 
 use loom::cell::UnsafeCell;
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
@@ -78,6 +79,71 @@ fn cancel_against_serve() {
         group.wait();
         assert_eq!(ran.times() + group.discarded(), accepted);
         assert_eq!(ran.alive(), 0);
+        end(&pool);
+    });
+}
+
+/// A group cancelled while one of its tasks goes into the queue, behind a worker
+/// that looks at nothing meanwhile. Excludes: a task that is still queued after
+/// both, because neither saw the other; one accepted later. Preemptions: 3.
+#[test]
+fn cancel_leaves_nothing_queued() {
+    check(Some(3), || {
+        let (open, gate) = mpsc::channel();
+        let pool = warm_pool(1);
+        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+        let ran = Ran::new();
+        let group = pool.group();
+        let other = thread::spawn({
+            let (group, task) = (group.clone(), ran.task());
+            move || group.serve(task).is_ok()
+        });
+        group.cancel();
+        let accepted = usize::from(other.join().unwrap());
+        assert_eq!((group.pending(), group.discarded()), (0, accepted));
+        assert!(group
+            .serve(|| ())
+            .is_err_and(|e| matches!(e.reason(), lazypool::Refusal::Cancelled)));
+        assert_eq!((ran.times(), ran.alive()), (0, 0));
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A group of two tasks, one of which ends while the other is discarded. Excludes:
+/// a count of the pending that loses one of the two ends. Preemptions: 2.
+#[test]
+fn cancel_against_end() {
+    check(Some(2), || {
+        let pool = warm_pool(1);
+        let group = pool.group();
+        assert!(group.serve(|| ()).is_ok());
+        assert!(group.serve(|| ()).is_ok());
+        group.cancel();
+        group.wait();
+        assert_eq!(group.completed() + group.discarded(), 2);
+        end(&pool);
+    });
+}
+
+/// Two who wait for a group at once, and one who waits for it later. Excludes: a
+/// count of waiters that loses one of two changes, and says later that there is
+/// none. Preemptions: 1.
+#[test]
+fn two_waiters_and_a_third() {
+    check(Some(1), || {
+        let pool = warm_pool(0);
+        let group = pool.group();
+        assert!(group.serve(|| ()).is_ok());
+        let other = thread::spawn({
+            let group = group.clone();
+            move || group.wait()
+        });
+        group.wait();
+        other.join().unwrap();
+        assert!(group.serve(|| ()).is_ok());
+        group.wait();
+        assert_eq!((group.pending(), group.completed()), (0, 2));
         end(&pool);
     });
 }

@@ -158,3 +158,21 @@ fn a_burst_spreads() {
         end(&pool);
     });
 }
+
+/// Two workers that end their tasks at once, and seek. Excludes: a count of
+/// seekers that loses one of two changes. Preemptions: 2.
+#[test]
+fn two_seekers() {
+    check(Some(2), || {
+        let pool = pool(2, 1);
+        let both = pool.group();
+        let twice = || {
+            assert!(both.serve(|| ()).is_ok());
+            assert!(both.serve(|| ()).is_ok());
+            both.wait();
+        };
+        quietly(twice);
+        twice();
+        end(&pool);
+    });
+}

@@ -3,6 +3,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{NotPushed, Queue};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use loom_tests::check;
 use std::sync::Arc;
@@ -160,6 +161,33 @@ fn two_holes_for_two() {
         left.sort_unstable();
         assert_eq!((left, queue.pop()), ([Some(3), Some(4)], None));
         assert_eq!(queue.pushed(), 4);
+        queue.assert_at_rest();
+    });
+}
+
+/// One takes its task out of a full queue, then looks whether another has begun to
+/// ask for room; that one says so and then asks. Excludes: "full" after the hole was
+/// there. All interleavings.
+#[test]
+fn a_hole_is_seen() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(1));
+        let asked = Arc::new(AtomicUsize::new(0));
+        // Every write `SeqCst`, the first one, too: see the README.
+        asked.store(0, Ordering::SeqCst);
+        let position = queue.push_withdrawable(1, 0).unwrap();
+        let other = thread::spawn({
+            let (queue, asked) = (Arc::clone(&queue), Arc::clone(&asked));
+            move || {
+                asked.swap(1, Ordering::SeqCst);
+                queue.is_full()
+            }
+        });
+        assert_eq!(queue.withdraw(position), Some(1));
+        let before = asked.load(Ordering::SeqCst) == 0;
+        let full = other.join().unwrap();
+        assert!(!(before && full), "there was room by then");
+        assert_eq!(queue.pop(), None);
         queue.assert_at_rest();
     });
 }

@@ -1,7 +1,7 @@
 //! Retirement (`cleaner.rs`, `Worker::end`) against everything else.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::Cleaner;
+use lazypool::model::{refuse_threads, Cleaner};
 use lazypool::Pool;
 use loom::thread;
 use loom_tests::{check, cleaner, end, hook, quietly, warm_pool, Ran};
@@ -61,24 +61,50 @@ fn cleaner_against_going_idle() {
     });
 }
 
-/// The cleaner's own thread, which retires whoever idles: it dozes while the
-/// worker is busy, the worker about to park wakes it, and with the last worker
-/// it ends. Nobody else helps: the slot must come free. Excludes: a lost wake-up
-/// between `DOZING` and `PARKED`, a cleaner left behind. Preemptions: 2.
+fn with_cleaner() -> Pool {
+    Pool::builder()
+        .max_workers(1)
+        .idle_timeout(Duration::ZERO)
+        .build()
+        .unwrap()
+}
+
+fn until_all_have_ended(pool: &Pool) {
+    while pool.stats().workers > 0 {
+        thread::yield_now();
+    }
+}
+
+/// The cleaner's own thread, which retires whoever idles: a worker about to park
+/// starts it, it dozes while that worker is busy again, the worker about to park
+/// wakes it, and with the last worker it ends. Nobody else helps: the slot must come
+/// free. Excludes: a lost wake-up between `DOZING` and `PARKED`, a cleaner left
+/// behind. Preemptions: 2.
 #[test]
 fn doze_against_park() {
     check(Some(2), || {
-        let pool = Pool::builder()
-            .max_workers(1)
-            .idle_timeout(Duration::ZERO)
-            .build()
-            .unwrap();
+        let pool = with_cleaner();
+        quietly(|| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok()));
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        while pool.stats().workers > 0 {
-            thread::yield_now();
-        }
+        until_all_have_ended(&pool);
         end(&pool);
-        assert_eq!(pool.stats().retired, 1);
+    });
+}
+
+/// A worker after the cleaner has ended with the last one: it starts another.
+/// Excludes: a cleaner that says of itself that it is still there. Preemptions: 1.
+#[test]
+fn the_cleaner_comes_again() {
+    check(Some(1), || {
+        let pool = with_cleaner();
+        quietly(|| {
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            until_all_have_ended(&pool);
+        });
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        until_all_have_ended(&pool);
+        end(&pool);
+        assert_eq!(pool.stats().retired, 2);
     });
 }
 
@@ -123,6 +149,93 @@ fn stop_hook_against_push() {
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// A pool whose one worker has ended, its listing still in the ready ring.
+fn listed_and_ended(queue: usize) -> Arc<Pool> {
+    let pool = Arc::new(warm_pool(queue));
+    quietly(|| {
+        // Claimed by hint: its entry stays.
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let mut cleaner = Cleaner::default();
+        while pool.stats().workers > 0 {
+            cleaner.look_around(&pool);
+            thread::yield_now();
+        }
+    });
+    pool
+}
+
+/// Two submissions, one of which drops the listing of a worker that has ended
+/// while the other starts the next one on its slot.
+fn dropped_listing_against_start(queue: usize) {
+    check(Some(2), move || {
+        let pool = listed_and_ended(queue);
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || usize::from(pool.serve(task).is_ok())
+        });
+        let mine = usize::from(pool.serve(ran.task()).is_ok());
+        let accepted = mine + other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// Excludes: a listing that comes back, or a state lost, because one of two
+/// changes of the word is. Preemptions: 2.
+#[test]
+fn dropped_listing_against_first_task() {
+    dropped_listing_against_start(0);
+}
+
+/// The same with a queue. Preemptions: 2.
+#[test]
+fn dropped_listing_against_first_look() {
+    dropped_listing_against_start(1);
+}
+
+/// The same where the system gives no thread at first. Preemptions: 2.
+#[test]
+fn dropped_listing_against_no_thread() {
+    check(Some(2), || {
+        let pool = listed_and_ended(0);
+        refuse_threads(1);
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || usize::from(pool.serve(task).is_ok())
+        });
+        let mine = usize::from(pool.serve(ran.task()).is_ok());
+        let accepted = mine + other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// The cleaner, with one worker to bench and retire, while a submission starts
+/// another. Excludes: a count of those in transit that loses one of two changes.
+/// Preemptions: 2.
+#[test]
+fn cleaner_against_start() {
+    check(Some(2), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = Pool::builder()
+                .max_workers(2)
+                .idle_timeout(Duration::from_nanos(1))
+                .on_worker_stop(hook())
+                .build()
+                .unwrap();
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        let cleaner = cleaner(&pool);
+        assert!(pool.serve(|| ()).is_ok());
+        assert!(pool.serve(|| ()).is_ok());
         cleaner.join().unwrap();
         end(&pool);
     });

@@ -4,8 +4,9 @@
 
 use lazypool::model::assert_at_rest;
 use lazypool::{DeadlineError, Pool, Shutdown};
+use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, pool, warm_pool, Ran};
+use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,5 +158,47 @@ fn two_shutdowns() {
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert!(other.join().unwrap());
         check_end(&pool, Shutdown::Cancel, &ran, 1);
+    });
+}
+
+/// Two shutdowns at once, a mild and a strict one, and a task that runs on.
+/// Excludes: a mild one that takes the strict one back. Preemptions: 3.
+#[test]
+fn the_strictest_mode_stays() {
+    check(Some(3), || {
+        let (open, gate) = mpsc::channel();
+        let pool = Arc::new(warm_pool(0));
+        let task = move || {
+            gate.recv().unwrap();
+            assert!(lazypool::task::is_cancelled());
+        };
+        assert!(quietly(|| pool.serve(task).is_ok()));
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO))
+        });
+        let _ = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        other.join().unwrap();
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A worker that has been claimed by hint, so that its listing is old, ends with
+/// the pool while a submission drops that listing. Excludes: a listing that comes
+/// back, or a state lost, because one of two changes of the word is. Preemptions: 3.
+#[test]
+fn dropped_listing_against_drain() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(1));
+        let ran = Ran::new();
+        assert!(quietly(|| pool.serve(ran.task()).is_ok()));
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || usize::from(pool.serve(task).is_ok())
+        });
+        let _ = pool.shutdown(Shutdown::Drain, Duration::MAX);
+        let accepted = 1 + other.join().unwrap();
+        check_end(&pool, Shutdown::Drain, &ran, accepted);
     });
 }

@@ -188,3 +188,16 @@ fn start_hook_against_queue() {
         end(&pool);
     });
 }
+
+/// Two workers started by `build`, in their start hooks, one of which gets a task.
+/// Excludes: a count of those in a hook, or of seekers, that loses one of two
+/// changes. Preemptions: 2.
+#[test]
+fn two_start_hooks() {
+    check(Some(2), || {
+        let pool = hooked(2, 2, 1);
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        end(&pool);
+        assert_eq!(pool.stats().spawned, 2);
+    });
+}

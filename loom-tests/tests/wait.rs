@@ -2,7 +2,7 @@
 //! task, with a deadline that passes at any moment.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until};
+use lazypool::model::{deadline, do_labelled_until, do_until};
 use lazypool::{DeadlineError, Pool};
 use loom::sync::mpsc;
 use loom::thread;
@@ -116,6 +116,26 @@ fn left_in_time_from_the_queue() {
         let pool = warm_pool(1);
         assert!(pool.serve(|| ()).is_ok());
         left_in_time(&pool);
+    });
+}
+
+/// A labelled task, whose worker reads the label in its caller's block before the
+/// caller may leave. Excludes: a read that is not over when the block goes.
+/// Preemptions: 2.
+#[test]
+fn the_label_of_a_caller_that_leaves() {
+    check(Some(2), || {
+        let pool = warm_pool(0);
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let (open, gate) = mpsc::channel();
+        match do_labelled_until(&pool, move || gate.recv().unwrap(), &deadline) {
+            Err(DeadlineError::TimedOut) => open.send(()).unwrap(),
+            Err(DeadlineError::Expired(f)) => drop(f),
+            _ => unreachable!("the gate is closed"),
+        }
+        clock.join().unwrap();
+        end(&pool);
     });
 }
 
