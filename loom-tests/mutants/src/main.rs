@@ -7,6 +7,7 @@
 //! cargo run --release -p mutants -- --sites  # accesses only; --edits: edits only
 //! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
 //! cargo run --release -p mutants -- --over=2 'src/ring.rs pop: the line / Relaxed'   # by the others
+//! cargo run --release -p mutants -- --by=ring::,queue:: ring  # by models whose name has one of these
 //! taskset -c 0 cargo run --release -p mutants   # one model at a time
 //! ```
 //!
@@ -35,11 +36,13 @@ pub(crate) enum Verdict {
     NotTried(usize),
 }
 
-/// Which models to run, by how long they take.
+/// Which models to run, by how long they take and by name.
 #[derive(Debug)]
 pub(crate) struct Which {
     pub(crate) over: Duration,
     pub(crate) upto: Duration,
+    /// Parts of their names; none: all models.
+    by: Vec<String>,
 }
 
 impl Default for Which {
@@ -47,13 +50,23 @@ impl Default for Which {
         Self {
             over: Duration::ZERO,
             upto: Duration::from_secs(600),
+            by: Vec::new(),
         }
     }
 }
 
 impl Which {
-    /// `--upto=` or `--over=`, in seconds.
+    /// Whether a model of this name is to run.
+    pub(crate) fn asks(&self, name: &str) -> bool {
+        self.by.is_empty() || self.by.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// `--upto=` or `--over=`, in seconds; `--by=`, parts of names.
     fn takes(&mut self, arg: &str) -> bool {
+        if let Some(parts) = arg.strip_prefix("--by=") {
+            self.by.extend(parts.split(',').map(str::to_owned));
+            return true;
+        }
         let given = |flag| Some(Duration::from_secs(arg.strip_prefix(flag)?.parse().ok()?));
         match (given("--upto="), given("--over=")) {
             (Some(upto), _) => self.upto = upto,
@@ -75,7 +88,7 @@ fn main() -> ExitCode {
     };
     let (sites_only, edits_only) = (given("--sites"), given("--edits"));
     if let Some(flag) = filters.iter().find(|f| f.starts_with('-')) {
-        eprintln!("{flag}: none of --sites, --edits, --upto=, --over=");
+        eprintln!("{flag}: none of --sites, --edits, --upto=, --over=, --by=");
         return ExitCode::from(2);
     }
     let root = models::root();

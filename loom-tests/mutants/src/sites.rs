@@ -199,6 +199,7 @@ pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
             return 1;
         }
     };
+    models.retain(|m| which.asks(&m.name));
     let source = Source::read(root);
     let survivors = Survivors::read(root);
 
