@@ -19,6 +19,8 @@ mod limits {
     pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
     /// Pauses between two looks.
     pub(super) const PAUSES: u32 = 1;
+    /// Looks before the core is offered for the first time where that has helped.
+    pub(super) const FEW_LOOKS: u32 = 16;
     /// Times the core is offered before parking.
     pub(super) const YIELDS: u32 = 2;
     /// Looks before the core is offered, where it cannot be long.
@@ -29,6 +31,7 @@ mod limits {
 mod limits {
     pub(super) const LOOKS: u32 = 0;
     pub(super) const MANY_LOOKS: u32 = 0;
+    pub(super) const FEW_LOOKS: u32 = 0;
     pub(super) const PAUSES: u32 = 1;
     pub(super) const YIELDS: u32 = 0;
     pub(super) const NEARLY: u32 = 3;
@@ -39,6 +42,9 @@ mod limits {
 pub(crate) struct Spin {
     looks: u32,
     yields: u32,
+    /// Looks until the core is offered before its time; zero: it is not.
+    offer_in: u32,
+    offered: bool,
 }
 
 /// What the waiting thread just did.
@@ -57,24 +63,53 @@ impl Spin {
         Self {
             looks: if parallel { limits::LOOKS } else { 0 },
             yields: limits::YIELDS,
+            offer_in: 0,
+            offered: false,
         }
+    }
+
+    /// Offers the core early, if what this thread waited for last came by that: it is
+    /// likely to share its core with whoever brings it, and no kernel hurries to part
+    /// two threads that never sleep.
+    #[inline]
+    pub(crate) fn offering(mut self, early: bool) -> Self {
+        self.offer_in = if early { limits::FEW_LOOKS } else { 0 };
+        self
+    }
+
+    /// Whether the step before was to offer the core.
+    #[inline]
+    pub(crate) fn has_offered(&self) -> bool {
+        self.offered
     }
 
     #[inline]
     pub(crate) fn step(&mut self) -> Step {
+        self.offered = false;
         if self.looks > 0 {
             self.looks -= 1;
+            if self.offer_in > 0 {
+                self.offer_in -= 1;
+                if self.offer_in == 0 {
+                    return self.offer();
+                }
+            }
             for _ in 0..limits::PAUSES {
                 spin_loop();
             }
             Step::Spun
         } else if self.yields > 0 {
             self.yields -= 1;
-            thread::yield_now();
-            Step::Yielded
+            self.offer()
         } else {
             Step::Spent
         }
+    }
+
+    fn offer(&mut self) -> Step {
+        self.offered = true;
+        thread::yield_now();
+        Step::Yielded
     }
 }
 
@@ -90,6 +125,8 @@ impl Spin {
 #[derive(Debug)]
 pub(crate) struct Habit {
     parallel: bool,
+    /// See [`Spin::offering`].
+    offers: Cell<bool>,
     long: Cell<bool>,
     /// Short sleeps before the next long spin, and before the one after that.
     passes: Cell<u32>,
@@ -108,6 +145,7 @@ impl Habit {
     pub(crate) fn new(parallel: bool) -> Self {
         Self {
             parallel,
+            offers: Cell::new(false),
             long: Cell::new(false),
             passes: Cell::new(0),
             pause: Cell::new(0),
@@ -115,26 +153,40 @@ impl Habit {
         }
     }
 
+    /// For a wait with another behind it.
+    #[inline]
+    pub(crate) fn first_spin(&self) -> Spin {
+        Spin::new(self.parallel).offering(self.offers.get())
+    }
+
+    /// For a wait that ends in a sleep.
     #[inline]
     pub(crate) fn spin(&self) -> Spin {
-        let mut spin = Spin::new(self.parallel);
+        let mut spin = self.first_spin();
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
         }
         spin
     }
 
-    /// The spin has ended: with what it was for, or in vain.
+    /// What it waited for came during that spin.
     #[inline]
-    pub(crate) fn spun(&self, met: bool) {
+    pub(crate) fn met(&self, spin: &Spin) {
+        self.offers.set(spin.has_offered());
         let long = self.long.replace(false);
-        if met && !long && self.pause.get() > 0 {
+        if !long && self.pause.get() > 0 {
             self.enough.set(self.enough.get() + 1);
             if self.enough.get() == Self::MANY {
                 self.pause.set(0);
                 self.passes.set(0);
             }
         }
+    }
+
+    /// It did not.
+    pub(crate) fn missed(&self) {
+        self.offers.set(false);
+        self.long.set(false);
     }
 
     /// It was woken, after so long.
@@ -200,7 +252,7 @@ mod tests {
         habit.slept(SOON);
         assert!(is_long(&habit));
         assert!(habit.spin().looks > 8 * Spin::new(true).looks);
-        habit.spun(true);
+        habit.met(&habit.spin());
         assert!(!is_long(&habit), "once");
         let alone = Habit::new(false);
         alone.slept(SOON);
@@ -216,20 +268,40 @@ mod tests {
                 habit.slept(SOON);
                 sleeps += 1;
             }
-            habit.spun(false);
+            habit.missed();
             sleeps
         };
         let gaps: Vec<_> = (0..13).map(|_| until_long(&habit)).collect();
         assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
         assert_eq!(gaps[11..], [1 + Habit::LONGEST_PAUSE; 2]);
         // Plain spins that were enough, but not for many tasks in a row.
-        let enough = |times| (0..times).for_each(|_| habit.spun(true));
+        let enough = |times| (0..times).for_each(|_| habit.met(&habit.spin()));
         enough(Habit::MANY - 1);
         habit.slept(SOON);
         enough(Habit::MANY - 1);
         assert_eq!(until_long(&habit), Habit::LONGEST_PAUSE);
         enough(Habit::MANY);
         assert_eq!([until_long(&habit), until_long(&habit)], [1, 2]);
+    }
+
+    #[test]
+    fn the_core_is_offered_early_where_that_has_helped() {
+        let habit = Habit::new(true);
+        let until_offer = || {
+            let mut spin = habit.spin();
+            let looks = (1..).find(|_| spin.step() == Step::Yielded);
+            (looks.expect("an offer"), spin)
+        };
+        let (looks, spin) = until_offer();
+        assert_eq!(looks, limits::LOOKS + 1);
+        habit.met(&spin);
+        let (looks, mut spin) = until_offer();
+        assert_eq!(looks, limits::FEW_LOOKS);
+        for _ in limits::FEW_LOOKS..limits::LOOKS {
+            assert_eq!(spin.step(), Step::Spun, "it goes on if that was in vain");
+        }
+        habit.met(&spin);
+        assert_eq!(until_offer().0, limits::LOOKS + 1);
     }
 
     #[test]

@@ -643,11 +643,11 @@ impl Slot {
             let mut spin = habit.spin();
             while spin.step() != Step::Spent {
                 if let Some(order) = self.order() {
-                    habit.spun(true);
+                    habit.met(&spin);
                     return order;
                 }
             }
-            habit.spun(false);
+            habit.missed();
             let word = self.status().load(Ordering::SeqCst);
             if state(word) != IDLE {
                 // Claimed, its order a few instructions away, or taken back by

@@ -41,7 +41,13 @@ use crate::shared::{Denied, Patience, Place, Shared};
 use crate::slot::Own;
 use crate::sync::{thread, Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::task::{Ctx, End, Job, Payload, Release, Task};
+use std::cell::Cell;
 use std::time::Duration;
+
+std::thread_local! {
+    /// See [`Spin::offering`]. It needs no destructor, so it can always be asked.
+    static OFFERS: Cell<bool> = const { Cell::new(false) };
+}
 
 const WAITING: u32 = 0;
 const PARKED: u32 = 1;
@@ -102,9 +108,10 @@ impl WaiterHead {
 
     /// Waits until the outcome is there; `false` if the deadline came first.
     fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        let mut spin = Spin::new(parallel);
+        let mut spin = Spin::new(parallel).offering(OFFERS.get());
         loop {
             if self.is_done() {
+                OFFERS.set(spin.has_offered());
                 return true;
             }
             match spin.step() {
@@ -114,6 +121,7 @@ impl WaiterHead {
                 Step::Spent => break,
             }
         }
+        OFFERS.set(false);
         // Relaxed: only this thread sets PARKED, and DONE is looked for below.
         if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: only this thread writes it, before PARKED; the worker

@@ -15,7 +15,7 @@
 //! sees the end of a task, by its counters or its result, finds its worker free.
 
 use crate::observe;
-use crate::park::{Habit, Spin, Step};
+use crate::park::{Habit, Step};
 use crate::queue::Queue;
 use crate::shared::{Shared, BENCHED, HOOKED, LIMBO};
 use crate::slot::{Order, Slot, STANDBY, WARMING};
@@ -205,18 +205,18 @@ impl Worker<'_> {
     fn seek(&self, queue: &Queue) -> bool {
         let shared = self.shared;
         loop {
-            let mut spin = Spin::new(shared.parallel);
+            let mut spin = self.habit.first_spin();
             let mut last = false;
             loop {
                 let is_there = queue.is_next_there() || shared.kept.load(Ordering::Relaxed) > 0;
                 if is_there || last {
                     if let Some((task, ticket)) = self.look(queue) {
-                        self.habit.spun(true);
+                        self.habit.met(&spin);
                         shared.seekers.fetch_sub(1, Ordering::SeqCst);
                         shared.made_room();
                         self.ctx.owes_a_look.set(true);
                         self.work(task, ticket);
-                        (spin, last) = (Spin::new(shared.parallel), false);
+                        (spin, last) = (self.habit.first_spin(), false);
                         continue;
                     }
                 }
