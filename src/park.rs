@@ -8,7 +8,7 @@
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[cfg(not(lazypool_loom))]
@@ -228,9 +228,16 @@ impl Nearly {
 /// Cores that can run threads of this process. Asked once: on Linux the answer takes
 /// several files and tens of microseconds, more than all else of building a pool.
 pub(crate) fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    let ask = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    *CORES.get_or_init(ask)
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: two threads may both ask, and get the same.
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            CORES.store(cores, Ordering::Relaxed);
+            cores
+        }
+        cores => cores,
+    }
 }
 
 #[cfg(all(test, not(lazypool_loom)))]
