@@ -96,12 +96,17 @@ impl Shared {
         if self.cleaning.state.load(Ordering::SeqCst) == ABSENT {
             self.put_cleaner_off();
             self.cleaning.state.swap(MISSING, Ordering::SeqCst);
+            if registry.live == 1 {
+                return;
+            }
             // Who sleeps already could not know.
-            let others = registry.live > 1;
-            for (slot, handle) in registry.handles.iter().enumerate().filter(|_| others) {
-                if let (true, Some(handle)) = (slot != new, handle) {
-                    handle.thread().unpark();
-                }
+            let others = registry
+                .handles
+                .iter()
+                .enumerate()
+                .filter(|(s, _)| *s != new);
+            for handle in others.filter_map(|(_, handle)| handle.as_ref()) {
+                handle.thread().unpark();
             }
         }
     }

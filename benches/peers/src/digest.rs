@@ -1,9 +1,8 @@
 //! The table of the README.
 
+use crate::contenders::{OURS, UNQUEUED};
 use crate::harness::{figure, Row, Table};
 
-const OURS: &str = "lazypool";
-const UNQUEUED: &str = "lazypool, no queue";
 const PEERS: &[&str] = &[
     "crossbeam-channel",
     "parkring channel",

@@ -270,15 +270,12 @@ impl Table {
         }
     }
 
-    fn best(&self, kind: Kind) -> Option<&Row> {
-        self.rows
-            .iter()
-            .filter(|r| r.kind == kind && r.median > 0.0)
-            .min_by(|a, b| a.median.total_cmp(&b.median))
-    }
-
-    pub(crate) fn best_peer(&self) -> Option<&Row> {
-        self.best(Kind::Peer)
+    /// The peer with the least of a figure.
+    pub(crate) fn best_peer(&self, figure: impl Fn(&Row) -> f64) -> Option<&Row> {
+        let peers = self.rows.iter().filter(|r| r.kind == Kind::Peer);
+        peers
+            .filter(|r| figure(r) > 0.0)
+            .min_by(|a, b| figure(a).total_cmp(&figure(b)))
     }
 
     /// The first limit is the one that ratios refer to.
@@ -292,7 +289,7 @@ impl Table {
 
     pub(crate) fn print(&self) {
         let mut heads = vec!["", self.unit, "min", "max"];
-        let (peer, limit) = (self.best_peer(), self.limit());
+        let (peer, limit) = (self.best_peer(|r| r.median), self.limit());
         if peer.is_some() {
             heads.push("x best peer");
         }

@@ -1,6 +1,7 @@
 //! What we set out to reach, and whether this run did.
 
-use crate::harness::{aligned, figure, Kind, Row, Table};
+use crate::contenders::{OURS, UNQUEUED};
+use crate::harness::{aligned, figure, Row, Table};
 
 /// Which figure of a row.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,6 @@ enum Bound {
 use Bound::{AtMost, TimesPeer, TimesRow, TimesTable};
 use Figure::{Cpu, Median, P99};
 
-const OURS: &str = "lazypool";
-const UNQUEUED: &str = "lazypool, no queue";
 const ROUND_TRIP: &str = "spinning round trip";
 
 /// Workload, row, figure, bound.
@@ -76,13 +75,6 @@ impl Figure {
             P99 => row.p99,
         }
     }
-
-    fn best_peer(self, table: &Table) -> Option<&Row> {
-        let peers = table.rows.iter().filter(|r| r.kind == Kind::Peer);
-        peers
-            .filter(|r| self.of(r) > 0.0)
-            .min_by(|a, b| self.of(a).total_cmp(&self.of(b)))
-    }
 }
 
 /// The targets of the workloads that ran.
@@ -103,7 +95,7 @@ pub(crate) fn print(tables: &[Table]) {
                 format!("= {x} x {other}"),
             ),
             TimesPeer(x) => {
-                let peer = of.best_peer(table);
+                let peer = table.best_peer(|r| of.of(r));
                 let name = peer.map_or("best peer", |r| r.name);
                 (times(x, peer), format!("= {x} x {name}"))
             }

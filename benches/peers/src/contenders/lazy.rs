@@ -5,17 +5,17 @@ use lazypool::{Pool, WhenFull};
 use std::thread;
 use std::time::Duration;
 
+/// What our rows are called: with a queue, and without.
+pub(crate) const OURS: &str = "lazypool";
+pub(crate) const UNQUEUED: &str = "lazypool, no queue";
+
 /// `QUEUED`: with the queue that the workload asks for; otherwise without any,
 /// for workloads that a pool without a queue can do, too.
 #[derive(Debug)]
 pub(crate) struct Lazypool<const QUEUED: bool>(Pool);
 
 impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
-    const NAME: &'static str = if QUEUED {
-        "lazypool"
-    } else {
-        "lazypool, no queue"
-    };
+    const NAME: &'static str = if QUEUED { OURS } else { UNQUEUED };
     const OURS: bool = true;
     const VARIANT: Option<Variant> = if QUEUED {
         None

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub(crate) use lazy::{Lazypool, Retrying};
+pub(crate) use lazy::{Lazypool, Retrying, OURS, UNQUEUED};
 
 /// What pool a workload asks for.
 #[derive(Clone, Copy, Debug)]
