@@ -206,7 +206,7 @@ impl Builder {
         let pool = Pool::from_parts(Arc::clone(&shared), on_drop);
         for _ in 0..min {
             let slot = shared.take_free().expect("a new pool has free slots");
-            if let Err(NotSpawned::Failed(_, error)) = shared.spawn(slot, First::Idle) {
+            if let Err(NotSpawned::Failed(error)) = shared.spawn(slot, First::Idle) {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }

@@ -196,8 +196,9 @@ impl Queue {
     }
 
     fn push(&self, task: Task) -> Result<u64, NotPushed> {
-        self.0.push(task).map_err(|(task, why)| {
-            name(task);
+        let mut task = Some(task);
+        self.0.push(&mut task).map_err(|why| {
+            task.map(name);
             match why {
                 queue::NotPushed::Full => NotPushed::Full,
                 queue::NotPushed::Closed => NotPushed::Closed,
@@ -225,7 +226,9 @@ impl Queue {
 
     /// Takes the oldest task.
     pub fn pop(&self) -> Option<usize> {
-        self.0.pop().map(|popped| name(popped.task))
+        let mut place = None;
+        self.0.pop(&mut place);
+        place.map(name)
     }
 
     /// Takes the withdrawable task at a position.

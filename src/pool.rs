@@ -468,13 +468,14 @@ pub(crate) unsafe fn submit<J: Job>(
     patience: Patience<'_>,
 ) -> Result<(), (J, Refusal)> {
     // SAFETY: by this function's contract.
-    match shared.submit(unsafe { Task::new(job) }, patience) {
-        Ok(_) => Ok(()),
-        Err((task, denied)) => match denied {
-            // SAFETY: only this call's task comes back to it.
-            Denied::Refused(why) => Err((unsafe { task.into_job() }, why)),
-            Denied::Expired => unreachable!("without a deadline nothing expires"),
-        },
+    let mut task = Some(unsafe { Task::new(job) });
+    let Err(denied) = shared.submit(&mut task, patience) else {
+        return Ok(());
+    };
+    match (task, denied) {
+        // SAFETY: only this call's task was there.
+        (Some(task), Denied::Refused(why)) => Err((unsafe { task.into_job() }, why)),
+        _ => unreachable!("without a deadline nothing expires, and what is refused stays"),
     }
 }
 

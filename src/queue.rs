@@ -14,7 +14,7 @@
 //! | `FULL_W(n)` | `LOCKED(n)` | withdrawal, by CAS |
 //! | `LOCKED(n)` | `HOLE(n)`, `FULL_W(n)` | the same: taken out, or not the one looked for |
 //! | `HOLE(n)` | `FILLING(n)` | push into a full queue, by CAS: it inherits the position |
-//! | `FILLING(n)` | `FULL(n)`, `FULL_W(n)`, `HOLE(n)` | the same; the last one if the queue was closed |
+//! | `FILLING(n)` | `FULL(n)`, `FULL_W(n)` | the same |
 //! | `HOLE(n)` | `TAKEN(n)` | pop, by CAS: it skips the hole |
 //! | `TAKEN(n)` | `EMPTY(n + 1)` | the same pop, after `head` has moved |
 //!
@@ -27,7 +27,8 @@
 //! `pop` answers "empty" only if `head` met `tail`; a push caught between
 //! `tail` and its stamp is waited for. `push` answers "full" only if
 //! `capacity` positions lie between two readings of an unmoved end and no hole
-//! is left. `holes` grows before a cell becomes a hole and shrinks after it
+//! is left. A push that found the queue open may go into a hole of it once it is closed: a
+//! pop will come by there. `holes` grows before a cell becomes a hole and shrinks after it
 //! stopped being one, so it never lags behind room that somebody was promised.
 
 use crate::park::Nearly;
@@ -44,7 +45,7 @@ const HOLE: u64 = 3;
 const FILLING: u64 = 4;
 const LOCKED: u64 = 5;
 const TAKEN: u64 = 6;
-const LAP_SHIFT: u32 = 3;
+const STATE_BITS: u32 = 3;
 const STATE: u64 = 7;
 /// In `tail`: nothing is pushed any more.
 const CLOSED: u64 = 1 << 63;
@@ -59,7 +60,6 @@ struct Cell {
 #[derive(Debug)]
 pub(crate) struct Queue {
     cells: Cells,
-    shift: u32,
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -79,27 +79,22 @@ pub(crate) struct Queue {
 // table above; tasks are Send.
 unsafe impl Sync for Queue {}
 
-/// Why a push gave the task back.
+/// A push is given a task, and takes it if it succeeds.
+const ONE: &str = "a task to push";
+
+/// Why a push did not take the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotPushed {
     Full,
     Closed,
 }
 
-#[derive(Debug)]
-pub(crate) struct Popped {
-    pub(crate) task: Task,
-    pub(crate) position: u64,
-}
-
 impl Queue {
     /// A queue of at most `capacity` tasks (at least one).
     pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity > 0);
-        let size = capacity.next_power_of_two();
         Self {
-            cells: Cells::new(size),
-            shift: size.trailing_zeros(),
+            cells: Cells::new(capacity.next_power_of_two()),
             capacity: capacity as u64,
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -112,33 +107,30 @@ impl Queue {
 
     #[inline]
     fn cell(&self, position: u64) -> &Cell {
-        &self.cells[position as usize & (self.cells.len() - 1)]
+        self.cells.at(position)
     }
 
+    /// The lap is the position without what says which cell.
     #[inline]
     fn stamp(&self, position: u64, state: u64) -> u64 {
-        position >> self.shift << LAP_SHIFT | state
+        (position & !self.cells.mask()) << STATE_BITS | state
     }
 
-    fn full(&self, position: u64, task: &Task) -> u64 {
-        let state = if task.is_withdrawable() { FULL_W } else { FULL };
-        self.stamp(position, state)
-    }
-
-    /// Writes a task into a cell that is the caller's and publishes it.
+    /// Writes the task into a cell that is the caller's and publishes it.
     ///
     /// # Safety
     /// The caller reserved the position (`tail`), or made its cell `FILLING`.
     #[inline]
-    unsafe fn fill(&self, position: u64, task: Task) {
+    unsafe fn fill(&self, position: u64, task: &mut Option<Task>) {
+        let task = task.take().expect(ONE);
         let cell = self.cell(position);
-        let stamp = self.full(position, &task);
+        let state = if task.is_withdrawable() { FULL_W } else { FULL };
         // SAFETY: the cell is the caller's.
         cell.task.with_mut(|t| unsafe {
             (*t).write(task);
         });
         // Release: publishes the task to the popper's or withdrawer's Acquire.
-        store_release(&cell.stamp, stamp);
+        store_release(&cell.stamp, self.stamp(position, state));
     }
 
     /// # Safety
@@ -152,14 +144,13 @@ impl Queue {
             .with_mut(|t| unsafe { (*t).assume_init_read() })
     }
 
-    /// Adds a task and returns its position; never more than `capacity`.
-    #[inline]
-    pub(crate) fn push(&self, task: Task) -> Result<u64, (Task, NotPushed)> {
+    /// Adds the task, if it has room, and returns its position.
+    pub(crate) fn push(&self, task: &mut Option<Task>) -> Result<u64, NotPushed> {
         let mut nearly = Nearly::default();
         loop {
             let tail = self.tail.load(Ordering::SeqCst);
             if tail & CLOSED != 0 {
-                return Err((task, NotPushed::Closed));
+                return Err(NotPushed::Closed);
             }
             if self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed)) {
                 let head = self.see_head();
@@ -173,33 +164,49 @@ impl Queue {
                 }
                 return self.push_into_hole(task, head, tail);
             }
-            let stamp = self.cell(tail).stamp.load(Ordering::Acquire);
-            if stamp == self.stamp(tail, EMPTY) {
-                // SeqCst: announces the task to workers about to sleep (see
-                // `shared.rs`).
-                if self
-                    .tail
-                    .compare_exchange(tail, tail + 1, Ordering::SeqCst, Ordering::Relaxed)
-                    .is_ok()
-                {
-                    // SAFETY: `tail` moved from this position: it is ours.
-                    unsafe { self.fill(tail, task) };
-                    return Ok(tail);
-                }
-                crate::sync::spin_loop();
-            } else if self.tail.load(Ordering::SeqCst) == tail {
+            if self.push_at(tail, task) {
+                return Ok(tail);
+            }
+            if self.tail.load(Ordering::SeqCst) == tail {
                 // The pop of the lap before has yet to empty the cell.
                 nearly.wait();
+            } else {
+                crate::sync::spin_loop();
             }
         }
     }
 
-    /// Whether a push will find room behind the last task; holes aside.
+    /// Where the next push goes, if there is room behind the last task; `None` once
+    /// closed.
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn room(&self) -> Option<u64> {
         let tail = self.tail.load(Ordering::SeqCst);
-        !self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed))
-            || !self.is_full_by(tail, self.see_head())
+        // A closed `tail`, or one that `head` has passed since, is far from it.
+        let has_room_by = |head| tail.wrapping_sub(head) < self.capacity;
+        let has_room =
+            has_room_by(self.head_seen.load(Ordering::Relaxed)) || has_room_by(self.see_head());
+        has_room.then_some(tail)
+    }
+
+    /// Adds the task at `tail`, from [`Queue::room`], if nothing came in between.
+    #[inline]
+    pub(crate) fn push_at(&self, tail: u64, task: &mut Option<Task>) -> bool {
+        assert!(task.is_some(), "{ONE}");
+        if self.cell(tail).stamp.load(Ordering::Acquire) != self.stamp(tail, EMPTY) {
+            return false;
+        }
+        // SeqCst: announces the task to workers about to sleep (see `shared.rs`).
+        // Success says that there is room: `tail` has not moved since it was compared
+        // with `head`, which only grows.
+        let reserved = self
+            .tail
+            .compare_exchange(tail, tail + 1, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
+        if reserved {
+            // SAFETY: `tail` moved from this position: it is ours.
+            unsafe { self.fill(tail, task) };
+        }
+        reserved
     }
 
     /// Whether there is room for several pushes, holes aside: as many as make it worth
@@ -224,9 +231,14 @@ impl Queue {
     }
 
     #[cold]
-    fn push_into_hole(&self, task: Task, head: u64, tail: u64) -> Result<u64, (Task, NotPushed)> {
+    fn push_into_hole(
+        &self,
+        task: &mut Option<Task>,
+        head: u64,
+        tail: u64,
+    ) -> Result<u64, NotPushed> {
         if self.holes.load(Ordering::SeqCst) == 0 {
-            return Err((task, NotPushed::Full));
+            return Err(NotPushed::Full);
         }
         // Relaxed: a hint.
         let hint = self.next_hole.load(Ordering::Relaxed);
@@ -248,10 +260,6 @@ impl Queue {
             {
                 continue;
             }
-            if self.is_closed() {
-                store_release(stamp, self.stamp(position, HOLE));
-                return Err((task, NotPushed::Closed));
-            }
             self.hole_pushes.fetch_add(1, Ordering::SeqCst);
             self.holes.fetch_sub(1, Ordering::SeqCst);
             self.next_hole.store(position + 1, Ordering::Relaxed);
@@ -259,19 +267,35 @@ impl Queue {
             unsafe { self.fill(position, task) };
             return Ok(position);
         }
-        Err((task, NotPushed::Full))
+        Err(NotPushed::Full)
     }
 
-    /// Takes the oldest task; `None` if the queue was empty.
+    /// Moves the oldest task into the place, once and not through others, and returns
+    /// its position; `None` if the queue was empty.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<Popped> {
+    pub(crate) fn pop(&self, place: &mut Option<Task>) -> Option<u64> {
+        // Most tasks are there and may not be withdrawn.
+        let head = self.head.load(Ordering::SeqCst);
+        // Acquire: pairs with `fill`.
+        let stamp = self.cell(head).stamp.load(Ordering::Acquire);
+        if stamp == self.stamp(head, FULL) && self.advance_head(head) {
+            // SAFETY: `head` moved past FULL by us.
+            *place = Some(unsafe { self.read(head) });
+            self.release(head);
+            return Some(head);
+        }
+        self.pop_slowly(place)
+    }
+
+    #[inline(never)]
+    fn pop_slowly(&self, place: &mut Option<Task>) -> Option<u64> {
         let mut nearly = Nearly::default();
         loop {
             let head = self.head.load(Ordering::SeqCst);
             let cell = self.cell(head);
             // Acquire: pairs with `fill`.
             let stamp = cell.stamp.load(Ordering::Acquire);
-            if stamp >> LAP_SHIFT != head >> self.shift {
+            if stamp & !STATE != self.stamp(head, 0) {
                 crate::sync::spin_loop();
                 // `head` has moved, or the pop of the lap before has yet to empty
                 // the cell.
@@ -282,12 +306,9 @@ impl Queue {
                 FULL => {
                     if self.advance_head(head) {
                         // SAFETY: `head` moved past FULL by us.
-                        let task = unsafe { self.read(head) };
+                        *place = Some(unsafe { self.read(head) });
                         self.release(head);
-                        return Some(Popped {
-                            task,
-                            position: head,
-                        });
+                        return Some(head);
                     }
                     crate::sync::spin_loop();
                 }
@@ -311,12 +332,9 @@ impl Queue {
                         continue;
                     }
                     // SAFETY: FULL_W -> TAKEN by us.
-                    let task = unsafe { self.read(head) };
+                    *place = Some(unsafe { self.read(head) });
                     self.release(head);
-                    return Some(Popped {
-                        task,
-                        position: head,
-                    });
+                    return Some(head);
                 }
                 TAKEN => {
                     self.advance_head(head);
@@ -350,7 +368,7 @@ impl Queue {
         // Release: the task was read; pairs with the push's Acquire.
         store_release(
             &self.cell(position).stamp,
-            self.stamp(position + self.cells.len() as u64, EMPTY),
+            self.stamp(position + self.cells.mask() + 1, EMPTY),
         );
     }
 
@@ -451,10 +469,6 @@ impl Queue {
         self.tail.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
-    fn is_closed(&self) -> bool {
-        self.tail.load(Ordering::SeqCst) & CLOSED != 0
-    }
-
     /// Whether the oldest task is there to be popped: a look at the line that its
     /// push writes last, and not at `tail`, which the next push wants to itself.
     #[inline]
@@ -527,7 +541,7 @@ mod cells {
     pub(super) struct Cells {
         block: NonNull<u8>,
         first: NonNull<Cell>,
-        len: usize,
+        mask: u64,
     }
 
     // SAFETY: it owns its cells as a box would, and `Queue` says who touches them.
@@ -538,7 +552,9 @@ mod cells {
     impl Cells {
         const LINE: usize = align_of::<Cell>();
 
+        /// `len`: a power of two.
         pub(super) fn new(len: usize) -> Self {
+            assert!(len.is_power_of_two());
             let layout = Self::layout(len);
             // SAFETY: the layout is not empty.
             let block = NonNull::new(unsafe { alloc_zeroed(layout) });
@@ -547,7 +563,26 @@ mod cells {
             // SAFETY: less than a line further, and the block is a line longer than the
             // cells.
             let first = unsafe { block.add(up) }.cast();
-            Self { block, first, len }
+            Self {
+                block,
+                first,
+                mask: len as u64 - 1,
+            }
+        }
+
+        /// What of a position says which cell.
+        #[inline]
+        pub(super) fn mask(&self) -> u64 {
+            self.mask
+        }
+
+        /// The cell of a position.
+        #[inline]
+        pub(super) fn at(&self, position: u64) -> &Cell {
+            // SAFETY: one of the cells: the mask leaves less than their number. The block
+            // has room for them, and zeroes are a valid `Cell`: an atomic word and an
+            // uninitialised task.
+            unsafe { self.first.add((position & self.mask) as usize).as_ref() }
         }
 
         fn layout(len: usize) -> Layout {
@@ -556,21 +591,10 @@ mod cells {
         }
     }
 
-    impl std::ops::Deref for Cells {
-        type Target = [Cell];
-
-        #[inline]
-        fn deref(&self) -> &[Cell] {
-            // SAFETY: the block has room for them, and zeroes are a valid `Cell`: an
-            // atomic word and an uninitialised task.
-            unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
-        }
-    }
-
     impl Drop for Cells {
         fn drop(&mut self) {
             // SAFETY: allocated with this layout; cells need no drop.
-            unsafe { dealloc(self.block.as_ptr(), Self::layout(self.len)) };
+            unsafe { dealloc(self.block.as_ptr(), Self::layout(self.mask as usize + 1)) };
         }
     }
 }
@@ -590,13 +614,13 @@ mod cells {
             };
             Self((0..len).map(empty).collect())
         }
-    }
 
-    impl std::ops::Deref for Cells {
-        type Target = [Cell];
+        pub(super) fn mask(&self) -> u64 {
+            self.0.len() as u64 - 1
+        }
 
-        fn deref(&self) -> &[Cell] {
-            &self.0
+        pub(super) fn at(&self, position: u64) -> &Cell {
+            &self.0[(position & self.mask()) as usize]
         }
     }
 }
@@ -612,13 +636,30 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    /// Pops a task and discards it; its position.
+    fn pop(queue: &Queue) -> Option<u64> {
+        let mut place = None;
+        let position = queue.pop(&mut place);
+        assert_eq!(place.is_some(), position.is_some());
+        if let Some(task) = place {
+            let _ = task.discard();
+        }
+        position
+    }
+
+    /// What is not taken is discarded.
+    fn push(queue: &Queue, task: Task) -> Result<u64, NotPushed> {
+        let mut task = Some(task);
+        let pushed = queue.push(&mut task);
+        assert_eq!(task.is_none(), pushed.is_ok());
+        if let Some(task) = task {
+            let _ = task.discard();
+        }
+        pushed
+    }
+
     fn positions(queue: &Queue) -> Vec<u64> {
-        std::iter::from_fn(|| queue.pop())
-            .map(|p| {
-                let _ = p.task.discard();
-                p.position
-            })
-            .collect()
+        std::iter::from_fn(|| pop(queue)).collect()
     }
 
     #[test]
@@ -630,18 +671,17 @@ mod tests {
             for _ in 0..20 {
                 for _ in 0..capacity {
                     assert!(!queue.is_full());
-                    queue.push(marked(&marks, next, false)).unwrap();
+                    push(&queue, marked(&marks, next, false)).unwrap();
                     next += 1;
                 }
                 assert!(queue.is_full());
                 assert_eq!(queue.len(), capacity);
-                let (task, why) = queue.push(marked(&marks, 999, false)).unwrap_err();
+                let why = push(&queue, marked(&marks, 999, false)).unwrap_err();
                 assert_eq!(why, NotPushed::Full);
-                let _ = task.discard();
                 let popped = positions(&queue);
                 let first = (next - capacity) as u64;
                 assert_eq!(popped, (first..next as u64).collect::<Vec<_>>());
-                assert!(queue.is_empty() && queue.pop().is_none());
+                assert!(queue.is_empty() && pop(&queue).is_none());
             }
             assert_eq!(queue.pushed(), next as u64);
         }
@@ -653,16 +693,16 @@ mod tests {
             let marks = Marks::new(capacity);
             let queue = Queue::new(capacity);
             for id in 0..capacity {
-                assert!(queue.has_room(), "{id} of {capacity}");
+                assert!(queue.room().is_some(), "{id} of {capacity}");
                 assert_eq!(queue.has_ample_room(), capacity - id >= ample);
-                queue.push(marked(&marks, id, false)).unwrap();
+                push(&queue, marked(&marks, id, false)).unwrap();
                 assert!(!queue.is_empty() && queue.is_next_there());
             }
-            assert!(!queue.has_room() && !queue.has_ample_room());
+            assert!(queue.room().is_none() && !queue.has_ample_room());
             for popped in 1..=capacity {
-                let _ = queue.pop().unwrap().task.discard();
+                pop(&queue).unwrap();
                 assert_eq!(queue.pops(), popped as u64);
-                assert!(queue.has_room(), "{popped} popped");
+                assert!(queue.room().is_some(), "{popped} popped");
                 assert_eq!(queue.has_ample_room(), popped >= ample);
             }
             assert!(queue.is_empty() && !queue.is_next_there());
@@ -675,17 +715,15 @@ mod tests {
         let marks = Marks::new(2);
         let queue = Queue::new(2);
         for id in 0..2 {
-            queue.push(marked(&marks, id, true)).unwrap();
+            push(&queue, marked(&marks, id, true)).unwrap();
         }
         let taken = queue.stamp(0, TAKEN);
         queue.cell(0).stamp.store(taken, Ordering::SeqCst);
-        let popped = queue.pop().expect("the next one");
-        assert_eq!(popped.position, 1);
-        let _ = popped.task.discard();
+        assert_eq!(pop(&queue), Some(1));
         // SAFETY: nobody else has read it.
         let _ = unsafe { queue.read(0) }.discard();
         queue.release(0);
-        assert!(queue.pop().is_none());
+        assert!(pop(&queue).is_none());
     }
 
     #[test]
@@ -699,9 +737,9 @@ mod tests {
             } else {
                 theirs.cast()
             };
-            queue.push(marked_of(&marks, id, group)).unwrap();
+            push(&queue, marked_of(&marks, id, group)).unwrap();
         }
-        let _ = queue.pop().expect("one of ours").task.discard();
+        pop(&queue).expect("one of ours");
         queue.close();
         let mut from = 0;
         for id in [2, 4] {
@@ -720,20 +758,20 @@ mod tests {
         let marks = Marks::new(10);
         let queue = Queue::new(3);
         for id in 0..3 {
-            queue.push(marked(&marks, id, true)).unwrap();
+            push(&queue, marked(&marks, id, true)).unwrap();
         }
         let _ = queue.withdraw(1).expect("still there").discard();
         assert!(queue.withdraw(1).is_none(), "withdrawn once");
         assert!(!queue.is_full());
         assert_eq!((queue.len(), queue.pushed()), (2, 3));
-        assert_eq!(queue.push(marked(&marks, 3, true)).unwrap(), 1);
+        assert_eq!(push(&queue, marked(&marks, 3, true)).unwrap(), 1);
         assert!(queue.is_full());
         assert_eq!((queue.len(), queue.pushed()), (3, 4));
         assert_eq!(positions(&queue), [0, 1, 2]);
         assert_eq!(marks.dropped(), [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
         // Holes in front are skipped.
-        let at = queue.push(marked(&marks, 4, true)).unwrap();
-        queue.push(marked(&marks, 5, false)).unwrap();
+        let at = push(&queue, marked(&marks, 4, true)).unwrap();
+        push(&queue, marked(&marks, 5, false)).unwrap();
         let _ = queue.withdraw(at).unwrap().discard();
         assert_eq!(positions(&queue), [at + 1]);
         assert_eq!(queue.len(), 0);
@@ -743,16 +781,15 @@ mod tests {
     fn only_withdrawable_tasks_are_withdrawn_and_nothing_is_pushed_once_closed() {
         let marks = Marks::new(4);
         let queue = Queue::new(2);
-        let at = queue.push(marked(&marks, 0, false)).unwrap();
+        let at = push(&queue, marked(&marks, 0, false)).unwrap();
         assert!(queue.withdraw(at).is_none());
         // SAFETY: nothing else runs.
         let _ = unsafe { queue.reclaim(at) }.unwrap().discard();
-        queue.push(marked(&marks, 1, false)).unwrap();
+        push(&queue, marked(&marks, 1, false)).unwrap();
         queue.close();
         for id in [2, 3] {
-            let (task, why) = queue.push(marked(&marks, id, false)).unwrap_err();
+            let why = push(&queue, marked(&marks, id, false)).unwrap_err();
             assert_eq!(why, NotPushed::Closed);
-            let _ = task.discard();
         }
         assert_eq!(positions(&queue).len(), 1);
         assert_eq!(marks.dropped(), [1, 1, 1, 1]);
@@ -771,11 +808,10 @@ mod tests {
                 let (queue, marks, left) = (&queue, &marks, &left);
                 s.spawn(move || {
                     for id in part * EACH..(part + 1) * EACH {
-                        let mut task = marked(marks, id, id % 3 == 0);
+                        let mut task = Some(marked(marks, id, id % 3 == 0));
                         let at = loop {
-                            match queue.push(task) {
-                                Ok(at) => break at,
-                                Err((back, _)) => task = back,
+                            if let Ok(at) = queue.push(&mut task) {
+                                break at;
                             }
                             thread::yield_now();
                         };
@@ -790,11 +826,8 @@ mod tests {
                 s.spawn(move || {
                     while left.load(Ordering::SeqCst) > 0 {
                         assert!(queue.len() <= 5);
-                        match queue.pop() {
-                            Some(popped) => {
-                                let _ = popped.task.discard();
-                                left.fetch_sub(1, Ordering::SeqCst);
-                            }
+                        match pop(queue) {
+                            Some(_) => drop(left.fetch_sub(1, Ordering::SeqCst)),
                             None => thread::yield_now(),
                         }
                     }

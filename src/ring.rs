@@ -196,6 +196,16 @@ impl Ring {
         (tail.wrapping_sub(head) <= N as u64).then_some(few)
     }
 
+    /// The number of pushes, if as many pops left the ring empty at one moment of this
+    /// call, but for a push as in [`Ring::pushes`].
+    #[inline]
+    pub(crate) fn drained(&self) -> Option<u64> {
+        let head = self.head.load(Ordering::SeqCst);
+        // Not the other way round: `tail` was here when `head` was read, too.
+        let tail = self.tail.load(Ordering::SeqCst);
+        (tail == head).then_some(tail)
+    }
+
     /// Grows by one with every push: two equal readings mean that nothing
     /// was pushed in between, but for a push that has filled its cell and not
     /// yet advanced this (which [`Ring::is_empty`] sees).

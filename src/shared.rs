@@ -365,6 +365,14 @@ impl<'a> Patience<'a> {
     }
 }
 
+/// What a submission saw before its push: nobody idle and no slot free, after so many
+/// pushes into the two rings.
+#[derive(Debug, Clone, Copy)]
+struct Occupied {
+    ready: u64,
+    freed: u64,
+}
+
 /// One attempt's result, where the task was not accepted.
 enum Not {
     /// Saturated, exactly.
@@ -495,36 +503,16 @@ impl Shared {
 
     // ---- submitting ---------------------------------------------------------------
 
-    /// Accepts a task, or gives it back.
+    /// Accepts the task, or leaves it.
     #[inline]
     pub(crate) fn submit(
         self: &Arc<Self>,
-        mut task: Task,
+        task: &mut Option<Task>,
         patience: Patience<'_>,
-    ) -> Result<Place, (Task, Denied)> {
+    ) -> Result<Place, Denied> {
         if !self.is_closed() && !patience.is_cancelled() {
-            let seekers = self.queue.is_some() && self.seekers.load(Ordering::SeqCst) > 0;
-            if !seekers {
-                if let Some((slot, claim)) = self.claim_hinted() {
-                    if claim.parked {
-                        patience.start();
-                    }
-                    return Ok(self.hand_over(slot, claim, task));
-                }
-            }
-            // The queue's turn, with room in it.
-            if let Some(queue) = &self.queue {
-                let nobody_idle =
-                    || self.is_everybody_occupied() && self.standby.load(Ordering::SeqCst) == 0;
-                if queue.has_room()
-                    && (seekers || nobody_idle())
-                    && !(patience.awaited && self.is_own_worker())
-                {
-                    match self.enqueue(queue, task, patience) {
-                        Ok(place) => return Ok(place),
-                        Err((back, _)) => task = back,
-                    }
-                }
+            if let Some(place) = self.submit_at_once(task, patience) {
+                return Ok(place);
             }
             // First of all the rest, so that a saturated pool refuses cheaply.
             if self.settings.when_full == WhenFull::Refuse
@@ -532,17 +520,55 @@ impl Shared {
                 && self.is_saturated(self.queue.as_ref())
             {
                 self.counts.refused.count(Reason::Saturated);
-                return Err((task, Denied::Refused(Refusal::Saturated)));
+                return Err(Denied::Refused(Refusal::Saturated));
             }
         }
         self.submit_slowly(task, patience)
     }
 
+    /// The two ways that most tasks go: into the queue, if it has room and a worker is
+    /// looking at it or nobody could be given the task; or to the worker that this
+    /// thread's last task went to.
+    #[inline]
+    fn submit_at_once(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        patience: Patience<'_>,
+    ) -> Option<Place> {
+        if let Some(queue) = &self.queue {
+            let sought = self.seekers.load(Ordering::SeqCst) > 0;
+            let room = queue.room();
+            if let (Some(tail), false) = (room, patience.awaited && self.is_own_worker()) {
+                let occupied = if sought { None } else { self.occupied() };
+                if sought || occupied.is_some() {
+                    let position = if queue.push_at(tail, task) {
+                        tail
+                    } else {
+                        queue.push(task).ok()?
+                    };
+                    if occupied.is_some_and(|o| self.is_still(o)) || self.is_looked_after(0) {
+                        return Some(Place::Queue { position });
+                    }
+                    return self.look_after(queue, position, task, patience).ok();
+                }
+            }
+            if sought {
+                return None;
+            }
+        }
+        let (slot, claim) = self.claim_hinted()?;
+        if claim.parked {
+            patience.start();
+        }
+        Some(self.hand_over(slot, claim, task))
+    }
+
+    #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
-        mut task: Task,
+        task: &mut Option<Task>,
         patience: Patience<'_>,
-    ) -> Result<Place, (Task, Denied)> {
+    ) -> Result<Place, Denied> {
         patience.start();
         let own = self.is_own_worker();
         let may_queue = !(own && patience.awaited);
@@ -557,56 +583,47 @@ impl Shared {
             if let Some(blocked) = &mut blocked {
                 blocked.rejoin();
             }
-            match self.attempt(task, patience, may_queue) {
+            let not = match self.attempt(task, patience, may_queue) {
                 Ok(place) => return Ok(place),
-                Err((back, not)) => {
-                    task = back;
-                    match not {
-                        Not::Refused(why) => break Denied::Refused(why),
-                        Not::Settled if in_hook => break Denied::Refused(Refusal::Saturated),
-                        Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
-                        Not::Room | Not::Settled if patience.has_expired() => {
-                            break Denied::Expired;
-                        }
-                        Not::Settled => nearly.wait(),
-                        Not::Room => match &blocked {
-                            None if self.may_make_room(&mut spin) => {}
-                            // Joined, it must look once more before it sleeps.
-                            None => blocked = Some(self.room.join(&entry)),
-                            Some(blocked) => {
-                                blocked.sleep(patience.deadline.unwrap_or(&Deadline::never()))
-                            }
-                        },
-                    }
-                }
+                Err(not) => not,
+            };
+            match not {
+                Not::Refused(why) => break Denied::Refused(why),
+                Not::Settled if in_hook => break Denied::Refused(Refusal::Saturated),
+                Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
+                Not::Room | Not::Settled if patience.has_expired() => break Denied::Expired,
+                Not::Settled => nearly.wait(),
+                Not::Room => match &blocked {
+                    None if self.may_make_room(&mut spin) => {}
+                    // Joined, it must look once more before it sleeps.
+                    None => blocked = Some(self.room.join(&entry)),
+                    Some(blocked) => blocked.sleep(patience.deadline.unwrap_or(&Deadline::never())),
+                },
             }
         };
         self.counts.refused.count(why.reason());
-        Err((task, why))
+        Err(why)
     }
 
     fn attempt(
         self: &Arc<Self>,
-        task: Task,
+        task: &mut Option<Task>,
         patience: Patience<'_>,
         may_queue: bool,
-    ) -> Result<Place, (Task, Not)> {
+    ) -> Result<Place, Not> {
         if self.is_closed() {
-            return Err((task, Not::Refused(Refusal::Closed)));
+            return Err(Not::Refused(Refusal::Closed));
         }
         if patience.is_cancelled() {
-            return Err((task, Not::Refused(Refusal::Cancelled)));
+            return Err(Not::Refused(Refusal::Cancelled));
         }
         let queue = self.queue.as_ref().filter(|_| may_queue);
-        let mut task = task;
         // Read before anything that a worker becomes after its hook, and not from a
         // hook: its own worker may be the one.
         let standby = self.standby.load(Ordering::SeqCst) > 0 && !self.is_in_own_hook();
         if let Some(queue) = queue.filter(|_| self.seekers.load(Ordering::SeqCst) > 0) {
-            match self.enqueue(queue, task, patience) {
-                Ok(place) => return Ok(place),
-                Err((back, Some(why))) => return Err((back, Not::Refused(why))),
-                Err((back, None)) => task = back,
+            if let Some(place) = self.enqueue(queue, task, patience)? {
+                return Ok(place);
             }
         }
         // Read before looking for an idle worker: a seeker is that before it stops
@@ -616,40 +633,30 @@ impl Shared {
             return Ok(self.hand_over(slot, claim, task));
         }
         if about_to_be_idle {
-            return Err((task, Not::Settled)); // no reason to start another
+            return Err(Not::Settled); // no reason to start another
         }
         if standby {
-            return match self.claim_standby() {
-                Some((slot, claim)) => Ok(self.hand_over(slot, claim, task)),
-                None => Err((task, Not::Settled)), // about to be idle
-            };
+            let (slot, claim) = self.claim_standby().ok_or(Not::Settled)?; // about to be idle
+            return Ok(self.hand_over(slot, claim, task));
         }
         if let Some(slot) = self.take_free() {
-            match self.spawn(slot, First::Run(task)) {
-                Ok(Some(place)) => return Ok(place),
+            return match self.spawn(slot, First::Run(task)) {
+                Ok(Some(place)) => Ok(place),
                 Ok(None) => unreachable!("a first task has a place"),
-                Err(NotSpawned::Closed(First::Run(back))) => {
-                    return Err((back, Not::Refused(Refusal::Closed)));
-                }
-                Err(NotSpawned::Failed(First::Run(back), error)) => {
-                    return self.without_thread(back, queue, error);
-                }
-                Err(_) => unreachable!("the task comes back"),
-            }
+                Err(NotSpawned::Closed) => Err(Not::Refused(Refusal::Closed)),
+                Err(NotSpawned::Failed(error)) => self.without_thread(task, queue, error),
+            };
         }
         if let Some(queue) = queue {
-            match self.enqueue(queue, task, patience) {
-                Ok(place) => return Ok(place),
-                Err((back, Some(why))) => return Err((back, Not::Refused(why))),
-                Err((back, None)) => task = back,
+            if let Some(place) = self.enqueue(queue, task, patience)? {
+                return Ok(place);
             }
         }
-        let not = if self.is_saturated(queue) {
+        Err(if self.is_saturated(queue) {
             Not::Room
         } else {
             Not::Settled
-        };
-        Err((task, not))
+        })
     }
 
     /// The system gave no thread: another worker, the queue while a worker
@@ -657,21 +664,21 @@ impl Shared {
     #[cold]
     fn without_thread(
         self: &Arc<Self>,
-        task: Task,
+        task: &mut Option<Task>,
         queue: Option<&Queue>,
         error: io::Error,
-    ) -> Result<Place, (Task, Not)> {
+    ) -> Result<Place, Not> {
         if let Some((slot, claim)) = self.claim_idle(For::Task) {
             return Ok(self.hand_over(slot, claim, task));
         }
-        let failed = |task| Err((task, Not::Refused(Refusal::SpawnFailed(error))));
+        let failed = Not::Refused(Refusal::SpawnFailed(error));
         let Some(queue) = queue else {
-            return failed(task);
+            return Err(failed);
         };
         // Under the lock a worker that lives looks at the queue again.
         let registry = lock(&self.registry);
         if registry.live == 0 {
-            return failed(task);
+            return Err(failed);
         }
         let pushed = queue.push(task);
         drop(registry);
@@ -680,13 +687,14 @@ impl Shared {
                 self.rouse(queue, None, 0, false);
                 Ok(Place::Queue { position })
             }
-            Err((task, NotPushed::Closed)) => Err((task, Not::Refused(Refusal::Closed))),
-            Err((task, NotPushed::Full)) => failed(task),
+            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+            Err(NotPushed::Full) => Err(failed),
         }
     }
 
     #[inline]
-    fn hand_over(&self, slot: usize, claim: Claim, task: Task) -> Place {
+    fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Place {
+        let task = task.take().expect("a task to hand over");
         let hand = Hand::of(&task);
         // SAFETY: claimed.
         unsafe { self.slots[slot].hand_over(claim, task, hand) };
@@ -819,24 +827,40 @@ impl Shared {
 
     // ---- the queue --------------------------------------------------------------------
 
-    /// `None` as the reason: full.
+    /// `None`: full.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue,
-        task: Task,
+        task: &mut Option<Task>,
         patience: Patience<'_>,
-    ) -> Result<Place, (Task, Option<Refusal>)> {
+    ) -> Result<Option<Place>, Not> {
         match queue.push(task) {
-            Ok(position) if self.is_looked_after(0) => Ok(Place::Queue { position }),
-            Ok(position) => {
-                patience.start();
-                match self.rouse(queue, Some(position), 0, true) {
-                    None => Ok(Place::Queue { position }),
-                    Some((task, error)) => Err((task, Some(Refusal::SpawnFailed(error)))),
-                }
+            Ok(position) if self.is_looked_after(0) => Ok(Some(Place::Queue { position })),
+            Ok(position) => (self.look_after(queue, position, task, patience))
+                .map(Some)
+                .map_err(|error| Not::Refused(Refusal::SpawnFailed(error))),
+            Err(NotPushed::Full) => Ok(None),
+            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+        }
+    }
+
+    /// Sees to it that the task that has just been pushed is looked at; where that takes
+    /// a thread and none is to be had, it comes back.
+    #[cold]
+    fn look_after(
+        self: &Arc<Self>,
+        queue: &Queue,
+        position: u64,
+        task: &mut Option<Task>,
+        patience: Patience<'_>,
+    ) -> Result<Place, io::Error> {
+        patience.start();
+        match self.rouse(queue, Some(position), 0, true) {
+            None => Ok(Place::Queue { position }),
+            Some((back, error)) => {
+                *task = Some(back);
+                Err(error)
             }
-            Err((task, NotPushed::Full)) => Err((task, None)),
-            Err((task, NotPushed::Closed)) => Err((task, Some(Refusal::Closed))),
         }
     }
 
@@ -871,6 +895,32 @@ impl Shared {
                 self.rouse(queue, None, known, true);
             }
         }
+    }
+
+    /// Nobody idle and no slot free, as far as that can be seen from the rings' ends;
+    /// and nobody in transit who might be called.
+    #[inline]
+    fn occupied(&self) -> Option<Occupied> {
+        if !self.transit.is_nobody() {
+            return None;
+        }
+        Some(Occupied {
+            ready: self.ready.drained()?,
+            freed: self.free.drained()?,
+        })
+    }
+
+    /// Whether nothing has come into the rings since, and nobody could be called now:
+    /// who was occupied then looks at the queue after what this thread did since.
+    ///
+    /// A worker that looked at it before had come into the ready ring before, or was
+    /// counted on the bench, or has ended and its slot come into the free ring: in each
+    /// case all the way, before it looked.
+    #[inline]
+    fn is_still(&self, occupied: Occupied) -> bool {
+        self.transit.nobody_to_call()
+            && self.ready.pushes() == occupied.ready
+            && self.free.pushes() == occupied.freed
     }
 
     /// Whether at one moment of this call nobody was idle, in transit or to be
@@ -914,7 +964,7 @@ impl Shared {
                 }
                 nearly.wait();
             } else if let Some(slot) = may_spawn.then(|| self.take_free()).flatten() {
-                let Err(NotSpawned::Failed(_, error)) = self.spawn(slot, First::Seek) else {
+                let Err(NotSpawned::Failed(error)) = self.spawn(slot, First::Seek) else {
                     return None;
                 };
                 let registry = lock(&self.registry);
@@ -1040,7 +1090,7 @@ impl Shared {
     pub(crate) fn spawn(
         self: &Arc<Self>,
         slot: usize,
-        first: First,
+        first: First<'_>,
     ) -> Result<Option<Place>, NotSpawned> {
         let spawned = self.spawn_in_limbo(slot, first);
         self.transit.sub(LIMBO);
@@ -1049,8 +1099,8 @@ impl Shared {
         }
         match &spawned {
             Ok(_) => observe::worker_spawned(self, slot),
-            Err(NotSpawned::Failed(_, error)) => observe::spawn_failed(self, error),
-            Err(NotSpawned::Closed(_)) => {}
+            Err(NotSpawned::Failed(error)) => observe::spawn_failed(self, error),
+            Err(NotSpawned::Closed) => {}
         }
         spawned
     }
@@ -1058,7 +1108,7 @@ impl Shared {
     fn spawn_in_limbo(
         self: &Arc<Self>,
         slot: usize,
-        first: First,
+        first: First<'_>,
     ) -> Result<Option<Place>, NotSpawned> {
         let it = &self.slots[slot];
         let hook = self.hooks.start.is_some();
@@ -1070,7 +1120,7 @@ impl Shared {
             let mut registry = lock(&self.registry);
             if self.is_closed() && (!matches!(first, First::Seek) || self.nothing_queued()) {
                 self.free_slot(slot);
-                return Err(NotSpawned::Closed(first));
+                return Err(NotSpawned::Closed);
             }
             registry.starting += 1;
             it.start(hook);
@@ -1093,7 +1143,7 @@ impl Shared {
                 self.changed.notify_all();
                 drop(registry);
                 self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
-                return Err(NotSpawned::Failed(first, error));
+                return Err(NotSpawned::Failed(error));
             }
         };
         // SAFETY: STARTING by us; the thread waits for its first order.
@@ -1113,6 +1163,7 @@ impl Shared {
         self.changed.notify_all();
         let place = match first {
             First::Run(task) => {
+                let task = task.take().expect("a task to begin with");
                 let hand = Hand::of(&task);
                 // SAFETY: as above.
                 let claim = unsafe { it.hand_first(task, hand) };
@@ -1218,8 +1269,9 @@ impl Registry {
 
 /// A new worker's first order.
 #[derive(Debug)]
-pub(crate) enum First {
-    Run(Task),
+pub(crate) enum First<'a> {
+    /// Taken if there is a thread.
+    Run(&'a mut Option<Task>),
     Seek,
     Idle,
 }
@@ -1227,6 +1279,6 @@ pub(crate) enum First {
 /// Why no worker was started. The free entry is back in its ring.
 #[derive(Debug)]
 pub(crate) enum NotSpawned {
-    Closed(First),
-    Failed(First, io::Error),
+    Closed,
+    Failed(io::Error),
 }

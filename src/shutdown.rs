@@ -41,14 +41,16 @@ fn discard_queued(shared: &Arc<Shared>) {
         // The lock: a worker about to end looks at the queue under it, and must
         // not miss a task on its way from there to the kept ones.
         let mut registry = lock(&shared.registry);
-        let Some(popped) = queue.pop() else { break };
-        if popped.task.is_kept() {
-            registry.kept.push_back(popped.task);
+        let mut next = None;
+        queue.pop(&mut next);
+        let Some(task) = next else { break };
+        if task.is_kept() {
+            registry.kept.push_back(task);
             shared.kept.fetch_add(1, Ordering::SeqCst);
             continue;
         }
         drop(registry);
-        let release = popped.task.discard();
+        let release = task.discard();
         shared.counts.discarded.fetch_add(1, Ordering::SeqCst);
         shared.counts.shut_out.fetch_add(1, Ordering::SeqCst);
         release.finish();

@@ -273,11 +273,15 @@ impl Task {
         self.table.withdrawable
     }
 
+    /// Runs the task where it is.
     #[inline]
-    pub(crate) fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: consumed once: `this` is not dropped.
-        unsafe { (this.table.run)(&mut this.bytes, ctx, end) }
+    pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
+        if let Some(task) = place {
+            // SAFETY: consumed once: the place is this function's alone until it is
+            // empty, and `Job::run` never unwinds.
+            unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
+            *place = None;
+        }
     }
 
     /// Disposes of the job unrun, containing panics.

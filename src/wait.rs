@@ -563,9 +563,10 @@ enum How {
 }
 
 fn wait_for(shared: &Arc<Shared>, head: &WaiterHead, task: Task, deadline: &Deadline) -> How {
-    let place = match shared.submit(task, Patience::caller(deadline)) {
+    let mut task = Some(task);
+    let place = match shared.submit(&mut task, Patience::caller(deadline)) {
         Ok(place) => place,
-        Err((task, why)) => return How::Back(task, why),
+        Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
     if !deadline.is_never() {
         head.set_deadline(shared, deadline);

@@ -109,7 +109,7 @@ impl Worker<'_> {
         );
         match order {
             Order::Run { task, claim } => {
-                self.work(task, mailbox_ticket(claim));
+                self.work(&mut Some(task), mailbox_ticket(claim));
                 match &self.shared.queue {
                     Some(queue) => self.seek(queue),
                     None => self.stay_or_go(),
@@ -125,16 +125,20 @@ impl Worker<'_> {
 
     /// Runs a task, and queued ones after it as long as there are any. Without a
     /// queue the worker is `IDLE` then, with one it is a seeker.
-    fn work(&self, task: Task, ticket: u64) {
-        let mut next = Some((task, ticket));
-        while let Some((task, ticket)) = next.take() {
-            self.ctx.ticket.set(ticket);
-            task.run(self.ctx, &mut |panicked| next = self.end_task(panicked));
+    fn work(&self, first: &mut Option<Task>, ticket: u64) {
+        let (mut now, mut next) = (first, &mut None);
+        let mut ticket = Some(ticket);
+        while let Some(its) = ticket.take() {
+            self.ctx.ticket.set(its);
+            Task::run_in(now, self.ctx, &mut |panicked| {
+                ticket = self.end_task(panicked, next);
+            });
+            std::mem::swap(&mut now, &mut next);
         }
     }
 
-    /// A task has run: finds what comes next, and counts it.
-    fn end_task(&self, panicked: bool) -> Option<(Task, u64)> {
+    /// A task has run: finds what comes next, and counts the task. The next one's ticket.
+    fn end_task(&self, panicked: bool, place: &mut Option<Task>) -> Option<u64> {
         let own = &self.it.own;
         // Until the task is counted, and for the next one if it is queued.
         own.set_busy();
@@ -144,7 +148,7 @@ impl Worker<'_> {
                 None
             }
             Some(queue) => {
-                let popped = self.dequeue(queue);
+                let popped = self.dequeue(queue, place);
                 if popped.is_none() {
                     self.shared.seekers.fetch_add(1, Ordering::SeqCst);
                     self.it.seek();
@@ -167,24 +171,30 @@ impl Worker<'_> {
         next
     }
 
-    /// The next queued task, and its ticket.
-    fn dequeue(&self, queue: &Queue) -> Option<(Task, u64)> {
-        if let Some(popped) = queue.pop() {
-            return Some((popped.task, queue_ticket(popped.position)));
+    /// Moves the next queued task into the place; its ticket.
+    #[inline]
+    fn dequeue(&self, queue: &Queue, place: &mut Option<Task>) -> Option<u64> {
+        if let Some(position) = queue.pop(place) {
+            return Some(queue_ticket(position));
         }
         if self.shared.kept.load(Ordering::SeqCst) == 0 {
             return None;
         }
+        self.take_kept(place)
+    }
+
+    #[cold]
+    fn take_kept(&self, place: &mut Option<Task>) -> Option<u64> {
         // Whoever asks for `POPPING` to end may hold the lock.
         self.it.own.set_busy();
-        let kept = lock(&self.shared.registry).kept.pop_front()?;
+        *place = Some(lock(&self.shared.registry).kept.pop_front()?);
         self.shared.kept.fetch_sub(1, Ordering::SeqCst);
         // No caller waits for a kept task: it needs no ticket.
-        Some((kept, 0))
+        Some(0)
     }
 
     /// A seeker's look at the queue.
-    fn look(&self, queue: &Queue) -> Option<(Task, u64)> {
+    fn look(&self, queue: &Queue, place: &mut Option<Task>) -> Option<u64> {
         if self.shared.nothing_queued() {
             return None;
         }
@@ -193,7 +203,7 @@ impl Worker<'_> {
         }
         let own = &self.it.own;
         own.set_popping();
-        let popped = self.dequeue(queue);
+        let popped = self.dequeue(queue, place);
         match popped {
             Some(_) => own.set_busy(),
             None => own.set_not_busy(),
@@ -204,18 +214,19 @@ impl Worker<'_> {
     /// A seeker looks at the queue until it has gone idle (`true`) or ended.
     fn seek(&self, queue: &Queue) -> bool {
         let shared = self.shared;
+        let mut place = None;
         loop {
             let mut spin = self.habit.first_spin();
             let mut last = false;
             loop {
                 let is_there = queue.is_next_there() || shared.kept.load(Ordering::Relaxed) > 0;
                 if is_there || last {
-                    if let Some((task, ticket)) = self.look(queue) {
+                    if let Some(ticket) = self.look(queue, &mut place) {
                         self.habit.met(&spin);
                         shared.seekers.fetch_sub(1, Ordering::SeqCst);
                         shared.made_room();
                         self.ctx.owes_a_look.set(true);
-                        self.work(task, ticket);
+                        self.work(&mut place, ticket);
                         (spin, last) = (self.habit.first_spin(), false);
                         continue;
                     }

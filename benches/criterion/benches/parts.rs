@@ -150,19 +150,22 @@ fn queues(c: &mut Criterion) {
     let mut g = c.benchmark_group("queue: a task in and out");
     let queue = Queue::new(1024);
     let array = ArrayQueue::<Plain>::new(1024);
-    let put = || match queue.push(empty_task::<3>()) {
-        Ok(_) => true,
-        Err((task, _)) => {
+    let discard = |place: Option<Task>| match place {
+        Some(task) => {
             let _ = task.discard();
-            false
-        }
-    };
-    let take = || match queue.pop() {
-        Some(popped) => {
-            let _ = popped.task.discard();
             true
         }
         None => false,
+    };
+    let put = || {
+        let mut task = Some(empty_task::<3>());
+        let _ = queue.push(&mut task);
+        !discard(task)
+    };
+    let take = || {
+        let mut place = None;
+        let _ = queue.pop(&mut place);
+        discard(place)
     };
     g.bench_function("ours/alone", |b| {
         b.iter(|| {
