@@ -139,10 +139,15 @@ impl Refusals {
     fn count(&self, reason: Reason) {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
-            static SHARD: Cell<usize> =
-                Cell::new(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            /// Zero: not chosen yet.
+            static SHARD: Cell<usize> = const { Cell::new(0) };
         }
-        let shard = SHARD.try_with(Cell::get).unwrap_or(0);
+        let shard = SHARD.with(|shard| {
+            if shard.get() == 0 {
+                shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);
+            }
+            shard.get()
+        });
         // Relaxed: a count.
         self.0[shard % SHARDS][reason.index()].fetch_add(1, Ordering::Relaxed);
     }
@@ -537,8 +542,8 @@ impl Shared {
     ) -> Option<Place> {
         if let Some(queue) = &self.queue {
             let sought = self.seekers.load(Ordering::SeqCst) > 0;
-            let room = queue.room();
-            if let (Some(tail), false) = (room, patience.awaited && self.is_own_worker()) {
+            let tail = queue.room()?;
+            if !(patience.awaited && self.is_own_worker()) {
                 let occupied = if sought { None } else { self.occupied() };
                 if sought || occupied.is_some() {
                     let position = if queue.push_at(tail, task) {
@@ -713,7 +718,7 @@ impl Shared {
         let pops = queue.map_or(0, Queue::pops);
         let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
         settled()
-            && self.free.is_empty()
+            && self.free.drained() == Some(freed)
             && self.is_nobody_ready_while(|| queue.is_none_or(Queue::is_full))
             && settled()
             && self.ready.pushes() == ready
@@ -725,7 +730,7 @@ impl Shared {
     /// none in it, or a few that claims by hint had left there.
     #[inline]
     fn is_nobody_ready_while(&self, full: impl Fn() -> bool) -> bool {
-        if self.ready.is_empty() {
+        if self.ready.drained().is_some() {
             return full();
         }
         // One or two submitters with a hint leave as many.
@@ -745,11 +750,17 @@ impl Shared {
         if pool != self.id {
             return None;
         }
-        let claim = self.slots[slot].claim_hinted(last);
-        // After a miss only a look, until a task goes there again: nobody's line
-        // is taken away in a saturated pool.
-        self.set_hint(slot, claim.map_or(0, |c| c.number));
-        Some((slot, claim?))
+        match self.slots[slot].claim_hinted(last) {
+            Some(claim) => {
+                self.set_hint(slot, claim.number);
+                return Some((slot, claim));
+            }
+            // After a miss only a look, until a task goes there again: nobody's line
+            // is taken away in a saturated pool.
+            None if last != 0 => self.set_hint(slot, 0),
+            None => {}
+        }
+        None
     }
 
     #[inline]
