@@ -217,6 +217,7 @@ impl Queue {
         !self.is_full_by(tail.wrapping_add(ample - 1), self.see_head())
     }
 
+    #[inline]
     fn see_head(&self) -> u64 {
         let head = self.head.load(Ordering::SeqCst);
         // Relaxed: any `head` there ever was will do.
@@ -226,6 +227,7 @@ impl Queue {
         head
     }
 
+    #[inline]
     fn is_full_by(&self, tail: u64, head: u64) -> bool {
         tail.wrapping_sub(head) as i64 >= self.capacity as i64
     }
@@ -487,6 +489,7 @@ impl Queue {
 
     /// Whether there is no room. Two equal readings of [`Queue::pops`] around it
     /// mean that it was so at one moment.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let tail = self.tail.load(Ordering::SeqCst) & !CLOSED;
         let head = self.head.load(Ordering::SeqCst);
@@ -494,6 +497,7 @@ impl Queue {
     }
 
     /// Grows with every pop.
+    #[inline]
     pub(crate) fn pops(&self) -> u64 {
         self.head.load(Ordering::SeqCst)
     }
