@@ -69,7 +69,7 @@ pub(crate) fn print(tables: &[Table]) {
 }
 
 fn cell(row: &Row) -> String {
-    let [median, min, max] = [row.median, row.min, row.max].map(rounded);
+    let [median, min, max] = [row.value.median, row.value.min, row.value.max].map(rounded);
     if min == max {
         median
     } else {

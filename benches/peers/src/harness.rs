@@ -211,16 +211,33 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
+/// What came of the rounds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(samples: &[f64]) -> Self {
+        let all = samples.iter().copied();
+        Self {
+            median: median(samples),
+            min: all.clone().fold(f64::INFINITY, f64::min),
+            max: all.fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
 /// A line of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+    pub(crate) value: Spread,
     /// Processor time, where it was taken.
-    pub(crate) cpu: f64,
+    pub(crate) cpu: Spread,
     /// The 99th percentile of all rounds, where it was taken.
     pub(crate) p99: f64,
     pub(crate) extra: Vec<String>,
@@ -249,14 +266,8 @@ impl Table {
             .map(|lane| Row {
                 name: lane.name,
                 kind: lane.kind,
-                median: median(&lane.samples),
-                min: lane.samples.iter().copied().fold(f64::INFINITY, f64::min),
-                max: lane
-                    .samples
-                    .iter()
-                    .copied()
-                    .fold(f64::NEG_INFINITY, f64::max),
-                cpu: median(&lane.cpu),
+                value: Spread::of(&lane.samples),
+                cpu: Spread::of(&lane.cpu),
                 p99: f64::NAN,
                 extra: Vec::new(),
             })
@@ -289,14 +300,14 @@ impl Table {
 
     pub(crate) fn print(&self) {
         let mut heads = vec!["", self.unit, "min", "max"];
-        let (peer, limit) = (self.best_peer(|r| r.median), self.limit());
+        let (peer, limit) = (self.best_peer(|r| r.value.median), self.limit());
         if peer.is_some() {
             heads.push("x best peer");
         }
         if limit.is_some() {
             heads.push("x limit");
         }
-        let cpu = self.rows.iter().any(|r| r.cpu.is_finite());
+        let cpu = self.rows.iter().any(|r| r.cpu.median.is_finite());
         if cpu {
             heads.push("cpu ns");
         }
@@ -308,18 +319,20 @@ impl Table {
                     Kind::Limit => format!("[{}]", row.name),
                     _ => row.name.to_owned(),
                 },
-                figure(row.median),
-                figure(row.min),
-                figure(row.max),
+                figure(row.value.median),
+                figure(row.value.min),
+                figure(row.value.max),
             ];
             if let Some(peer) = peer {
-                line.push(ratio(row.median / peer.median));
+                line.push(ratio(row.value.median / peer.value.median));
             }
             if let Some(limit) = limit {
-                line.push(ratio(row.median / limit.median));
+                // At its best: a limit is what the machine allows, and a round in which it
+                // allowed less says nothing about the others.
+                line.push(ratio(row.value.median / limit.value.min));
             }
             if cpu {
-                line.push(figure(row.cpu));
+                line.push(figure(row.cpu.median));
             }
             line.extend(row.extra.iter().cloned());
             lines.push(line);

@@ -93,7 +93,8 @@ fn main() -> ExitCode {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!(
         "{} round(s), {cores} cores; the median, the smallest and the largest of the rounds; \
-         cpu: processor time of all threads; [limits]: what the machine allows without a pool",
+         cpu: processor time of all threads; [limits]: what the machine allows without a pool; \
+         x limit: beside the limit's smallest round",
         options.rounds
     );
     let mut tables: Vec<Table> = Vec::new();

@@ -66,10 +66,13 @@ fn wrapped(title: &str) -> Vec<String> {
 }
 
 fn picture(table: &Table) -> String {
-    let mut rows: Vec<_> = table.rows.iter().filter(|r| r.median > 0.0).collect();
-    rows.sort_by(|a, b| a.median.total_cmp(&b.median));
-    let lowest = rows.iter().map(|r| r.min).fold(f64::INFINITY, f64::min);
-    let highest = rows.iter().map(|r| r.max).fold(1.0, f64::max);
+    let mut rows: Vec<_> = table.rows.iter().filter(|r| r.value.median > 0.0).collect();
+    rows.sort_by(|a, b| a.value.median.total_cmp(&b.value.median));
+    let lowest = rows
+        .iter()
+        .map(|r| r.value.min)
+        .fold(f64::INFINITY, f64::min);
+    let highest = rows.iter().map(|r| r.value.max).fold(1.0, f64::max);
     let first = lowest.max(0.1).log10().floor();
     let last = highest.log10().ceil().max(first + 1.0);
     let x = |value: f64| {
@@ -134,18 +137,18 @@ fn picture(table: &Table) -> String {
         ));
         put(format!(
             "<line class=\"{class} span\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-            x(row.min),
-            x(row.max)
+            x(row.value.min),
+            x(row.value.max)
         ));
         put(format!(
             "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5\"/>",
-            x(row.median)
+            x(row.value.median)
         ));
         put(format!(
             "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x(row.max) + 12.0,
+            x(row.value.max) + 12.0,
             y + 4.0,
-            figure(row.median)
+            figure(row.value.median)
         ));
     }
     let _ = writeln!(svg, "</svg>");
