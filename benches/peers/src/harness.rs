@@ -3,6 +3,7 @@
 use crate::contenders::{visit_all, Contender, Visitor};
 use crate::machine::processor_time;
 use crate::tally;
+use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -211,6 +212,17 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
+/// Quantiles of a round, in nanoseconds.
+pub(crate) fn quantiles<const N: usize>(
+    nanos: impl Iterator<Item = u64>,
+    quantiles: [f64; N],
+) -> [f64; N] {
+    let mut all: Histogram<u64> =
+        Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds are in order");
+    nanos.for_each(|ns| all.saturating_record(ns.max(1)));
+    quantiles.map(|q| all.value_at_quantile(q) as f64)
+}
+
 /// What came of the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
@@ -230,6 +242,18 @@ impl Spread {
     }
 }
 
+/// As `median (min-max)`.
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [median, min, max] = [self.median, self.min, self.max].map(figure);
+        if min == max {
+            f.write_str(&median)
+        } else {
+            write!(f, "{median} ({min}-{max})")
+        }
+    }
+}
+
 /// A line of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -238,9 +262,10 @@ pub(crate) struct Row {
     pub(crate) value: Spread,
     /// Processor time, where it was taken.
     pub(crate) cpu: Spread,
-    /// The 99th percentile of all rounds, where it was taken.
-    pub(crate) p99: f64,
-    pub(crate) extra: Vec<String>,
+    /// The 99th percentile of each round, where it was taken.
+    pub(crate) p99: Spread,
+    /// Further columns.
+    pub(crate) extra: Vec<Spread>,
 }
 
 /// What came of one workload.
@@ -268,7 +293,7 @@ impl Table {
                 kind: lane.kind,
                 value: Spread::of(&lane.samples),
                 cpu: Spread::of(&lane.cpu),
-                p99: f64::NAN,
+                p99: Spread::of(&[]),
                 extra: Vec::new(),
             })
             .collect();
@@ -279,6 +304,29 @@ impl Table {
             rows,
             extra_heads: Vec::new(),
         }
+    }
+
+    /// Of samples of several quantiles, the second of which is the 99th percentile. They
+    /// are taken round by round: in one heap, a disturbed round would decide them alone.
+    pub(crate) fn of_quantiles<const N: usize>(
+        workload: &str,
+        title: &str,
+        heads: [&'static str; N],
+        lanes: &[Lane<[f64; N]>],
+    ) -> Self {
+        let column = |i: usize| lanes.iter().map(move |lane| lane.map(|s| s[i]));
+        let first: Vec<_> = column(0).collect();
+        let mut table = Self::new(workload, title, heads[0], &first);
+        table.extra_heads = heads[1..].to_vec();
+        for i in 1..N {
+            for (row, lane) in table.rows.iter_mut().zip(column(i)) {
+                row.extra.push(Spread::of(&lane.samples));
+            }
+        }
+        for row in &mut table.rows {
+            row.p99 = row.extra[0];
+        }
+        table
     }
 
     /// The peer with the least of a figure.
@@ -334,7 +382,7 @@ impl Table {
             if cpu {
                 line.push(figure(row.cpu.median));
             }
-            line.extend(row.extra.iter().cloned());
+            line.extend(row.extra.iter().map(Spread::to_string));
             lines.push(line);
         }
         println!("\n{} ({})", self.title, self.workload);

@@ -1,7 +1,7 @@
 //! What we set out to reach, and whether this run did.
 
 use crate::contenders::{OURS, UNQUEUED};
-use crate::harness::{aligned, figure, Kind, Row, Table};
+use crate::harness::{aligned, figure, Kind, Row, Spread, Table};
 
 /// Which figure of a row.
 #[derive(Clone, Copy, Debug)]
@@ -68,20 +68,23 @@ const TARGETS: &[(&str, &str, Figure, Bound)] = &[
 ];
 
 impl Figure {
-    fn of(self, row: &Row) -> f64 {
+    fn spread(self, row: &Row) -> Spread {
         match self {
-            Median => row.value.median,
-            Cpu => row.cpu.median,
+            Median => row.value,
+            Cpu => row.cpu,
             P99 => row.p99,
         }
+    }
+
+    fn of(self, row: &Row) -> f64 {
+        self.spread(row).median
     }
 
     /// What others are held against. A limit counts at its smallest: in a phase in which
     /// two spinning threads share a core, its median lets everything pass.
     fn allows(self, row: &Row) -> f64 {
-        match (row.kind, self) {
-            (Kind::Limit, Median) => row.value.min,
-            (Kind::Limit, Cpu) => row.cpu.min,
+        match row.kind {
+            Kind::Limit => self.spread(row).min,
             _ => self.of(row),
         }
     }

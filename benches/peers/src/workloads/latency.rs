@@ -6,10 +6,9 @@
 
 use super::QUEUE;
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, figure, race, Kind, Options, Pace, Table, Trial};
+use crate::harness::{entrants, quantiles, race, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use crate::work::Work;
-use hdrhistogram::Histogram;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -31,17 +30,6 @@ struct Task {
     ended: AtomicU64,
 }
 
-/// Delays of one sample, in nanoseconds.
-#[derive(Debug)]
-struct Delays {
-    start: Histogram<u64>,
-    completion: Histogram<u64>,
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds are in order")
-}
-
 #[derive(Clone, Copy, Debug)]
 struct OpenLoop {
     /// Of one worker's time.
@@ -50,9 +38,10 @@ struct OpenLoop {
 }
 
 impl Trial for OpenLoop {
-    type Sample = Delays;
+    /// Three quantiles of the delays to the start, and to the end, in nanoseconds.
+    type Sample = [f64; 6];
 
-    fn sample<C: Contender>(&self, _: &mut Pace) -> Delays {
+    fn sample<C: Contender>(&self, _: &mut Pace) -> [f64; 6] {
         let pool = C::build(Shape::new(1, QUEUE));
         let work = Work::of_nanos(WORK.as_nanos() as f64);
         let warm = Tally::start();
@@ -86,20 +75,19 @@ impl Trial for OpenLoop {
         drop(pool);
         tally.check(self.arrivals as u64);
 
-        let mut delays = Delays {
-            start: histogram(),
-            completion: histogram(),
+        let delays = |to: fn(&Task) -> &AtomicU64| {
+            let after_due = |task: &Task| {
+                let due = task.due.load(Ordering::Relaxed);
+                to(task).load(Ordering::Relaxed).saturating_sub(due)
+            };
+            quantiles(tasks.iter().map(after_due), [0.5, 0.99, 0.999])
         };
-        for task in tasks {
-            let due = task.due.load(Ordering::Relaxed);
-            let after = |t: &AtomicU64| t.load(Ordering::Relaxed).saturating_sub(due).max(1);
-            delays.start.saturating_record(after(&task.started));
-            delays.completion.saturating_record(after(&task.ended));
-        }
+        let [a, b, c] = delays(|task| &task.started);
+        let [d, e, f] = delays(|task| &task.ended);
         // SAFETY: leaked above from a `Vec` of this length; every task has run,
         // and nobody else knows of it.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(tasks).cast_mut()) });
-        delays
+        [a, b, c, d, e, f]
     }
 
     fn admits<C: Contender>(&self) -> bool {
@@ -117,43 +105,12 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         let gap = WORK.as_secs_f64() / load;
         let arrivals = (options.budget.as_secs_f64() * 2.5 / gap) as usize;
         let lanes = race(options.rounds, entrants(&OpenLoop { load, arrivals }));
-        let merged: Vec<_> = lanes.iter().map(|l| merge(&l.samples)).collect();
-        let medians: Vec<_> = lanes
-            .iter()
-            .map(|l| l.map(|d| d.start.value_at_quantile(0.5) as f64))
-            .collect();
         let title = format!(
             "open-loop arrivals at {percent} % load, tasks of {} us, 1 worker: delay from when \
-             a task was due to its start (ns: the median of p50; p99 and p99.9 of all rounds) \
-             and to its end",
+             a task was due to its start and to its end (ns; percentiles of each round)",
             WORK.as_micros()
         );
-        let mut table = Table::new(&name, &title, "start p50", &medians);
-        table.extra_heads = vec!["p99", "p99.9", "end p50", "p99", "p99.9"];
-        for (row, delays) in table.rows.iter_mut().zip(&merged) {
-            debug_assert!(row.kind != Kind::Limit);
-            let at = |h: &Histogram<u64>, q| figure(h.value_at_quantile(q) as f64);
-            row.p99 = delays.start.value_at_quantile(0.99) as f64;
-            row.extra = vec![
-                at(&delays.start, 0.99),
-                at(&delays.start, 0.999),
-                at(&delays.completion, 0.5),
-                at(&delays.completion, 0.99),
-                at(&delays.completion, 0.999),
-            ];
-        }
-        done(table);
+        let heads = ["start p50", "p99", "p99.9", "end p50", "p99", "p99.9"];
+        done(Table::of_quantiles(&name, &title, heads, &lanes));
     }
-}
-
-fn merge(samples: &[Delays]) -> Delays {
-    let mut all = Delays {
-        start: histogram(),
-        completion: histogram(),
-    };
-    for sample in samples {
-        all.start.add(&sample.start).expect("same bounds");
-        all.completion.add(&sample.completion).expect("same bounds");
-    }
-    all
 }
