@@ -167,23 +167,29 @@ impl<S> Lane<S> {
     }
 }
 
-/// Lets the entrants take turns: every one once, then all again. What disturbs
-/// the machine for a while so disturbs everybody.
-pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> {
-    let mut lanes: Vec<_> = entrants
-        .into_iter()
-        .map(|e| {
-            let lane = Lane {
-                name: e.name,
-                kind: e.kind,
-                samples: Vec::new(),
-                cpu: Vec::new(),
-            };
-            (lane, e.sample, Pace::default())
-        })
-        .collect();
-    for _ in 0..rounds {
-        for (lane, sample, pace) in &mut lanes {
+/// What takes its rounds one by one, so that others take theirs in between.
+pub(crate) trait Workload {
+    /// How many it takes in all.
+    fn rounds(&self) -> usize;
+    fn round(&mut self);
+    fn finish(self: Box<Self>) -> Vec<Table>;
+}
+
+/// The workload of some entrants, and what makes tables of it.
+struct Race<S, F> {
+    rounds: usize,
+    lanes: Vec<(Lane<S>, Sampler<S>, Pace)>,
+    tables: F,
+}
+
+impl<S, F: FnOnce(&[Lane<S>]) -> Vec<Table>> Workload for Race<S, F> {
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// Lets the entrants take turns, every one once.
+    fn round(&mut self) {
+        for (lane, sample, pace) in &mut self.lanes {
             tally::measure_now(lane.name);
             lane.samples.push(sample(pace));
             lane.cpu.extend(pace.cpu.take());
@@ -191,7 +197,67 @@ pub(crate) fn race<S>(rounds: usize, entrants: Vec<Entrant<S>>) -> Vec<Lane<S>> 
             thread::sleep(Duration::from_millis(1));
         }
     }
-    lanes.into_iter().map(|(lane, ..)| lane).collect()
+
+    fn finish(self: Box<Self>) -> Vec<Table> {
+        let lanes: Vec<_> = self.lanes.into_iter().map(|(lane, ..)| lane).collect();
+        (self.tables)(&lanes)
+    }
+}
+
+pub(crate) fn race_into<S: 'static>(
+    rounds: usize,
+    entrants: Vec<Entrant<S>>,
+    tables: impl FnOnce(&[Lane<S>]) -> Vec<Table> + 'static,
+) -> Box<dyn Workload> {
+    let lane = |e: Entrant<S>| {
+        let lane = Lane {
+            name: e.name,
+            kind: e.kind,
+            samples: Vec::new(),
+            cpu: Vec::new(),
+        };
+        (lane, e.sample, Pace::default())
+    };
+    let lanes = entrants.into_iter().map(lane).collect();
+    Box::new(Race {
+        rounds,
+        lanes,
+        tables,
+    })
+}
+
+/// A race that becomes one table.
+pub(crate) fn race(
+    rounds: usize,
+    entrants: Vec<Entrant<f64>>,
+    workload: &str,
+    title: &str,
+    unit: &'static str,
+) -> Box<dyn Workload> {
+    let (workload, title) = (workload.to_owned(), title.to_owned());
+    race_into(rounds, entrants, move |lanes| {
+        vec![Table::new(&workload, &title, unit, lanes)]
+    })
+}
+
+/// Runs all workloads, a round of each, then the next of each: a slow phase of the
+/// machine costs every workload a round, which shows in its spread, and not a few
+/// workloads all of theirs, which would not.
+pub(crate) fn run(mut workloads: Vec<Box<dyn Workload>>) -> Vec<Table> {
+    let start = Instant::now();
+    let passes = workloads.iter().map(|w| w.rounds()).max().unwrap_or(0);
+    for pass in 0..passes {
+        for workload in &mut workloads {
+            // Fewer rounds than passes are spread over them.
+            let due = |pass| pass * workload.rounds() / passes;
+            if due(pass + 1) > due(pass) {
+                workload.round();
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!("pass {} of {passes}: {seconds:.0} s", pass + 1);
+    }
+    workloads.into_iter().flat_map(Workload::finish).collect()
 }
 
 /// A clock around `f`.

@@ -4,8 +4,8 @@
 //! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
 //! ```
 //!
-//! Contenders and limits take turns, round by round; a table gives the median
-//! of the rounds with the smallest and the largest. Both sides of every
+//! Workloads take turns, round by round, and so do the contenders and limits of
+//! each; a table gives the median of the rounds with the smallest and the largest. Both sides of every
 //! workload are counted: a task that did not run ends the program.
 
 mod alloc;
@@ -97,17 +97,16 @@ fn main() -> ExitCode {
          x limit: beside the limit's smallest round",
         options.rounds
     );
-    let mut tables: Vec<Table> = Vec::new();
+    let mut wanted = Vec::new();
     for group in workloads::ALL {
-        group(&options, &mut |table| {
-            table.print();
-            tables.push(table);
-        });
+        group(&options, &mut |workload| wanted.push(workload));
     }
-    if tables.is_empty() {
+    if wanted.is_empty() {
         eprintln!("no workload is named so");
         return ExitCode::FAILURE;
     }
+    let tables = harness::run(wanted);
+    tables.iter().for_each(Table::print);
     targets::print(&tables);
     if options.markdown {
         digest::print(&tables);

@@ -1,9 +1,9 @@
 //! A group of tasks and its wait, beside a plain loop; and how long a task must
 //! be for two workers to beat that loop.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, median, race, time, Entrant, Options, Pace, Table, Trial};
+use crate::harness::{entrants, median, race, time, Entrant, Options, Pace, Trial};
 use crate::tally::{tick, Tally};
 use crate::work::{factorial_of_50, Work};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,7 +111,7 @@ impl Trial for BreakEven {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     for tasks in [1, 100, 1024] {
         let workload = format!("group/{tasks}");
@@ -123,16 +123,15 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         all.push(Entrant::limit("plain loop", move |pace| {
             batch.paced(pace, |n| plain(tasks, factorial_of_50, n))
         }));
-        let lanes = race(options.rounds, all);
         let title = format!("a group of {tasks} factorials of 50 and its wait, {WORKERS} workers");
-        done(Table::new(&workload, &title, "ns/task", &lanes));
+        add(race(options.rounds, all, &workload, &title, "ns/task"));
     }
     if options.wants("break-even") {
-        let lanes = race(options.rounds.min(5), entrants(&BreakEven { budget }));
         let title = format!(
             "the task length from which a group of {BREAK_EVEN_TASKS} on {WORKERS} workers \
              beats a plain loop"
         );
-        done(Table::new("break-even", &title, "ns of work", &lanes));
+        let (rounds, all) = (options.rounds.min(5), entrants(&BreakEven { budget }));
+        add(race(rounds, all, "break-even", &title, "ns of work"));
     }
 }

@@ -1,9 +1,9 @@
 //! What an idle pool does with its first tasks: a burst onto parked workers,
 //! one task onto a parked worker, one task onto a pool that was just built.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, median, race, time, Entrant, Options, Pace, Table, Trial};
+use crate::harness::{entrants, median, race, time, Entrant, Options, Pace, Trial};
 use crate::limits::{parked_round_trips, threads};
 use crate::tally::{tick, Tally};
 use std::thread;
@@ -94,7 +94,7 @@ impl Trial for First {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     let times = options.scaled(20);
     for (tasks, name, title) in [
@@ -112,16 +112,14 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         all.push(Entrant::limit("parked round trip", move |pace| {
             pace.run(budget, parked_round_trips)
         }));
-        let lanes = race(options.rounds, all);
-        done(Table::new(name, title, "ns", &lanes));
+        add(race(options.rounds, all, name, title, "ns"));
     }
     if options.wants("first/built") {
         let mut all = entrants(&First { times });
         all.push(Entrant::limit("thread start and join", move |pace| {
             pace.run(budget, |n| threads(n, tick))
         }));
-        let lanes = race(options.rounds, all);
         let title = "a pool is built and its first task runs";
-        done(Table::new("first/built", title, "ns", &lanes));
+        add(race(options.rounds, all, "first/built", title, "ns"));
     }
 }

@@ -1,9 +1,9 @@
 //! `serve` without a queue: an idle worker takes the task or it is refused, and
 //! the producer tries again. Only tasks that ran are counted.
 
-use super::{served, WORKERS};
+use super::{served, Add, WORKERS};
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
+use crate::harness::{entrants, race, Entrant, Options, Pace, Trial};
 use crate::limits::{spinning_round_trips, Patience};
 use crate::tally::tick;
 use std::hint::black_box;
@@ -46,7 +46,7 @@ impl Trial for Direct {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     for (producers, workers) in [(1, 1), (1, WORKERS), (2, WORKERS)] {
         let workload = format!("direct/{producers}p/{workers}w");
         if !options.wants(&workload) {
@@ -61,11 +61,10 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         all.push(Entrant::limit("spinning round trip", move |pace| {
             pace.run(budget, spinning_round_trips)
         }));
-        let lanes = race(options.rounds, all);
         let title = format!(
             "serve without a queue, {workers} worker(s), {producers} producer(s), \
              closures of 24 bytes, only tasks that ran"
         );
-        done(Table::new(&workload, &title, "ns/task", &lanes));
+        add(race(options.rounds, all, &workload, &title, "ns/task"));
     }
 }

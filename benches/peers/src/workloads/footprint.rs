@@ -3,10 +3,10 @@
 //! Memory is measured in processes of their own: in a used one, a new stack may
 //! be an old one.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::alloc;
 use crate::contenders::{visit_all, Contender, Lazypool, Shape, Visitor};
-use crate::harness::{entrants, race, Entrant, Kind, Lane, Options, Pace, Table, Trial};
+use crate::harness::{entrants, race, race_into, Entrant, Options, Pace, Table, Trial, Workload};
 use crate::machine::processor_time;
 use crate::tally::{tick, Gate, Tally};
 use std::hint::black_box;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
-    allocations(options, done);
-    idle(options, done);
-    memory(options, done);
+pub(crate) fn list(options: &Options, add: Add<'_>) {
+    allocations(options, add);
+    idle(options, add);
+    memory(options, add);
 }
 
 // ---- allocations per operation ----------------------------------------------
@@ -78,7 +78,7 @@ impl Trial for Allocations {
     }
 }
 
-fn allocations(options: &Options, done: &mut dyn FnMut(Table)) {
+fn allocations(options: &Options, add: Add<'_>) {
     for (operation, name, title) in [
         (Operation::Serve, "allocations/serve", "serve, 24 bytes"),
         (
@@ -93,9 +93,9 @@ fn allocations(options: &Options, done: &mut dyn FnMut(Table)) {
         ),
     ] {
         if options.wants(name) {
-            let lanes = race(options.rounds, entrants(&Allocations(operation)));
             let title = format!("allocations per operation: {title}");
-            done(Table::new(name, &title, "allocations", &lanes));
+            let all = entrants(&Allocations(operation));
+            add(race(options.rounds, all, name, &title, "allocations"));
         }
     }
 }
@@ -133,16 +133,15 @@ impl Trial for Idle {
     }
 }
 
-fn idle(options: &Options, done: &mut dyn FnMut(Table)) {
+fn idle(options: &Options, add: Add<'_>) {
     if !options.wants("idle") {
         return;
     }
     let span = Duration::from_millis(options.scaled(150) as u64);
     let mut all = entrants(&Idle { span });
     all.push(Entrant::limit("no pool", move |_| at_rest(span)));
-    let lanes = race(options.rounds.min(5), all);
     let title = "processor time of an idle pool that has worked";
-    done(Table::new("idle", title, "us/s", &lanes));
+    add(race(options.rounds.min(5), all, "idle", title, "us/s"));
 }
 
 // ---- memory ---------------------------------------------------------------------
@@ -300,60 +299,54 @@ impl Trial for Each {
     }
 }
 
-/// Two tables of one race.
-fn two_tables(name: &str, title: &str, lanes: &[Lane<(f64, f64)>], done: &mut dyn FnMut(Table)) {
-    for resident in [false, true] {
-        let lanes: Vec<_> = lanes
-            .iter()
-            .map(|l| l.map(|s| if resident { s.1 } else { s.0 }))
-            .collect();
-        let kind = if resident { "resident" } else { "heap" };
-        let table = format!("{name}/{kind}");
-        done(Table::new(
-            &table,
-            &format!("{title}: {kind}"),
-            "bytes",
-            &lanes,
-        ));
-    }
+/// A race that becomes two tables.
+fn heap_and_resident(
+    rounds: usize,
+    entrants: Vec<Entrant<(f64, f64)>>,
+    workload: &'static str,
+    title: String,
+) -> Box<dyn Workload> {
+    race_into(rounds, entrants, move |lanes| {
+        let table = |kind: &str, of: fn(&(f64, f64)) -> f64| {
+            let lanes: Vec<_> = lanes.iter().map(|l| l.map(of)).collect();
+            let name = format!("{workload}/{kind}");
+            Table::new(&name, &format!("{title}: {kind}"), "bytes", &lanes)
+        };
+        vec![table("heap", |s| s.0), table("resident", |s| s.1)]
+    })
 }
 
-fn memory(options: &Options, done: &mut dyn FnMut(Table)) {
+fn memory(options: &Options, add: Add<'_>) {
     let rounds = options.rounds.min(3);
     if options.wants("memory/empty") {
-        let empty = Entrant {
-            name: Lazypool::<true>::NAME,
-            kind: Kind::Ours,
-            sample: Box::new(|_: &mut Pace| {
-                let used = ask(Lazypool::<true>::NAME, "empty").expect("a child process");
-                (used.heap as f64, used.resident as f64)
-            }),
-        };
-        let lanes = race(rounds, vec![empty]);
-        two_tables(
+        let empty = Entrant::ours(Lazypool::<true>::NAME, |_| {
+            let used = ask(Lazypool::<true>::NAME, "empty").expect("a child process");
+            (used.heap as f64, used.resident as f64)
+        });
+        let title = String::from("an empty pool of 65,536 slots");
+        add(heap_and_resident(
+            rounds,
+            vec![empty],
             "memory/empty",
-            "an empty pool of 65,536 slots",
-            &lanes,
-            done,
-        );
+            title,
+        ));
     }
     if options.wants("memory/worker") {
-        let each = Each {
+        let all = entrants(&Each {
             with: "workers",
             without: "one worker",
             count: WORKERS_MEASURED,
-        };
-        let lanes = race(rounds, entrants(&each));
-        two_tables("memory/worker", "memory of a worker", &lanes, done);
+        });
+        let title = String::from("memory of a worker");
+        add(heap_and_resident(rounds, all, "memory/worker", title));
     }
     if options.wants("memory/task") {
-        let each = Each {
+        let all = entrants(&Each {
             with: "tasks",
             without: "no task",
             count: TASKS_MEASURED,
-        };
-        let lanes = race(rounds, entrants(&each));
+        });
         let title = format!("memory of a queued task of 24 bytes, {TASKS_MEASURED} queued");
-        two_tables("memory/task", &title, &lanes, done);
+        add(heap_and_resident(rounds, all, "memory/task", title));
     }
 }

@@ -4,9 +4,9 @@
 //! two arrivals: one core each. Both delays count from the moment at which the
 //! task was *due*: a submission that had to wait is not forgiven.
 
-use super::QUEUE;
+use super::{Add, QUEUE};
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, quantiles, race, Options, Pace, Table, Trial};
+use crate::harness::{entrants, quantiles, race_into, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use crate::work::Work;
 use std::hint::spin_loop;
@@ -95,7 +95,7 @@ impl Trial for OpenLoop {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     for percent in [30, 60, 90] {
         let name = format!("latency/{percent}%");
         if !options.wants(&name) {
@@ -104,13 +104,15 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         let load = f64::from(percent) / 100.0;
         let gap = WORK.as_secs_f64() / load;
         let arrivals = (options.budget.as_secs_f64() * 2.5 / gap) as usize;
-        let lanes = race(options.rounds, entrants(&OpenLoop { load, arrivals }));
         let title = format!(
             "open-loop arrivals at {percent} % load, tasks of {} us, 1 worker: delay from when \
              a task was due to its start and to its end (ns; percentiles of each round)",
             WORK.as_micros()
         );
         let heads = ["start p50", "p99", "p99.9", "end p50", "p99", "p99.9"];
-        done(Table::of_quantiles(&name, &title, heads, &lanes));
+        let all = entrants(&OpenLoop { load, arrivals });
+        add(race_into(options.rounds, all, move |lanes| {
+            vec![Table::of_quantiles(&name, &title, heads, lanes)]
+        }));
     }
 }

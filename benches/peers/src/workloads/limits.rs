@@ -1,10 +1,11 @@
 //! The limits on their own.
 
-use crate::harness::{race, Entrant, Options, Pace, Table};
+use super::Add;
+use crate::harness::{race, Entrant, Options, Pace};
 use crate::limits::{parked_round_trips, spinning_round_trips, threads};
 use std::time::{Duration, Instant};
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     if !options.wants("limits") {
         return;
     }
@@ -16,13 +17,8 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         Entrant::limit("thread start and join", paced(|n| threads(n, || ()))),
         Entrant::limit("Instant::now", paced(clock)),
     ];
-    let lanes = race(options.rounds, entrants);
-    done(Table::new(
-        "limits",
-        "What the machine allows",
-        "ns",
-        &lanes,
-    ));
+    let title = "What the machine allows";
+    add(race(options.rounds, entrants, "limits", title, "ns"));
 }
 
 fn clock(n: u64) -> Duration {

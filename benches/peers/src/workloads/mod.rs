@@ -12,7 +12,7 @@ mod refusal;
 mod scale;
 mod timed;
 
-use crate::harness::{Options, Table};
+use crate::harness::{Options, Workload};
 use crate::tally::Tally;
 use std::sync::Barrier;
 use std::thread;
@@ -20,23 +20,25 @@ use std::time::{Duration, Instant};
 
 pub(crate) use footprint::{child, is_child};
 
-/// A group of workloads: runs those that are asked for, and returns their
-/// tables one by one as they are done.
-pub(crate) type Group = fn(&Options, &mut dyn FnMut(Table));
+/// Takes a workload that is to run.
+pub(crate) type Add<'a> = &'a mut dyn FnMut(Box<dyn Workload>);
+
+/// A group of workloads: lists those that are asked for.
+pub(crate) type Group = fn(&Options, Add<'_>);
 
 /// All groups, in the order in which they run.
 pub(crate) const ALL: &[Group] = &[
-    limits::run,
-    queue::run,
-    direct::run,
-    timed::run,
-    batch::run,
-    refusal::run,
-    burst::run,
-    latency::run,
-    overshoot::run,
-    scale::run,
-    footprint::run,
+    limits::list,
+    queue::list,
+    direct::list,
+    timed::list,
+    batch::list,
+    refusal::list,
+    burst::list,
+    latency::list,
+    overshoot::list,
+    scale::list,
+    footprint::list,
 ];
 
 /// Fits all queues: what may wait where a pool can bound it.

@@ -1,8 +1,8 @@
 //! How late a caller comes back whose deadline has passed.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
-use crate::harness::{entrants, quantiles, race, time, Entrant, Options, Pace, Table, Trial};
+use crate::harness::{entrants, quantiles, race_into, time, Entrant, Options, Pace, Table, Trial};
 use crate::tally::{tick, Tally};
 use std::sync::Arc;
 use std::thread;
@@ -68,7 +68,7 @@ fn parked_past(limit: Duration) -> u64 {
     took.saturating_sub(limit).as_nanos() as u64
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     if !options.wants("overshoot") {
         return;
     }
@@ -77,17 +77,18 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
     all.push(Entrant::limit("park_timeout", move |_| {
         quantiles((0..calls).map(|_| parked_past(DEADLINE)), QUANTILES)
     }));
-    let lanes = race(options.rounds, all);
     let title = format!(
         "how late a caller returns after a deadline of {} ms that its task of {} ms misses \
          (ns; percentiles of each round)",
         DEADLINE.as_millis(),
         TASK.as_millis()
     );
-    done(Table::of_quantiles(
-        "overshoot",
-        &title,
-        ["p50", "p99"],
-        &lanes,
-    ));
+    add(race_into(options.rounds, all, move |lanes| {
+        vec![Table::of_quantiles(
+            "overshoot",
+            &title,
+            ["p50", "p99"],
+            lanes,
+        )]
+    }));
 }

@@ -1,9 +1,9 @@
 //! `serve` through a queue of 1,024 tasks: two workers; 1, 2 and 4 producers;
 //! closures of several sizes; tasks of several lengths.
 
-use super::{served, QUEUE, WORKERS};
+use super::{served, Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
-use crate::harness::{entrants, race, Entrant, Kind, Options, Pace, Table, Trial};
+use crate::harness::{entrants, race, Entrant, Kind, Options, Pace, Trial};
 use crate::limits::{through_a_queue, Job, RawRing};
 use crate::tally::tick;
 use crate::work::Work;
@@ -58,7 +58,7 @@ impl Trial for Serve {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     for (name, nanos) in [("tiny", 0.0), ("1us", 1e3), ("100us", 1e5)] {
         for producers in [1, 2, 4] {
             for bytes in [0, 24, 48, 200] {
@@ -91,12 +91,11 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
                 } else {
                     all.push(plain_loop(work, budget));
                 }
-                let lanes = race(options.rounds, all);
                 let title = format!(
                     "serve through a queue of {QUEUE}, {WORKERS} workers, {name} tasks, \
                      {producers} producer(s), closures of {bytes} bytes"
                 );
-                done(Table::new(&workload, &title, "ns/task", &lanes));
+                add(race(options.rounds, all, &workload, &title, "ns/task"));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What a refusal costs: every worker occupied, the queue full.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape};
-use crate::harness::{entrants, race, time, Options, Pace, Table, Trial};
+use crate::harness::{entrants, race, time, Options, Pace, Trial};
 use crate::tally::{tick, Gate, Tally};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -67,14 +67,14 @@ impl Trial for Refusal {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     if options.wants("refusal") {
         let budget = options.budget;
-        let lanes = race(options.rounds, entrants(&Refusal { budget }));
         let title = format!(
             "a refusal: {WORKERS} workers occupied, a queue of {QUEUE} full, \
              closures of 24 bytes"
         );
-        done(Table::new("refusal", &title, "ns/refusal", &lanes));
+        let all = entrants(&Refusal { budget });
+        add(race(options.rounds, all, "refusal", &title, "ns/refusal"));
     }
 }

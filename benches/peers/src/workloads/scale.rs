@@ -1,6 +1,7 @@
 //! What a large cap costs those who do not use it. Ourselves only.
 
-use crate::harness::{race, time, Entrant, Options, Pace, Table};
+use super::Add;
+use crate::harness::{race, time, Entrant, Options, Pace};
 use crate::limits::Patience;
 use crate::tally::{tick, Gate, Tally};
 use lazypool::{Pool, WhenFull};
@@ -99,7 +100,7 @@ fn queued(cap: usize, budget: Duration, pace: &mut Pace) -> f64 {
     })
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     type Measure = fn(usize, Duration, &mut Pace) -> f64;
     let measures: [(&str, &str, Measure, usize); 3] = [
@@ -115,9 +116,9 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         let entrant =
             |(cap, name)| Entrant::ours(name, move |pace: &mut Pace| measure(cap, budget, pace));
         let caps = CAPS.into_iter().filter(|(cap, _)| *cap <= largest);
-        let lanes = race(options.rounds, caps.map(entrant).collect());
+        let all = caps.map(entrant).collect();
         let title = format!("{title}, by the cap on workers");
-        done(Table::new(name, &title, "ns", &lanes));
+        add(race(options.rounds, all, name, &title, "ns"));
     }
     if options.wants("build") {
         let entrant = |(cap, name)| {
@@ -128,8 +129,8 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
                 took.as_nanos() as f64
             })
         };
-        let lanes = race(options.rounds.max(5), CAPS.map(entrant).into());
+        let (rounds, all) = (options.rounds.max(5), CAPS.map(entrant).into());
         let title = "building a pool, by the cap on workers";
-        done(Table::new("build", title, "ns", &lanes));
+        add(race(rounds, all, "build", title, "ns"));
     }
 }

@@ -1,9 +1,9 @@
 //! `do_with_deadline`, and what peers have for it: run a closure on a worker
 //! and wait for its value with a limit.
 
-use super::{QUEUE, WORKERS};
+use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
-use crate::harness::{entrants, race, Entrant, Options, Pace, Table, Trial};
+use crate::harness::{entrants, race, Entrant, Options, Pace, Trial};
 use crate::limits::{parked_round_trips, spinning_round_trips};
 use crate::tally::{tick, Tally};
 use std::hint::black_box;
@@ -71,7 +71,7 @@ impl Trial for Timed {
     }
 }
 
-pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
+pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     for (callers, workers, name) in [
         (1, WORKERS, "timed/1c"),
@@ -93,11 +93,10 @@ pub(crate) fn run(options: &Options, done: &mut dyn FnMut(Table)) {
         all.push(Entrant::limit("parked round trip", move |pace| {
             pace.run(budget, parked_round_trips)
         }));
-        let lanes = race(options.rounds, all);
         let title = format!(
             "do_with_deadline, {callers} caller(s), {workers} workers; \
              all callers together, per call"
         );
-        done(Table::new(name, &title, "ns/call", &lanes));
+        add(race(options.rounds, all, name, &title, "ns/call"));
     }
 }
