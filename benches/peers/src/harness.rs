@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) filters: Vec<String>,
     pub(crate) plot: Option<std::path::PathBuf>,
     pub(crate) markdown: bool,
+    pub(crate) save: Option<std::path::PathBuf>,
+    pub(crate) against: Option<std::path::PathBuf>,
 }
 
 impl Options {
@@ -305,6 +307,16 @@ impl Spread {
             min: all.clone().fold(f64::INFINITY, f64::min),
             max: all.fold(f64::NEG_INFINITY, f64::max),
         }
+    }
+
+    /// Whether both ranges have something in common; two of nothing agree, too.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.min <= other.max && other.min <= self.max || self.is_none() && other.is_none()
+    }
+
+    /// Nothing could be measured.
+    fn is_none(&self) -> bool {
+        self.min > self.max
     }
 }
 

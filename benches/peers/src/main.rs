@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
+//!     [--save FILE] [--against FILE]
 //! ```
 //!
 //! Workloads take turns, round by round, and so do the contenders and limits of
@@ -9,6 +10,7 @@
 //! workload are counted: a task that did not run ends the program.
 
 mod alloc;
+mod compare;
 mod contenders;
 mod digest;
 mod harness;
@@ -20,8 +22,10 @@ mod targets;
 mod work;
 mod workloads;
 
+use compare::Run;
 use harness::{Options, Table};
 use machine::Usage;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -32,12 +36,15 @@ const USAGE: &str = "\
 Measures lazypool beside other pools, and beside what the machine allows.
 
 usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
+             [--save FILE] [--against FILE]
 
-  FILTER      only workloads whose name contains it, such as queue/tiny/1p
-  --rounds N  rounds of every workload (default 5)
-  --quick     one short round: shows that everything works, measures little
-  --plot DIR  also write pictures (SVG) into DIR
-  --markdown  also print the README's table, as far as its workloads ran
+  FILTER          only workloads whose name contains it, such as queue/tiny/1p
+  --rounds N      rounds of every workload (default 5)
+  --quick         one short round: shows that everything works, measures little
+  --plot DIR      also write pictures (SVG) into DIR
+  --markdown      also print the README's table, as far as its workloads ran
+  --save FILE     also write every row into FILE, tab-separated
+  --against FILE  also say in which rows the run saved in FILE differs
 ";
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -48,6 +55,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         filters: Vec::new(),
         plot: None,
         markdown: false,
+        save: None,
+        against: None,
     };
     let mut rounds = None;
     while let Some(arg) = args.next() {
@@ -58,6 +67,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 rounds = Some(n.parse().map_err(|e| format!("--rounds {n}: {e}"))?);
             }
             "--plot" => options.plot = Some(value("a directory")?.into()),
+            "--save" => options.save = Some(value("a file")?.into()),
+            "--against" => options.against = Some(value("a file")?.into()),
             "--markdown" => options.markdown = true,
             "--quick" => {
                 options.quick = true;
@@ -70,6 +81,11 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     }
     options.rounds = rounds.unwrap_or(options.rounds).max(1);
     Ok(options)
+}
+
+fn failure(path: &Path, why: &dyn std::error::Error) -> ExitCode {
+    eprintln!("{}: {why}", path.display());
+    ExitCode::FAILURE
 }
 
 fn main() -> ExitCode {
@@ -87,6 +103,12 @@ fn main() -> ExitCode {
             eprintln!("{why}\n\n{USAGE}");
             return ExitCode::FAILURE;
         }
+    };
+    // Read before the run: a wrong name should not cost three minutes.
+    let other = match options.against.as_deref().map(|f| (f, Run::read(f))) {
+        None => None,
+        Some((_, Ok(run))) => Some(run),
+        Some((file, Err(why))) => return failure(file, &why),
     };
     let start = Instant::now();
     let before = Usage::now();
@@ -111,6 +133,9 @@ fn main() -> ExitCode {
     if options.markdown {
         digest::print(&tables);
     }
+    if let Some(other) = other {
+        other.print_against(&tables);
+    }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
     if let (Some(before), Some(after)) = (before, Usage::now()) {
         let others = 100.0 * after.of_others_since(&before);
@@ -121,10 +146,12 @@ fn main() -> ExitCode {
     if let Some(dir) = &options.plot {
         match plot::write(dir, &tables) {
             Ok(files) => println!("{files} pictures in {}", dir.display()),
-            Err(why) => {
-                eprintln!("{}: {why}", dir.display());
-                return ExitCode::FAILURE;
-            }
+            Err(why) => return failure(dir, &why),
+        }
+    }
+    if let Some(file) = &options.save {
+        if let Err(why) = compare::save(file, &tables) {
+            return failure(file, &why);
         }
     }
     ExitCode::SUCCESS
