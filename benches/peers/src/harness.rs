@@ -21,6 +21,7 @@ pub(crate) struct Options {
     pub(crate) markdown: bool,
     pub(crate) save: Option<std::path::PathBuf>,
     pub(crate) against: Option<std::path::PathBuf>,
+    pub(crate) instructions: bool,
 }
 
 impl Options {

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
 //!     [--save FILE] [--against FILE]
+//! cargo run --release -p peers -- --instructions
 //! ```
 //!
 //! Workloads take turns, round by round, and so do the contenders and limits of
@@ -37,6 +38,7 @@ Measures lazypool beside other pools, and beside what the machine allows.
 
 usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
              [--save FILE] [--against FILE]
+       peers --instructions
 
   FILTER          only workloads whose name contains it, such as queue/tiny/1p
   --rounds N      rounds of every workload (default 5)
@@ -45,6 +47,7 @@ usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
   --markdown      also print the README's table, as far as its workloads ran
   --save FILE     also write every row into FILE, tab-separated
   --against FILE  also say in which rows the run saved in FILE differs
+  --instructions  instead of all that: instructions per operation (needs valgrind)
 ";
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -57,6 +60,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         markdown: false,
         save: None,
         against: None,
+        instructions: false,
     };
     let mut rounds = None;
     while let Some(arg) = args.next() {
@@ -69,6 +73,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--plot" => options.plot = Some(value("a directory")?.into()),
             "--save" => options.save = Some(value("a file")?.into()),
             "--against" => options.against = Some(value("a file")?.into()),
+            "--instructions" => options.instructions = true,
             "--markdown" => options.markdown = true,
             "--quick" => {
                 options.quick = true;
@@ -104,6 +109,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if options.instructions {
+        return match workloads::print_instructions() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("{why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     // Read before the run: a wrong name should not cost three minutes.
     let other = match options.against.as_deref().map(|f| (f, Run::read(f))) {
         None => None,

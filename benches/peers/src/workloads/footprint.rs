@@ -3,14 +3,14 @@
 //! Memory is measured in processes of their own: in a used one, a new stack may
 //! be an old one.
 
-use super::{Add, QUEUE, WORKERS};
+use super::{Add, CHILD, QUEUE, WORKERS};
 use crate::alloc;
-use crate::contenders::{visit_all, Contender, Lazypool, Shape, Visitor};
+use crate::contenders::{Contender, Lazypool, Shape};
 use crate::harness::{entrants, race, race_into, Entrant, Options, Pace, Table, Trial, Workload};
 use crate::machine::processor_time;
 use crate::tally::{tick, Gate, Tally};
 use std::hint::black_box;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -146,8 +146,6 @@ fn idle(options: &Options, add: Add<'_>) {
 
 // ---- memory ---------------------------------------------------------------------
 
-/// The first argument of a process that measures memory.
-const CHILD: &str = "--measure-memory";
 const WORKERS_MEASURED: usize = 64;
 /// As many as every contender can hold.
 const TASKS_MEASURED: usize = 1_000;
@@ -224,38 +222,14 @@ fn measure<C: Contender>(what: &str) -> Option<Memory> {
     }
 }
 
-/// If the arguments say that this process measures memory: does it.
-pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode> {
-    struct Measure {
-        name: String,
-        what: String,
-        found: Option<Memory>,
-    }
-    impl Visitor for Measure {
-        fn visit<C: Contender>(&mut self) {
-            if C::NAME == self.name {
-                self.found = measure::<C>(&self.what);
-            }
-        }
-    }
-    let mut measure = Measure {
-        name: args.next()?,
-        what: args.next()?,
-        found: None,
-    };
+/// Measures, and prints what `ask` reads; whether there was something to measure.
+pub(super) fn report<C: Contender>(what: &str) -> bool {
     alloc::start();
-    visit_all(&mut measure);
-    Some(match measure.found {
-        Some(Memory { heap, resident }) => {
-            println!("{heap} {resident}");
-            ExitCode::SUCCESS
-        }
-        None => ExitCode::FAILURE,
-    })
-}
-
-pub(crate) fn is_child(arg: &str) -> bool {
-    arg == CHILD
+    let found = measure::<C>(what);
+    if let Some(Memory { heap, resident }) = found {
+        println!("{heap} {resident}");
+    }
+    found.is_some()
 }
 
 fn ask(name: &str, what: &str) -> Option<Memory> {

@@ -4,6 +4,7 @@ mod batch;
 mod burst;
 mod direct;
 mod footprint;
+mod instructions;
 mod latency;
 mod limits;
 mod overshoot;
@@ -12,13 +13,15 @@ mod refusal;
 mod scale;
 mod timed;
 
+use crate::contenders::{visit_all, Contender, Visitor};
 use crate::harness::{Options, Workload};
 use crate::tally::Tally;
+use std::process::ExitCode;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use footprint::{child, is_child};
+pub(crate) use instructions::print as print_instructions;
 
 /// Takes a workload that is to run.
 pub(crate) type Add<'a> = &'a mut dyn FnMut(Box<dyn Workload>);
@@ -45,6 +48,42 @@ pub(crate) const ALL: &[Group] = &[
 pub(crate) const QUEUE: usize = 1024;
 /// One per core of the machine that the figures were first taken on.
 pub(crate) const WORKERS: usize = 2;
+
+/// The first argument of a process that this program starts to measure something in it;
+/// then a contender, what to do, and how often if instructions are counted.
+const CHILD: &str = "--child";
+
+pub(crate) fn is_child(arg: &str) -> bool {
+    arg == CHILD
+}
+
+/// What such a process does.
+pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode> {
+    struct Child {
+        name: String,
+        what: String,
+        operations: Option<u64>,
+        done: bool,
+    }
+    impl Visitor for Child {
+        fn visit<C: Contender>(&mut self) {
+            if C::NAME == self.name {
+                self.done = match self.operations {
+                    Some(n) => instructions::perform::<C>(&self.what, n),
+                    None => footprint::report::<C>(&self.what),
+                };
+            }
+        }
+    }
+    let mut child = Child {
+        name: args.next()?,
+        what: args.next()?,
+        operations: args.next().map(|n| n.parse()).transpose().ok()?,
+        done: false,
+    };
+    visit_all(&mut child);
+    child.done.then_some(ExitCode::SUCCESS)
+}
 
 /// Time that `producers` threads take for `n` tasks, each feeding its share, until
 /// all of them have run.
