@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Workloads take turns, round by round, and so do the contenders and limits of
-//! each; a table gives the median of the rounds with the smallest and the largest. Both sides of every
-//! workload are counted: a task that did not run ends the program.
+//! each; a table gives the median of the rounds with the smallest and the largest.
+//! Both sides of every workload are counted: a task that did not run ends the program.
 
 mod alloc;
 mod compare;
@@ -157,15 +157,15 @@ fn main() -> ExitCode {
             println!("other processes used {others:.0} % of the machine: do not trust the figures");
         }
     }
+    if let Some(file) = &options.save {
+        if let Err(why) = compare::save(file, &tables) {
+            return failure(file, &why);
+        }
+    }
     if let Some(dir) = &options.plot {
         match plot::write(dir, &tables) {
             Ok(files) => println!("{files} pictures in {}", dir.display()),
             Err(why) => return failure(dir, &why),
-        }
-    }
-    if let Some(file) = &options.save {
-        if let Err(why) = compare::save(file, &tables) {
-            return failure(file, &why);
         }
     }
     ExitCode::SUCCESS
