@@ -2,110 +2,16 @@
 
 use crate::deadline::Deadline;
 use crate::error::{Refused, Unfinished};
-use crate::park::{Spin, Step};
+use crate::members::{Ended, Handle, Pending};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
-use crate::sync::{self, lock, Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
-use crate::task::{drop_contained, has_panicked, Ctx, End, Job, Payload, Release};
+use crate::sync::{Arc, Ordering};
+use crate::task::{drop_contained, has_panicked, Ctx, End, Job, Release};
 use std::fmt;
 use std::time::Duration;
 
-/// The tasks of a group or scope, as far as their end is waited for.
-///
-/// A task's end decrements what is pending, *then* reads `waiting`; a waiter
-/// increments `waiting`, *then* reads what is pending: one of the two sees the
-/// other.
-#[derive(Debug)]
-pub(crate) struct Members {
-    /// Tasks pending (accepted and not ended, or being submitted), and in units of
-    /// `COMPLETED` those completed: one step for a task's end.
-    tasks: AtomicU64,
-    waiting: AtomicUsize,
-    lock: Mutex<()>,
-    all_ended: Condvar,
-    pub(crate) cancelled: AtomicBool,
-    panicked: AtomicU64,
-    discarded: AtomicU64,
-}
-
-/// More tasks are never pending: a pool takes 65,536 + 16,777,216.
-const COMPLETED: u64 = 1 << 26;
-
-impl Members {
-    pub(crate) fn new() -> Self {
-        Self {
-            tasks: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            lock: Mutex::new(()),
-            all_ended: Condvar::new(),
-            cancelled: AtomicBool::new(false),
-            panicked: AtomicU64::new(0),
-            discarded: AtomicU64::new(0),
-        }
-    }
-
-    /// One more: before it is submitted.
-    pub(crate) fn enter(&self) {
-        // SeqCst as all of `tasks`: the pair with `waiting` allows no other. On
-        // x86-64 and with LSE on ARM it costs nothing more.
-        self.tasks.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// One less: it panicked, was discarded or refused.
-    pub(crate) fn leave(&self) {
-        self.left(self.tasks.fetch_sub(1, Ordering::SeqCst));
-    }
-
-    /// One less: it ran to its end.
-    pub(crate) fn complete(&self) {
-        self.left(self.tasks.fetch_add(COMPLETED - 1, Ordering::SeqCst));
-    }
-
-    /// Release in what came before: all that the task did, to the Acquire in
-    /// `has_ended`.
-    fn left(&self, before: u64) {
-        if before % COMPLETED == 1 && self.waiting.load(Ordering::SeqCst) != 0 {
-            drop(lock(&self.lock));
-            self.all_ended.notify_all();
-        }
-    }
-
-    fn pending(&self) -> usize {
-        (self.tasks.load(Ordering::SeqCst) % COMPLETED) as usize
-    }
-
-    fn has_ended(&self) -> bool {
-        self.pending() == 0
-    }
-
-    /// Waits for the end of all; `false` if the deadline came first.
-    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        let mut spin = Spin::new(parallel);
-        while spin.step() != Step::Spent {
-            if self.has_ended() {
-                return true;
-            }
-        }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut guard = lock(&self.lock);
-        let ended = loop {
-            if self.has_ended() {
-                break true;
-            }
-            let left = deadline.left();
-            if left.is_some_and(|left| left.is_zero()) {
-                break false;
-            }
-            guard = sync::wait(&self.all_ended, guard, left);
-        };
-        drop(guard);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        ended
-    }
-}
-
 struct Member<F> {
-    members: Arc<Members>,
+    pending: Pending,
     f: F,
 }
 
@@ -113,26 +19,24 @@ impl<F: FnOnce()> Job for Member<F> {
     const WITHDRAWABLE: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { members, f } = self;
-        let panicked = has_panicked(ctx.with_group(&members.cancelled, || ctx.call(f)));
+        let Self { pending, f } = self;
+        let cancelled = &pending.members().cancelled;
+        let panicked = has_panicked(ctx.with_group(cancelled, || ctx.call(f)));
         end(panicked);
-        if panicked {
-            // Relaxed: published by `leave`.
-            members.panicked.fetch_add(1, Ordering::Relaxed);
-            members.leave();
+        pending.end(if panicked {
+            Ended::Panicked
         } else {
-            members.complete();
-        }
+            Ended::Completed
+        });
     }
 
     fn discard(self) -> Release {
         drop_contained(self.f);
-        self.members.discarded.fetch_add(1, Ordering::Relaxed);
-        Release::Group(self.members)
+        Release::Group(self.pending)
     }
 
     fn group(&self) -> *const () {
-        Arc::as_ptr(&self.members).cast()
+        self.pending.address()
     }
 }
 
@@ -162,7 +66,7 @@ impl<F: FnOnce()> Job for Member<F> {
 #[derive(Clone)]
 pub struct Group {
     shared: Arc<Shared>,
-    members: Arc<Members>,
+    members: Arc<Handle>,
 }
 
 impl fmt::Debug for Group {
@@ -180,7 +84,7 @@ impl Group {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            members: Arc::new(Members::new()),
+            members: Arc::new(Handle::new()),
         }
     }
 
@@ -207,9 +111,8 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.members.enter();
         let job = Member {
-            members: Arc::clone(&self.members),
+            pending: self.members.enter(),
             f: closure,
         };
         let patience = Patience::group(&self.members.cancelled, false);
@@ -224,7 +127,7 @@ impl Group {
                 Ok(())
             }
             Err((job, why)) => {
-                self.members.leave();
+                self.members.refused();
                 Err(Refused::new(job.f, why))
             }
         }
@@ -267,7 +170,7 @@ impl Group {
     /// ```
     pub fn wait_timeout(&self, d: Duration) -> Result<(), Unfinished> {
         let ended = if d.is_zero() {
-            self.members.has_ended()
+            self.pending() == 0
         } else {
             let deadline = Deadline::from_now(d);
             self.members.wait(&deadline, self.shared.parallel)
@@ -306,7 +209,7 @@ impl Group {
         let Some(queue) = &self.shared.queue else {
             return;
         };
-        let group = Arc::as_ptr(&self.members).cast();
+        let group = self.members.address();
         let mut from = 0;
         while let Some(task) = queue.take_of_group(group, &mut from) {
             self.shared.made_room();
@@ -338,7 +241,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn completed(&self) -> usize {
-        (self.members.tasks.load(Ordering::SeqCst) / COMPLETED) as usize
+        self.members.completed()
     }
 
     /// Tasks that panicked.
@@ -354,7 +257,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn panicked(&self) -> usize {
-        self.members.panicked.load(Ordering::SeqCst) as usize
+        self.members.panicked()
     }
 
     /// Tasks dropped before they started: by [`Group::cancel`] or by a shutdown.
@@ -366,9 +269,6 @@ impl Group {
     /// ```
     #[must_use]
     pub fn discarded(&self) -> usize {
-        self.members.discarded.load(Ordering::SeqCst) as usize
+        self.members.discarded()
     }
 }
-
-/// The first panic of a scope's tasks.
-pub(crate) type FirstPanic = Mutex<Option<Payload>>;

@@ -50,6 +50,7 @@ mod cleaner;
 mod deadline;
 mod error;
 mod group;
+mod members;
 #[cfg(lazypool_loom)]
 #[doc(hidden)]
 pub mod model;

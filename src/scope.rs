@@ -7,19 +7,21 @@
 
 use crate::deadline::Deadline;
 use crate::error::Refused;
-use crate::group::{FirstPanic, Members};
+use crate::members::{Ended, Handle};
 use crate::pool::submit;
 use crate::shared::{Patience, Shared};
 use crate::sync::{catch_unwind, lock, Arc, Mutex};
-use crate::task::{drop_payload, Ctx, End, Job, Release};
+use crate::task::{drop_payload, Ctx, End, Job, Payload, Release};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{resume_unwind, AssertUnwindSafe};
 
+/// What the tasks know of their scope, which does not return before they have ended.
 #[derive(Debug)]
 struct Inner {
-    members: Arc<Members>,
-    panic: FirstPanic,
+    members: Handle,
+    /// The first of their panics.
+    panic: Mutex<Option<Payload>>,
 }
 
 /// Serves tasks that may borrow; from [`Pool::scope`](crate::Pool::scope).
@@ -96,7 +98,7 @@ struct Inner {
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     shared: Arc<Shared>,
-    inner: Arc<Inner>,
+    inner: Inner,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -108,7 +110,7 @@ impl fmt::Debug for Scope<'_, '_> {
 }
 
 struct Scoped<F> {
-    inner: Arc<Inner>,
+    inner: *const Inner,
     f: F,
 }
 
@@ -117,6 +119,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
+        // SAFETY: the scope waits for this task, which is pending.
+        let inner = unsafe { &*inner };
         let result = ctx.call(f);
         let panicked = result.is_err();
         if let Err(payload) = result {
@@ -128,10 +132,10 @@ impl<F: FnOnce()> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        // The scope is gone once the last of its tasks has left.
-        let members = Arc::clone(&inner.members);
+        let pending = inner.members.pending_task();
         end(panicked);
-        members.leave();
+        // The scope may be gone after this.
+        pending.end(Ended::Completed);
     }
 
     fn discard(self) -> Release {
@@ -166,16 +170,16 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() + Send + 'scope,
     {
         let members = &self.inner.members;
-        members.enter();
+        let _pending = members.enter();
         let job = Scoped {
-            inner: Arc::clone(&self.inner),
+            inner: &self.inner,
             f: closure,
         };
         let patience = Patience::group(&members.cancelled, true);
         // SAFETY: F is Send, and `scope` does not return before the task has
-        // ended and dropped what it borrows: `enter` above, `leave` after it.
+        // ended and dropped what it borrows: `enter` above, `end` after it.
         unsafe { submit(&self.shared, job, patience) }.map_err(|(job, why)| {
-            members.leave();
+            members.refused();
             Refused::new(job.f, why)
         })
     }
@@ -187,10 +191,10 @@ where
 {
     let scope = Scope {
         shared: Arc::clone(shared),
-        inner: Arc::new(Inner {
-            members: Arc::new(Members::new()),
+        inner: Inner {
+            members: Handle::new(),
             panic: Mutex::new(None),
-        }),
+        },
         scope: PhantomData,
         env: PhantomData,
     };

@@ -8,7 +8,7 @@
 // A worker has one `Ctx` on its stack for life; a thread-local pointer to it is
 // what the public functions read.
 
-use crate::group::Members;
+use crate::members::{Ended, Pending};
 use crate::observe;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::observe::{Observed, Seen, Watch};
@@ -63,7 +63,7 @@ pub(crate) enum Release {
     Nobody,
     /// A caller of `do_with_deadline`, whose outcome has been written.
     Caller(*const WaiterHead),
-    Group(Arc<Members>),
+    Group(Pending),
 }
 
 impl Release {
@@ -73,7 +73,7 @@ impl Release {
             // SAFETY: made by the task of that caller, after the outcome was
             // written, and consumed here.
             Self::Caller(head) => unsafe { WaiterHead::release(head) },
-            Self::Group(members) => members.leave(),
+            Self::Group(pending) => pending.end(Ended::Discarded),
         }
     }
 }

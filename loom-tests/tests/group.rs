@@ -126,6 +126,63 @@ fn cancel_against_end() {
     });
 }
 
+/// A group whose handle goes while its two tasks end on two workers: who comes last
+/// frees what they share. Excludes: memory freed while somebody is there, twice, or
+/// never. Preemptions: 2.
+#[test]
+fn handle_against_two_last_tasks() {
+    check(Some(2), || {
+        let pool = quietly(|| {
+            let pool = pool(2, 0);
+            let both = pool.group();
+            both.serve(|| ()).unwrap();
+            both.serve(|| ()).unwrap();
+            both.wait();
+            pool
+        });
+        let group = pool.group();
+        assert!(group.serve(|| ()).is_ok());
+        assert!(group.serve(|| ()).is_ok());
+        drop(group);
+        end(&pool);
+    });
+}
+
+/// A waiter that leaves at once and takes the handle with it, against the last task,
+/// which saw somebody wait. Excludes: a task that wakes where nothing is any more.
+/// Preemptions: 3.
+#[test]
+fn leaving_waiter_against_last_task() {
+    check(Some(3), || {
+        let pool = warm_pool(0);
+        let group = pool.group();
+        assert!(group.serve(|| ()).is_ok());
+        group.wait();
+        drop(group);
+        end(&pool);
+    });
+}
+
+/// Two handles, a submission that is refused, and a waiter: the submission was what was
+/// pending last. Excludes: a waiter that nobody wakes. Preemptions: 3.
+#[test]
+fn waiter_against_refused() {
+    check(Some(3), || {
+        let (open, gate) = mpsc::channel();
+        let pool = warm_pool(0);
+        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+        let group = pool.group();
+        let other = thread::spawn({
+            let group = group.clone();
+            move || assert!(group.serve(|| ()).is_err())
+        });
+        group.wait();
+        other.join().unwrap();
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
 /// Two who wait for a group at once, and one who waits for it later. Excludes: a
 /// count of waiters that loses one of two changes, and says later that there is
 /// none. Preemptions: 1.

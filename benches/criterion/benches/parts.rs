@@ -22,6 +22,7 @@ same_modules! {
     mod deadline = "../../../src/deadline.rs";
     mod error = "../../../src/error.rs";
     mod group = "../../../src/group.rs";
+    mod members = "../../../src/members.rs";
     mod observe = "../../../src/observe.rs";
     mod park = "../../../src/park.rs";
     mod pool = "../../../src/pool.rs";
