@@ -212,9 +212,13 @@ impl Queue {
     /// Whether there is room for several pushes, holes aside: as many as make it worth
     /// the while of one that found none to come back.
     pub(crate) fn has_ample_room(&self) -> bool {
-        let ample = (self.capacity / 4).clamp(1, 16);
+        self.has_room_for((self.capacity / 4).clamp(1, 16))
+    }
+
+    /// Whether there is room for so many pushes, holes aside.
+    pub(crate) fn has_room_for(&self, pushes: u64) -> bool {
         let tail = self.tail.load(Ordering::SeqCst);
-        !self.is_full_by(tail.wrapping_add(ample - 1), self.see_head())
+        !self.is_full_by(tail.wrapping_add(pushes - 1), self.see_head())
     }
 
     #[inline]

@@ -2,19 +2,22 @@
 //!
 //! # Submitting
 //!
-//! In this order: the queue, if a worker is looking at it (`seekers`); an idle
-//! worker, by this thread's hint, the ready ring, or the bench; a free slot and
-//! a new thread; the queue; then a refusal, or a wait for room.
+//! In this order: the queue, if a worker is looking at it or on its way there
+//! (`seekers`); an idle worker, by this thread's hint, the ready ring, or the bench; a
+//! free slot and a new thread; the queue; then a refusal, or a wait for room. A worker
+//! that sleeps is not given the task if the queue has room to spare: the task is pushed
+//! and the worker called, each further one for a further task, and who comes first
+//! takes what there is. It takes tens of microseconds to come.
 //!
 //! # Never lost: who looks after a queued task
 //!
-//! `seekers` counts the workers that are awake without a task and will look at
-//! the queue again. Every change below is a `SeqCst` read-modify-write followed
+//! `seekers` counts the workers without a task that will look at the queue again: awake,
+//! or called. Every change below is a `SeqCst` read-modify-write followed
 //! by `SeqCst` loads, so of two threads that each announce and then look, at
 //! least one sees the other:
 //!
 //! 1. A submitter pushes, *then* reads `seekers`. Not zero: some seeker will
-//!    look again. Zero: it wakes an idle worker or starts one (`rouse`).
+//!    look again. Zero: it calls an idle worker or starts one (`rouse`).
 //! 2. A seeker that took a task decrements `seekers`, *then* looks whether there
 //!    is more, and if so rouses the next: a burst spreads one by one. It looks once
 //!    its task counts as started, whose caller may leave while a thread is started.
@@ -267,6 +270,53 @@ impl Transit {
     }
 }
 
+/// More tasks than these must find room in the queue where one is pushed for a worker
+/// that sleeps, and more than there are workers.
+const SPARE: u64 = if cfg!(lazypool_loom) { 2 } else { 16 };
+
+/// Workers without a task that will look at the queue: those awake, and those called
+/// and not there yet. Two counts in one word.
+#[derive(Debug)]
+pub(crate) struct Seekers(AtomicU64);
+
+/// Also counted as a seeker.
+const CALLED: u64 = 1 << 32;
+
+impl Seekers {
+    /// A worker that is awake.
+    #[cfg_attr(lazypool_loom, track_caller)]
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A worker that is told to look; it says when it has [come](Seekers::came).
+    #[cfg_attr(lazypool_loom, track_caller)]
+    pub(crate) fn call(&self) {
+        self.0.fetch_add(CALLED + 1, Ordering::SeqCst);
+    }
+
+    #[cfg_attr(lazypool_loom, track_caller)]
+    pub(crate) fn came(&self) {
+        self.0.fetch_sub(CALLED, Ordering::SeqCst);
+    }
+
+    #[cfg_attr(lazypool_loom, track_caller)]
+    pub(crate) fn sub(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn all(&self) -> u64 {
+        self.0.load(Ordering::SeqCst) % CALLED
+    }
+
+    #[inline]
+    fn any_awake(&self) -> bool {
+        let word = self.0.load(Ordering::SeqCst);
+        word % CALLED > word / CALLED
+    }
+}
+
 /// What changes only with threads, under one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -403,7 +453,7 @@ pub(crate) struct Shared {
 
     pub(crate) ready: Ring,
     free: Ring,
-    pub(crate) seekers: CachePadded<AtomicU64>,
+    pub(crate) seekers: CachePadded<Seekers>,
     pub(crate) transit: CachePadded<Transit>,
     /// Of those in a start hook, the ones that a task may be handed to.
     pub(crate) standby: AtomicU64,
@@ -443,7 +493,7 @@ impl Shared {
             parallel: crate::park::cores() > 1,
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
-            seekers: CachePadded::new(AtomicU64::new(0)),
+            seekers: CachePadded::new(Seekers(AtomicU64::new(0))),
             transit: CachePadded::new(Transit(AtomicU64::new(0))),
             standby: AtomicU64::new(0),
             cleaning: Cleaning::new(),
@@ -540,10 +590,12 @@ impl Shared {
         task: &mut Option<Task>,
         patience: Patience<'_>,
     ) -> Option<Place> {
+        let mut even_parked = true;
         if let Some(queue) = &self.queue {
-            let sought = self.seekers.load(Ordering::SeqCst) > 0;
+            let sought = self.seekers.any_awake();
             let tail = queue.room()?;
-            if !(patience.awaited && self.is_own_worker()) {
+            let may_queue = !(patience.awaited && self.is_own_worker());
+            if may_queue {
                 let occupied = if sought { None } else { self.occupied() };
                 if sought || occupied.is_some() {
                     let position = if queue.push_at(tail, task) {
@@ -560,8 +612,9 @@ impl Shared {
             if sought {
                 return None;
             }
+            even_parked = !may_queue || !self.calls_for_queued(queue);
         }
-        let (slot, claim) = self.claim_hinted()?;
+        let (slot, claim) = self.claim_hinted(even_parked)?;
         if claim.parked {
             patience.start();
         }
@@ -626,14 +679,16 @@ impl Shared {
         // Read before anything that a worker becomes after its hook, and not from a
         // hook: its own worker may be the one.
         let standby = self.standby.load(Ordering::SeqCst) > 0 && !self.is_in_own_hook();
-        if let Some(queue) = queue.filter(|_| self.seekers.load(Ordering::SeqCst) > 0) {
+        // Read before looking for an idle worker: a seeker is that before it stops
+        // being counted.
+        let sought = self.seekers.all() > 0;
+        let calls = |queue: &&Queue| self.is_somebody_idle() && self.calls_for_queued(queue);
+        if let Some(queue) = queue.filter(|queue| sought || calls(queue)) {
             if let Some(place) = self.enqueue(queue, task, patience)? {
                 return Ok(place);
             }
         }
-        // Read before looking for an idle worker: a seeker is that before it stops
-        // being counted.
-        let about_to_be_idle = !may_queue && self.seekers.load(Ordering::SeqCst) > 0;
+        let about_to_be_idle = !may_queue && sought;
         if let Some((slot, claim)) = self.claim_idle(For::Task) {
             return Ok(self.hand_over(slot, claim, task));
         }
@@ -716,7 +771,7 @@ impl Shared {
         let ready = self.ready.pushes();
         let freed = self.free.pushes();
         let pops = queue.map_or(0, Queue::pops);
-        let settled = || self.seekers.load(Ordering::SeqCst) == 0 && self.transit.is_nobody();
+        let settled = || self.seekers.all() == 0 && self.transit.is_nobody();
         settled()
             && self.free.drained() == Some(freed)
             && self.is_nobody_ready_while(|| queue.is_none_or(Queue::is_full))
@@ -745,12 +800,9 @@ impl Shared {
     // ---- idle workers ---------------------------------------------------------------
 
     #[inline]
-    fn claim_hinted(&self) -> Option<(usize, Claim)> {
-        let (pool, slot, last) = HINT.try_with(Cell::get).unwrap_or((0, 0, 0));
-        if pool != self.id {
-            return None;
-        }
-        match self.slots[slot].claim_hinted(last) {
+    fn claim_hinted(&self, even_parked: bool) -> Option<(usize, Claim)> {
+        let (slot, last) = self.hint()?;
+        match self.slots[slot].claim_hinted(last, even_parked) {
             Some(claim) => {
                 self.set_hint(slot, claim.number);
                 return Some((slot, claim));
@@ -764,8 +816,14 @@ impl Shared {
     }
 
     #[inline]
+    fn hint(&self) -> Option<(usize, u64)> {
+        let (pool, slot, last) = HINT.with(Cell::get);
+        (pool == self.id).then_some((slot, last))
+    }
+
+    #[inline]
     fn set_hint(&self, slot: usize, claim: u64) {
-        let _ = HINT.try_with(|hint| hint.set((self.id, slot, claim)));
+        HINT.with(|hint| hint.set((self.id, slot, claim)));
     }
 
     fn claim_idle(&self, purpose: For) -> Option<(usize, Claim)> {
@@ -846,7 +904,13 @@ impl Shared {
         patience: Patience<'_>,
     ) -> Result<Option<Place>, Not> {
         match queue.push(task) {
-            Ok(position) if self.is_looked_after(0) => Ok(Some(Place::Queue { position })),
+            // One more is called, even if others are on their way: who comes first
+            // takes what is there.
+            Ok(position)
+                if self.seekers.any_awake() || self.call_idle() || self.is_looked_after(0) =>
+            {
+                Ok(Some(Place::Queue { position }))
+            }
             Ok(position) => (self.look_after(queue, position, task, patience))
                 .map(Some)
                 .map_err(|error| Not::Refused(Refusal::SpawnFailed(error))),
@@ -885,7 +949,7 @@ impl Shared {
     /// task in view.
     #[inline]
     fn is_looked_after(&self, known: u64) -> bool {
-        self.seekers.load(Ordering::SeqCst) > known || self.is_everybody_occupied()
+        self.seekers.all() > known || self.is_everybody_occupied()
     }
 
     /// Sees to it that a queued task is looked at.
@@ -959,18 +1023,9 @@ impl Shared {
         may_spawn: bool,
     ) -> Option<(Task, io::Error)> {
         let mut nearly = Nearly::default();
-        while self.seekers.load(Ordering::SeqCst) <= known && !self.nothing_queued() {
-            if !self.ready.is_empty() || self.transit.any_benched() {
-                // While it is held, the worker is neither idle nor a seeker.
-                self.transit.add(LIMBO);
-                let held = self.claim_idle(For::Wake);
-                if let Some((slot, claim)) = held {
-                    self.seekers.fetch_add(1, Ordering::SeqCst);
-                    // SAFETY: held.
-                    unsafe { self.slots[slot].send_seeking(claim) };
-                }
-                self.transit.sub(LIMBO);
-                if held.is_some() {
+        while self.seekers.all() <= known && !self.nothing_queued() {
+            if self.is_somebody_idle() {
+                if self.call_idle() {
                     return None;
                 }
                 nearly.wait();
@@ -1004,6 +1059,40 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Whether a task for a worker that sleeps goes into the queue, and the worker is
+    /// called: in a burst, whoever is there first takes what there is. Until then it
+    /// takes room that others are promised, so there must be some to spare.
+    #[inline]
+    fn calls_for_queued(&self, queue: &Queue) -> bool {
+        queue.has_room_for(SPARE.max(self.settings.max_workers as u64))
+    }
+
+    /// Whether a worker is idle, or was a moment ago.
+    fn is_somebody_idle(&self) -> bool {
+        !self.ready.is_empty() || self.transit.any_benched()
+    }
+
+    /// Sends an idle worker to the queue: the one of this thread's hint, if it is idle.
+    fn call_idle(&self) -> bool {
+        if !self.is_somebody_idle() {
+            return false;
+        }
+        // While it is held, the worker is neither idle nor a seeker.
+        self.transit.add(LIMBO);
+        let hinted = self.hint().and_then(|(slot, _)| {
+            let claim = self.slots[slot].call_hinted()?;
+            Some((slot, claim))
+        });
+        let held = hinted.or_else(|| self.claim_idle(For::Wake));
+        if let Some((slot, claim)) = held {
+            self.seekers.call();
+            // SAFETY: held.
+            unsafe { self.slots[slot].send_seeking(claim) };
+        }
+        self.transit.sub(LIMBO);
+        held.is_some()
     }
 
     /// Takes a queued task back from its place; `None` if it is being started.
@@ -1056,7 +1145,7 @@ impl Shared {
     /// more, and every slot is in the free ring once.
     #[cfg(lazypool_loom)]
     pub(crate) fn assert_at_rest(&self) {
-        assert_eq!(self.seekers.load(Ordering::SeqCst), 0, "seekers");
+        assert_eq!(self.seekers.0.load(Ordering::SeqCst), 0, "seekers");
         assert_eq!(self.transit.0.load(Ordering::SeqCst), 0, "in transit");
         assert_eq!(self.standby.load(Ordering::SeqCst), 0, "on standby");
         let kept = lock(&self.registry).kept.len() as u64;
@@ -1193,7 +1282,7 @@ impl Shared {
                 None
             }
             First::Seek => {
-                self.seekers.fetch_add(1, Ordering::SeqCst);
+                self.seekers.call();
                 it.start_seeking();
                 None
             }

@@ -78,7 +78,7 @@ impl Worker<'_> {
         let shared = self.shared;
         match &shared.queue {
             Some(queue) => {
-                shared.seekers.fetch_add(1, Ordering::SeqCst);
+                shared.seekers.add();
                 self.it.seek();
                 self.leave_hook(standby);
                 self.seek(queue)
@@ -116,7 +116,10 @@ impl Worker<'_> {
                 }
             }
             Order::Seek => match &self.shared.queue {
-                Some(queue) => self.seek(queue),
+                Some(queue) => {
+                    self.shared.seekers.came();
+                    self.seek(queue)
+                }
                 None => unreachable!("only a queued task sends a worker seeking"),
             },
             Order::Retire => self.end(),
@@ -150,7 +153,7 @@ impl Worker<'_> {
             Some(queue) => {
                 let popped = self.dequeue(queue, place);
                 if popped.is_none() {
-                    self.shared.seekers.fetch_add(1, Ordering::SeqCst);
+                    self.shared.seekers.add();
                     self.it.seek();
                 }
                 popped
@@ -223,7 +226,7 @@ impl Worker<'_> {
                 if is_there || last {
                     if let Some(ticket) = self.look(queue, &mut place) {
                         self.habit.met(&spin);
-                        shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                        shared.seekers.sub();
                         shared.made_room();
                         self.ctx.owes_a_look.set(true);
                         self.work(&mut place, ticket);
@@ -238,21 +241,21 @@ impl Worker<'_> {
             }
             if shared.is_closed() && shared.nothing_queued() {
                 shared.transit.add(LIMBO);
-                shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                shared.seekers.sub();
                 self.it.retire_self();
                 return self.end();
             }
             self.it.publish_idle(&shared.ready, self.slot);
-            shared.seekers.fetch_sub(1, Ordering::SeqCst);
+            shared.seekers.sub();
             shared.made_room();
             if shared.nothing_queued() && !shared.is_closed() {
                 return true;
             }
-            shared.seekers.fetch_add(1, Ordering::SeqCst);
+            shared.seekers.add();
             let Some(claim) = self.it.claim_self() else {
                 // Claimed: whoever did has an order for us. The count may have
                 // been relied on meanwhile.
-                shared.seekers.fetch_sub(1, Ordering::SeqCst);
+                shared.seekers.sub();
                 shared.wake_for_queue();
                 return true;
             };
@@ -321,7 +324,7 @@ impl Worker<'_> {
 
     /// Back to the queue instead of ending.
     fn go_on(&self) -> bool {
-        self.shared.seekers.fetch_add(1, Ordering::SeqCst);
+        self.shared.seekers.call();
         self.it.seek();
         self.shared.transit.sub(LIMBO);
         true

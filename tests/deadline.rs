@@ -331,6 +331,7 @@ fn law03_what_a_task_sees_of_its_deadline() {
                     .unwrap();
             });
             assert_eq!(rx.recv().unwrap(), (None, None, false));
+            settle(&pool); // its worker may have yet to become free
             let look = || (task::deadline(), task::remaining(), task::is_cancelled());
             // After a task with a deadline too: nothing of it stays behind.
             for d in [Duration::MAX, LONG, Duration::MAX, ms(5000), Duration::MAX] {
@@ -351,6 +352,7 @@ fn law03_what_a_task_sees_of_its_deadline() {
                     tx.send((task::deadline(), task::remaining())).unwrap();
                 });
                 assert_eq!(rx.recv().unwrap(), (None, None));
+                settle(&pool);
             }
         }
     });

@@ -159,6 +159,44 @@ fn a_burst_spreads() {
     });
 }
 
+/// Two threads that each push a task for a worker that sleeps, and call it, while it
+/// comes, takes one and goes to sleep again. Excludes: a task left in the queue beside a
+/// sleeping worker; a count of the called that loses one of two changes. Preemptions: 3.
+#[test]
+fn called_by_two() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(2));
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        assert!(pool.serve(ran.task()).is_ok());
+        other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    });
+}
+
+/// Two workers that sleep and two tasks that wait for each other: the second is called,
+/// too, though the first has yet to come. Excludes: tasks that wait one behind the other
+/// beside a sleeping worker. Preemptions: 1.
+#[test]
+fn two_are_called() {
+    check(Some(1), || {
+        let pool = quietly(|| {
+            let pool = pool(2, 3);
+            let both = pool.group();
+            both.serve(|| ()).unwrap();
+            both.serve(|| ()).unwrap();
+            both.wait();
+            pool
+        });
+        one_waits_for_the_next(&pool);
+        end(&pool);
+    });
+}
+
 /// Two workers that end their tasks at once, and seek. Excludes: a count of
 /// seekers that loses one of two changes. Preemptions: 2.
 #[test]

@@ -129,6 +129,29 @@ fn retiring_against_push() {
     });
 }
 
+/// A submission that calls the worker that the cleaner benches and retires. Excludes: a
+/// queued task whose worker has gone. Preemptions: 3.
+#[test]
+fn call_against_cleaner() {
+    check(Some(3), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = Pool::builder()
+                .max_workers(1)
+                .queue_capacity(2)
+                .idle_timeout(Duration::from_nanos(1))
+                .build()
+                .unwrap();
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        let cleaner = cleaner(&pool);
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1));
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
 /// A push while the only worker is in its stop hook, between its two looks at
 /// the queue: nobody waits for it, so it must look again. Excludes: a queued task
 /// that went in during the hook and has no worker after it. Preemptions: 2.

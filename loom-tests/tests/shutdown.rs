@@ -97,6 +97,18 @@ fn claim_against_drain() {
     submission(3, Shutdown::Drain, false, 0);
 }
 
+/// Submissions that call a worker that is being told to end. Preemptions: 2.
+#[test]
+fn call_against_drain() {
+    submission(2, Shutdown::Drain, false, 2);
+}
+
+/// The same; what was pushed is discarded. Preemptions: 2.
+#[test]
+fn call_against_discard() {
+    submission(2, Shutdown::Discard, false, 2);
+}
+
 /// Submissions that start the first thread of a closing pool. Preemptions: 3.
 #[test]
 fn spawn_against_drain() {

@@ -85,6 +85,14 @@ fn in_the_queue() {
     });
 }
 
+/// The same, pushed for a worker that sleeps and is called. Preemptions: 2.
+#[test]
+fn in_the_queue_of_a_called_worker() {
+    check(Some(2), || {
+        call_and_check(&warm_pool(2));
+    });
+}
+
 /// A task that ends only after its caller has left, on a worker that has run one
 /// before: the caller must find its own decision, and in time.
 fn left_in_time(pool: &Pool) {

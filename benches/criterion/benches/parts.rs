@@ -238,7 +238,7 @@ fn idle_slot() -> (Slot, Ring) {
 fn hand_over(slot: &Slot) {
     let mut claimed = None;
     until(|| {
-        claimed = slot.claim_hinted(0);
+        claimed = slot.claim_hinted(0, true);
         claimed.is_some()
     });
     let claim = claimed.expect("just waited for it");
