@@ -307,10 +307,10 @@ impl Pool {
     /// up in the recorder once per pool, those of further labels for each task.
     ///
     /// **Cost.** Off, not one instruction. On, a [`serve`](Pool::serve) of a small
-    /// closure through the queue, from submission to end, takes 1.8 times the
-    /// instructions without a recorder (510 and 930) and 1.9 times with one whose
+    /// closure through the queue, from submission to end, takes 2.6 times the
+    /// instructions without a recorder (270 and 690) and 2.7 times with one whose
     /// samples are an atomic addition: some 0.2 µs, for three clock readings and
-    /// two samples. A refusal takes 1.4 times (245 and 340), for one reading. Each task gives 8
+    /// two samples. A refusal takes 1.7 times (140 and 240), for one reading. Each task gives 8
     /// bytes of its room away: nothing is allocated for closures of up to 40 bytes
     /// (`serve`) or 24 (`do_with_deadline`), with `tracing` too for up to 32 or 16.
     ///
