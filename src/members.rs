@@ -210,13 +210,17 @@ impl Members {
 
     /// Tasks accepted or being submitted, and how many of them are pending.
     fn entered_and_pending(&self) -> (u64, u64) {
-        // In this order: nothing has ended that had not entered.
-        let ended = self.ended.load(Ordering::SeqCst) >> ENDED_SHIFT;
-        let entered = self.entered.load(Ordering::SeqCst);
-        (
-            entered,
-            entered.wrapping_sub(ended) << ENDED_SHIFT >> ENDED_SHIFT,
-        )
+        let ended = || self.ended.load(Ordering::SeqCst) >> ENDED_SHIFT;
+        let mut before = ended();
+        loop {
+            let entered = self.entered.load(Ordering::SeqCst);
+            let after = ended();
+            if after == before {
+                let pending = entered.wrapping_sub(after) << ENDED_SHIFT >> ENDED_SHIFT;
+                return (entered, pending);
+            }
+            before = after;
+        }
     }
 
     pub(crate) fn pending(&self) -> usize {

@@ -14,7 +14,7 @@
 //! | `FULL_W(n)` | `LOCKED(n)` | withdrawal, by CAS |
 //! | `LOCKED(n)` | `HOLE(n)`, `FULL_W(n)` | the same: taken out, or not the one looked for |
 //! | `HOLE(n)` | `FILLING(n)` | push into a full queue, by CAS: it inherits the position |
-//! | `FILLING(n)` | `FULL(n)`, `FULL_W(n)` | the same |
+//! | `FILLING(n)` | `FULL(n)`, `FULL_W(n)`, `HOLE(n)` | the same; the last one if the queue was closed |
 //! | `HOLE(n)` | `TAKEN(n)` | pop, by CAS: it skips the hole |
 //! | `TAKEN(n)` | `EMPTY(n + 1)` | the same pop, after `head` has moved |
 //!
@@ -27,8 +27,8 @@
 //! `pop` answers "empty" only if `head` met `tail`; a push caught between
 //! `tail` and its stamp is waited for. `push` answers "full" only if
 //! `capacity` positions lie between two readings of an unmoved end and no hole
-//! is left. A push that found the queue open may go into a hole of it once it is closed: a
-//! pop will come by there. `holes` grows before a cell becomes a hole and shrinks after it
+//! is left. A push into a hole looks once more whether the queue has been closed: the pool
+//! may have ended, and nobody comes by. `holes` grows before a cell becomes a hole and shrinks after it
 //! stopped being one, so it never lags behind room that somebody was promised.
 
 use crate::park::Nearly;
@@ -266,8 +266,13 @@ impl Queue {
             {
                 continue;
             }
-            self.hole_pushes.fetch_add(1, Ordering::SeqCst);
+            // Before the look: a shutdown that is missed here counts the task as queued.
             self.holes.fetch_sub(1, Ordering::SeqCst);
+            if self.tail.load(Ordering::SeqCst) & CLOSED != 0 {
+                self.make_hole(position);
+                return Err(NotPushed::Closed);
+            }
+            self.hole_pushes.fetch_add(1, Ordering::SeqCst);
             self.next_hole.store(position + 1, Ordering::Relaxed);
             // SAFETY: the cell is FILLING by us.
             unsafe { self.fill(position, task) };

@@ -14,6 +14,7 @@ use crate::sync::{catch_unwind, lock, Arc, Mutex};
 use crate::task::{drop_payload, Ctx, End, Job, Payload, Release};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::panic::{resume_unwind, AssertUnwindSafe};
 
 /// What the tasks know of their scope, which does not return before they have ended.
@@ -111,7 +112,9 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    f: F,
+    /// Not an `F`, as an argument of `run`: that would promise that what it borrows
+    /// lives until `run` returns.
+    f: MaybeUninit<F>,
 }
 
 impl<F: FnOnce()> Job for Scoped<F> {
@@ -121,7 +124,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
         let Self { inner, f } = self;
         // SAFETY: the scope waits for this task, which is pending.
         let inner = unsafe { &*inner };
-        let result = ctx.call(f);
+        // SAFETY: made with a closure, and consumed here.
+        let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
             let mut first = lock(&inner.panic);
@@ -173,14 +177,15 @@ impl<'scope> Scope<'scope, '_> {
         let _pending = members.enter();
         let job = Scoped {
             inner: &self.inner,
-            f: closure,
+            f: MaybeUninit::new(closure),
         };
         let patience = Patience::group(&members.cancelled, true);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
         unsafe { submit(&self.shared, job, patience) }.map_err(|(job, why)| {
             members.refused();
-            Refused::new(job.f, why)
+            // SAFETY: as it was made.
+            Refused::new(unsafe { job.f.assume_init() }, why)
         })
     }
 }

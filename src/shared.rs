@@ -4,10 +4,11 @@
 //!
 //! In this order: the queue, if a worker is looking at it or on its way there
 //! (`seekers`); an idle worker, by this thread's hint, the ready ring, or the bench; a
-//! free slot and a new thread; the queue; then a refusal, or a wait for room. A worker
-//! that sleeps is not given the task if the queue has room to spare: the task is pushed
-//! and the worker called, each further one for a further task, and who comes first
-//! takes what there is. It takes tens of microseconds to come.
+//! free slot and a new thread; the queue; then a refusal, or a wait for room. An idle
+//! worker that sleeps, or is not this thread's last, is not given the task if the queue
+//! has room to spare: the task is pushed and the worker called, each further one for a
+//! further task, and who comes first takes what there is. To come takes tens of
+//! microseconds.
 //!
 //! # Never lost: who looks after a queued task
 //!
@@ -31,9 +32,8 @@
 //!
 //! Workers and slots that are neither occupied nor visible through the rings are
 //! counted in `transit` or `seekers` *before* they leave the rings and until they
-//! are back: benched workers, those being woken for the queue, those told to end
-//! and slots being given a thread (`limbo`), workers without an order in a start
-//! or stop hook (`hooked`). A submitter refuses only if, between two equal
+//! are back: those called, benched workers, those told to end and slots being given a
+//! thread (`limbo`), workers without an order in a start or stop hook (`hooked`). A submitter refuses only if, between two equal
 //! readings of the rings' pushes and the queue's pops, with no seeker and nobody
 //! in transit at either end, the free ring was empty, then the ready ring, and
 //! then the queue full. A worker can have become unoccupied in between only by
@@ -270,8 +270,8 @@ impl Transit {
     }
 }
 
-/// More tasks than these must find room in the queue where one is pushed for a worker
-/// that sleeps, and more than there are workers.
+/// As many tasks must find room in the queue where one is pushed for an idle worker, and
+/// as many as there can be workers.
 const SPARE: u64 = if cfg!(lazypool_loom) { 2 } else { 16 };
 
 /// Workers without a task that will look at the queue: those awake, and those called
@@ -293,6 +293,12 @@ impl Seekers {
     #[cfg_attr(lazypool_loom, track_caller)]
     pub(crate) fn call(&self) {
         self.0.fetch_add(CALLED + 1, Ordering::SeqCst);
+    }
+
+    /// Nobody could be told. Who saw the count has left the queue to this thread.
+    #[cfg_attr(lazypool_loom, track_caller)]
+    fn uncall(&self) {
+        self.0.fetch_sub(CALLED + 1, Ordering::SeqCst);
     }
 
     #[cfg_attr(lazypool_loom, track_caller)]
@@ -601,7 +607,14 @@ impl Shared {
                     let position = if queue.push_at(tail, task) {
                         tail
                     } else {
-                        queue.push(task).ok()?
+                        match queue.push(task) {
+                            Ok(position) => position,
+                            Err(NotPushed::Full) => return None,
+                            Err(NotPushed::Closed) => {
+                                self.nudge_shutdown();
+                                return None;
+                            }
+                        }
                     };
                     if occupied.is_some_and(|o| self.is_still(o)) || self.is_looked_after(0) {
                         return Some(Place::Queue { position });
@@ -612,7 +625,7 @@ impl Shared {
             if sought {
                 return None;
             }
-            even_parked = !may_queue || !self.calls_for_queued(queue);
+            even_parked = !may_queue || !self.calls_for(queue);
         }
         let (slot, claim) = self.claim_hinted(even_parked)?;
         if claim.parked {
@@ -647,7 +660,10 @@ impl Shared {
             };
             match not {
                 Not::Refused(why) => break Denied::Refused(why),
-                Not::Settled if in_hook => break Denied::Refused(Refusal::Saturated),
+                // Or a worker that is on its way, which does not wait for this one.
+                Not::Settled if in_hook && self.seekers.all() == 0 => {
+                    break Denied::Refused(Refusal::Saturated);
+                }
                 Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
                 Not::Room | Not::Settled if patience.has_expired() => break Denied::Expired,
                 Not::Settled => nearly.wait(),
@@ -679,21 +695,26 @@ impl Shared {
         // Read before anything that a worker becomes after its hook, and not from a
         // hook: its own worker may be the one.
         let standby = self.standby.load(Ordering::SeqCst) > 0 && !self.is_in_own_hook();
-        // Read before looking for an idle worker: a seeker is that before it stops
-        // being counted.
-        let sought = self.seekers.all() > 0;
-        let calls = |queue: &&Queue| self.is_somebody_idle() && self.calls_for_queued(queue);
-        if let Some(queue) = queue.filter(|queue| sought || calls(queue)) {
+        let calls = |queue: &&Queue| self.is_somebody_idle() && self.calls_for(queue);
+        if let Some(queue) = queue.filter(|queue| self.seekers.any_awake() || calls(queue)) {
             if let Some(place) = self.enqueue(queue, task, patience)? {
                 return Ok(place);
             }
         }
-        let about_to_be_idle = !may_queue && sought;
+        // Read before looking for an idle worker: a seeker is that before it stops
+        // being counted.
+        let sought = self.seekers.all() > 0;
         if let Some((slot, claim)) = self.claim_idle(For::Task) {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if about_to_be_idle {
-            return Err(Not::Settled); // no reason to start another
+        if sought {
+            // No reason to start another.
+            let Some(queue) = queue else {
+                return Err(Not::Settled);
+            };
+            if let Some(place) = self.enqueue(queue, task, patience)? {
+                return Ok(place);
+            }
         }
         if standby {
             let (slot, claim) = self.claim_standby().ok_or(Not::Settled)?; // about to be idle
@@ -747,7 +768,10 @@ impl Shared {
                 self.rouse(queue, None, 0, false);
                 Ok(Place::Queue { position })
             }
-            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+            Err(NotPushed::Closed) => {
+                self.nudge_shutdown();
+                Err(Not::Refused(Refusal::Closed))
+            }
             Err(NotPushed::Full) => Err(failed),
         }
     }
@@ -802,7 +826,7 @@ impl Shared {
     #[inline]
     fn claim_hinted(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.hint()?;
-        match self.slots[slot].claim_hinted(last, even_parked) {
+        match self.slots[slot].claim_hinted(For::Task, last, even_parked) {
             Some(claim) => {
                 self.set_hint(slot, claim.number);
                 return Some((slot, claim));
@@ -830,8 +854,12 @@ impl Shared {
         let claimed = self
             .claim_ready(purpose)
             .or_else(|| self.claim_benched(purpose));
-        if let (Some((slot, claim)), For::Task) = (&claimed, purpose) {
-            self.set_hint(*slot, claim.number);
+        if let Some((slot, claim)) = &claimed {
+            let last = match purpose {
+                For::Task => claim.number,
+                For::Wake => 0,
+            };
+            self.set_hint(*slot, last);
         }
         claimed
     }
@@ -907,7 +935,10 @@ impl Shared {
             // One more is called, even if others are on their way: who comes first
             // takes what is there.
             Ok(position)
-                if self.seekers.any_awake() || self.call_idle() || self.is_looked_after(0) =>
+                if self.seekers.any_awake()
+                    || self.nothing_queued()
+                    || self.call_idle()
+                    || self.is_looked_after(0) =>
             {
                 Ok(Some(Place::Queue { position }))
             }
@@ -915,7 +946,11 @@ impl Shared {
                 .map(Some)
                 .map_err(|error| Not::Refused(Refusal::SpawnFailed(error))),
             Err(NotPushed::Full) => Ok(None),
-            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+            Err(NotPushed::Closed) => {
+                // It may have counted for a moment.
+                self.nudge_shutdown();
+                Err(Not::Refused(Refusal::Closed))
+            }
         }
     }
 
@@ -943,6 +978,14 @@ impl Shared {
     #[inline]
     pub(crate) fn nothing_queued(&self) -> bool {
         self.queue.as_ref().is_none_or(Queue::is_empty) && self.kept.load(Ordering::SeqCst) == 0
+    }
+
+    /// Tasks in the queue, without the holes there; exact while nothing comes or goes,
+    /// and too small only while a worker goes through holes, which goes on to what
+    /// is behind them.
+    fn queued(&self) -> u64 {
+        let queued = self.queue.as_ref().map_or(0, Queue::len) as u64;
+        queued + self.kept.load(Ordering::SeqCst)
     }
 
     /// Whether a worker will look at the queue, besides `known` seekers that have a
@@ -1023,7 +1066,8 @@ impl Shared {
         may_spawn: bool,
     ) -> Option<(Task, io::Error)> {
         let mut nearly = Nearly::default();
-        while self.seekers.all() <= known && !self.nothing_queued() {
+        // The queue after the seekers: one that has taken a task is counted until then.
+        while self.seekers.all() <= known && self.queued() > known {
             if self.is_somebody_idle() {
                 if self.call_idle() {
                     return None;
@@ -1061,12 +1105,13 @@ impl Shared {
         None
     }
 
-    /// Whether a task for a worker that sleeps goes into the queue, and the worker is
-    /// called: in a burst, whoever is there first takes what there is. Until then it
-    /// takes room that others are promised, so there must be some to spare.
+    /// Whether a task for an idle worker goes into the queue, and the worker is called:
+    /// in a burst, who comes first takes what there is. Until then it takes room that
+    /// others are promised, so there must be some to spare. Not in a hook, whose worker
+    /// others may have to wait for.
     #[inline]
-    fn calls_for_queued(&self, queue: &Queue) -> bool {
-        queue.has_room_for(SPARE.max(self.settings.max_workers as u64))
+    fn calls_for(&self, queue: &Queue) -> bool {
+        queue.has_room_for(SPARE.max(self.settings.max_workers as u64)) && !self.is_in_own_hook()
     }
 
     /// Whether a worker is idle, or was a moment ago.
@@ -1075,23 +1120,23 @@ impl Shared {
     }
 
     /// Sends an idle worker to the queue: the one of this thread's hint, if it is idle.
+    /// If there is none, this thread looks after what is queued, and not only its own.
     fn call_idle(&self) -> bool {
         if !self.is_somebody_idle() {
             return false;
         }
-        // While it is held, the worker is neither idle nor a seeker.
-        self.transit.add(LIMBO);
+        // Counted from before it is held, when it is neither idle nor a seeker.
+        self.seekers.call();
         let hinted = self.hint().and_then(|(slot, _)| {
-            let claim = self.slots[slot].call_hinted()?;
+            let claim = self.slots[slot].claim_hinted(For::Wake, 0, true)?;
             Some((slot, claim))
         });
         let held = hinted.or_else(|| self.claim_idle(For::Wake));
-        if let Some((slot, claim)) = held {
-            self.seekers.call();
+        match held {
             // SAFETY: held.
-            unsafe { self.slots[slot].send_seeking(claim) };
+            Some((slot, claim)) => unsafe { self.slots[slot].send_seeking(claim) },
+            None => self.seekers.uncall(),
         }
-        self.transit.sub(LIMBO);
         held.is_some()
     }
 
@@ -1218,7 +1263,8 @@ impl Shared {
         );
         {
             let mut registry = lock(&self.registry);
-            if self.is_closed() && (!matches!(first, First::Seek) || self.nothing_queued()) {
+            // As a shutdown decides whether it is clean.
+            if self.is_closed() && (!matches!(first, First::Seek) || self.queued() == 0) {
                 self.free_slot(slot);
                 return Err(NotSpawned::Closed);
             }

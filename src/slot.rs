@@ -29,7 +29,7 @@
 //! | `OFFERED` | `HELD` | its caller, at the deadline | - |
 //! | `HANDED`, `RUNNING` | `IDLE`, `SEEK` | worker | the emptied mailbox (Release; Acquire in the next claim) |
 //! | `HELD` | `IDLE` | the caller that took its task back | as above |
-//! | `IDLE` | `HELD`, then `SEEK` | whoever sees a queued task and no seeker | - |
+//! | `IDLE` | `HELD`, then `SEEK` | whoever has pushed a task, or sees one, and nobody awake to take it | - |
 //! | `SEEK` | `IDLE` | worker that found the queue empty | - |
 //! | `IDLE` | `SEEK` | the same worker, looking once more | - |
 //! | `IDLE` | `RETIRING` | cleaner (benched ones), shutdown (all) | - |
@@ -389,23 +389,23 @@ impl Slot {
         }
     }
 
-    /// Claims the worker for a task if it is idle and not benched, whatever the rings
-    /// say; asleep only if `even_parked`. `last`: the claim after which it is likely to
-    /// have gone idle, without one since (zero: unknown). Then its line is asked for
-    /// once, to be written, and not first to be read.
+    /// Claims the worker if it is idle and not benched, whatever the rings say; asleep
+    /// only if `even_parked`. `last`: the claim after which it is likely to have gone
+    /// idle, without one since (zero: unknown). Then its line is asked for once, to be
+    /// written, and not first to be read.
     #[inline]
-    pub(crate) fn claim_hinted(&self, last: u64, even_parked: bool) -> Option<Claim> {
+    pub(crate) fn claim_hinted(&self, purpose: For, last: u64, even_parked: bool) -> Option<Claim> {
         let likely = (last * CLAIM) | LISTED | IDLE;
         let word = if last == 0 {
             self.status().load(Ordering::SeqCst)
         } else {
             match self.status().compare_exchange(
                 likely,
-                For::Task.apply(likely),
+                purpose.apply(likely),
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             ) {
-                Ok(_) => return Some(Self::claimed(likely, For::Task)),
+                Ok(_) => return Some(Self::claimed(likely, purpose)),
                 Err(now) => now,
             }
         };
@@ -414,15 +414,8 @@ impl Slot {
         } else {
             BENCHED | PARKED
         };
-        let ok = word & (STATE | unfit) == IDLE && self.swap_if(word, For::Task.apply(word));
-        ok.then(|| Self::claimed(word, For::Task))
-    }
-
-    /// Claims the worker to look at the queue, if it is idle and not benched.
-    pub(crate) fn call_hinted(&self) -> Option<Claim> {
-        let word = self.status().load(Ordering::SeqCst);
-        let ok = word & (STATE | BENCHED) == IDLE && self.swap_if(word, For::Wake.apply(word));
-        ok.then(|| Self::claimed(word, For::Wake))
+        let ok = word & (STATE | unfit) == IDLE && self.swap_if(word, purpose.apply(word));
+        ok.then(|| Self::claimed(word, purpose))
     }
 
     /// Follows an entry of the ready ring through: claims the worker, or drops
@@ -530,7 +523,7 @@ impl Slot {
         }
     }
 
-    /// Wakes a held worker to look at the queue.
+    /// Sends a held worker to look at the queue.
     ///
     /// # Safety
     /// The caller holds the slot (`HELD`).
@@ -819,7 +812,7 @@ mod tests {
             (claim.number, claim.parked, claim.benched),
             (1, false, false)
         );
-        assert!(slot.claim_hinted(0, true).is_none());
+        assert!(slot.claim_hinted(For::Task, 0, true).is_none());
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
         assert!(slot.see().is_occupied());
@@ -837,7 +830,7 @@ mod tests {
     fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
         let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
         let slot = idle(&ready);
-        let claim = slot.claim_hinted(0, true).expect("idle");
+        let claim = slot.claim_hinted(For::Task, 0, true).expect("idle");
         // Its entry is still there; who pops it finds it busy and drops it.
         assert_eq!(ready.pop(), Some(0));
         assert!(slot.claim_listed(For::Task).is_none());
@@ -849,7 +842,7 @@ mod tests {
         let _ = task.discard();
         slot.publish_idle(&ready, 0);
         // Listed anew; and by hint again, the entry staying.
-        let claim = slot.claim_hinted(0, true).expect("idle");
+        let claim = slot.claim_hinted(For::Task, 0, true).expect("idle");
         assert_eq!(claim.number, 2);
         assert!(!ready.is_empty());
     }
@@ -859,17 +852,17 @@ mod tests {
         let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
         let slot = idle(&ready);
         for last in 0..2 {
-            let claim = slot.claim_hinted(last, true).expect("idle");
+            let claim = slot.claim_hinted(For::Task, last, true).expect("idle");
             assert_eq!(claim.number, last + 1);
-            assert!(slot.claim_hinted(claim.number, true).is_none());
+            assert!(slot.claim_hinted(For::Task, claim.number, true).is_none());
             // SAFETY: claimed.
             unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
             let _ = slot.withdraw(claim.number).expect("offered").discard();
             slot.publish_idle(&ready, 0);
             assert!(slot.claim_self().is_some());
-            assert!(slot.claim_hinted(claim.number, true).is_none());
+            assert!(slot.claim_hinted(For::Task, claim.number, true).is_none());
             slot.retire_self();
-            assert!(slot.claim_hinted(claim.number, true).is_none());
+            assert!(slot.claim_hinted(For::Task, claim.number, true).is_none());
             slot.vacate();
             slot.start(false);
             slot.publish_idle(&ready, 0);
@@ -882,7 +875,7 @@ mod tests {
         let slot = idle(&ready);
         assert!(slot.claim_benched(For::Task).is_none());
         assert!(slot.bench() && !slot.bench());
-        assert!(slot.claim_hinted(0, true).is_none());
+        assert!(slot.claim_hinted(For::Task, 0, true).is_none());
         assert_eq!(ready.pop(), Some(0));
         assert!(slot.claim_listed(For::Task).is_none());
         let claim = slot.claim_benched(For::Wake).expect("idle");
@@ -894,7 +887,7 @@ mod tests {
     fn an_offered_task_is_run_or_taken_back() {
         let (ready, marks) = (Ring::new(1, 0), Marks::new(1));
         let slot = idle(&ready);
-        let claim = slot.claim_hinted(0, true).unwrap();
+        let claim = slot.claim_hinted(For::Task, 0, true).unwrap();
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
         assert!(slot.withdraw(claim.number + 1).is_none(), "another task");
@@ -902,7 +895,7 @@ mod tests {
         assert!(slot.order().is_none());
         slot.publish_idle(&ready, 0);
 
-        let claim = slot.claim_hinted(0, true).unwrap();
+        let claim = slot.claim_hinted(For::Task, 0, true).unwrap();
         // SAFETY: claimed.
         unsafe { slot.hand_over(claim, task(&marks), Hand::Offer) };
         let Some(Order::Run { task, claim }) = slot.order() else {
@@ -980,7 +973,7 @@ mod tests {
             while naps.load(Ordering::SeqCst) < 2 {
                 std::thread::yield_now();
             }
-            let claim = slot.claim_hinted(0, true).expect("idle");
+            let claim = slot.claim_hinted(For::Task, 0, true).expect("idle");
             // SAFETY: claimed.
             unsafe { slot.hand_over(claim, task(&marks), Hand::Over) };
             (claim, worker.join().unwrap())

@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{mpsc, Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{DeadlineError, Pool, Refused, Shutdown};
+use lazypool::{task, DeadlineError, Pool, Refused, Shutdown};
 
 fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
     Pool::builder()
@@ -855,6 +856,82 @@ fn law05_a_sequential_caller_uses_one_worker() {
     });
 }
 
+/// Law 5: a sequential caller uses one worker, also where several are idle and wait for it to
+/// call, and whichever it uses first.
+#[test]
+fn law05_a_sequential_caller_keeps_to_one_of_several() {
+    timed(|| {
+        for queue in [0, 4, 64] {
+            let pool = pool(8, queue, Duration::MAX);
+            // Others have started them: this thread has not submitted anything yet.
+            thread::scope(|s| {
+                s.spawn(|| {
+                    let gate = Gate::new();
+                    for _ in 0..8 {
+                        must_serve(&pool, gate.task());
+                    }
+                    gate.wait_entered(8);
+                    gate.open();
+                });
+            });
+            settle(&pool);
+            let used = || {
+                let slots = (0..20).map(|round| {
+                    // Now and then it sleeps when it is called.
+                    thread::sleep(ms(if round % 4 == 0 { 2 } else { 0 }));
+                    pool.do_with_deadline(task::slot, LONG).unwrap()
+                });
+                slots.collect::<HashSet<_>>().len()
+            };
+            // Another may still be awake, and be faster: not for long.
+            wait_until("one worker to be used", || used() == 1);
+        }
+    });
+}
+
+/// Law 1: a start hook is served as well as others, by a worker that sleeps, a new one and the
+/// queue.
+#[test]
+fn law01_a_hook_finds_the_worker_that_sleeps() {
+    timed(|| {
+        static POOL: OnceLock<Pool> = OnceLock::new();
+        let gate = Gate::new();
+        let in_hook = Gate::new();
+        let (key, hook) = (gate.key(), in_hook.key());
+        let (tx, rx) = mpsc::channel();
+        let pool = Pool::builder()
+            .max_workers(3)
+            .queue_capacity(16)
+            .on_worker_start(move |slot| {
+                if slot != 1 {
+                    return;
+                }
+                hook.pass(); // until worker 0 has gone to sleep
+                let pool = POOL.get().expect("set");
+                let key = key.clone();
+                must_serve(pool, move || key.pass());
+                // Not to the queue, so by a third worker.
+                let value = pool.do_with_deadline(|| 1, LONG);
+                tx.send((value.ok(), pool.stats().workers)).unwrap();
+            })
+            .build()
+            .unwrap();
+        let pool = POOL.get_or_init(|| pool);
+        let first = Gate::new();
+        must_serve(pool, first.task());
+        first.wait_entered(1);
+        must_serve(pool, || ()); // starts worker 1
+        in_hook.wait_entered(1);
+        first.open();
+        thread::sleep(ms(50));
+        in_hook.open();
+        assert_eq!(rx.recv().unwrap(), (Some(1), 3));
+        gate.wait_entered(1);
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+    });
+}
+
 /// Law 5: a thread is always tried before the queue.
 #[test]
 fn law05_a_thread_before_the_queue() {
@@ -884,7 +961,7 @@ fn law05_a_thread_before_the_queue() {
 #[test]
 fn law05_idle_workers_before_a_thread() {
     timed(|| {
-        for queue in [0, 8] {
+        for queue in [0, 8, 64] {
             let pool = pool(9, queue, Duration::MAX);
             let gate = Gate::new();
             for _ in 0..4 {

@@ -2,11 +2,11 @@
 //! nobody is left.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::assert_at_rest;
+use lazypool::model::{assert_at_rest, Cleaner};
 use lazypool::{DeadlineError, Pool, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{check, cleaner, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +95,65 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
 #[test]
 fn claim_against_drain() {
     submission(3, Shutdown::Drain, false, 0);
+}
+
+/// A queued task that its group cancels, when the only worker has ended, and a shutdown
+/// right after; its submitter has yet to look whether somebody looks after it. Excludes:
+/// a thread that is started for a hole, after a clean report. Preemptions: 2.
+#[test]
+fn cancelled_and_clean() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let group = pool.group();
+        let cleaner = cleaner(&pool);
+        let closer = thread::spawn({
+            let (pool, group) = (Arc::clone(&pool), group.clone());
+            move || {
+                group.cancel();
+                assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+                pool.stats().spawned
+            }
+        });
+        let _ = pool.serve(|| ());
+        let _ = group.serve(|| ());
+        cleaner.join().unwrap();
+        let spawned = closer.join().unwrap();
+        loom::stop_exploring();
+        let s = pool.stats();
+        assert_eq!((s.spawned, s.workers), (spawned, 0), "{s}");
+    });
+}
+
+/// A hole in the queue of a pool whose worker has ended, and one who pushes into it
+/// while the pool closes. Excludes: a task accepted after a clean report.
+/// Preemptions: 1.
+#[test]
+fn push_into_a_hole_against_clean() {
+    check(Some(1), || {
+        let pool = Arc::new(warm_pool(1));
+        let group = pool.group();
+        let closer = thread::spawn({
+            let (pool, group) = (Arc::clone(&pool), group.clone());
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+                group.cancel();
+                assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+                pool.stats().accepted
+            }
+        });
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || drop(pool.serve(|| ()))
+        });
+        let _ = group.serve(|| ());
+        other.join().unwrap();
+        let accepted = closer.join().unwrap();
+        loom::stop_exploring();
+        let s = pool.stats();
+        assert_eq!((s.accepted, s.workers), (accepted, 0), "{s}");
+    });
 }
 
 /// Submissions that call a worker that is being told to end. Preemptions: 2.

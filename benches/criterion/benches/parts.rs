@@ -51,7 +51,7 @@ use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use queue::Queue;
 use ring::Ring;
-use slot::{Hand, Order, Slot};
+use slot::{For, Hand, Order, Slot};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -238,7 +238,7 @@ fn idle_slot() -> (Slot, Ring) {
 fn hand_over(slot: &Slot) {
     let mut claimed = None;
     until(|| {
-        claimed = slot.claim_hinted(0, true);
+        claimed = slot.claim_hinted(For::Task, 0, true);
         claimed.is_some()
     });
     let claim = claimed.expect("just waited for it");
