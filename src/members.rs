@@ -51,9 +51,9 @@ pub(crate) struct Members {
     rare: Mutex<Rare>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
-    /// Tells loom when the memory goes, and who touches it.
+    /// Tells loom who touches the memory, when it goes, and that it goes.
     #[cfg(lazypool_loom)]
-    alive: (sync::UnsafeCell<()>, sync::Arc<()>),
+    alive: (sync::UnsafeCell<()>, loom::alloc::Track<()>),
 }
 
 /// The ends that are not completions: counted with them in one step, under the lock.
@@ -104,7 +104,7 @@ impl Handle {
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
             #[cfg(lazypool_loom)]
-            alive: (sync::UnsafeCell::new(()), sync::Arc::new(())),
+            alive: (sync::UnsafeCell::new(()), loom::alloc::Track::new(())),
         });
         Self(NonNull::from(Box::leak(members)))
     }
@@ -174,6 +174,7 @@ impl Pending {
             members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
         }
         members.wake();
+        members.touch();
         let before = members.ended.fetch_sub(INSIDE, Ordering::SeqCst);
         // SAFETY: the word was last changed by this thread.
         unsafe { Members::free_if_left(self.0, before - INSIDE) }

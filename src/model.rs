@@ -118,6 +118,11 @@ impl Ring {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// The number of pushes, if pops had taken all of them.
+    pub fn drained(&self) -> Option<u64> {
+        self.0.drained()
+    }
 }
 
 /// The label of a worker's running task, for snapshots.

@@ -183,6 +183,56 @@ fn waiter_against_refused() {
     });
 }
 
+/// Two tasks, the second of which enters before the first ends, and one who looks.
+/// Excludes: a look that finds the first gone and the second not there yet.
+/// Preemptions: 2.
+#[test]
+fn one_is_always_pending() {
+    check(Some(2), || {
+        let ([open, open_next], [gate, next]) = {
+            let ((a, b), (c, d)) = (mpsc::channel(), mpsc::channel());
+            ([a, c], [b, d])
+        };
+        let (pool, group) = quietly(|| {
+            let pool = pool(2, 0);
+            let group = pool.group();
+            group.serve(move || gate.recv().unwrap()).unwrap();
+            (pool, group)
+        });
+        let other = thread::spawn({
+            let group = group.clone();
+            move || {
+                assert!(group.serve(move || next.recv().unwrap()).is_ok());
+                open.send(()).unwrap();
+            }
+        });
+        assert_ne!(group.pending(), 0);
+        other.join().unwrap();
+        open_next.send(()).unwrap();
+        group.wait();
+        end(&pool);
+    });
+}
+
+/// Two submissions to one group at once, of which one is refused or none. Excludes: a
+/// count of those that have entered that loses one of two changes. Preemptions: 2.
+#[test]
+fn two_enter() {
+    check(Some(2), || {
+        let pool = warm_pool(0);
+        let group = pool.group();
+        let other = thread::spawn({
+            let group = group.clone();
+            move || group.serve(|| ()).is_ok()
+        });
+        let mine = group.serve(|| ()).is_ok();
+        let accepted = usize::from(mine) + usize::from(other.join().unwrap());
+        group.wait();
+        assert_eq!((group.pending(), group.completed()), (0, accepted));
+        end(&pool);
+    });
+}
+
 /// Two who wait for a group at once, and one who waits for it later. Excludes: a
 /// count of waiters that loses one of two changes, and says later that there is
 /// none. Preemptions: 1.
