@@ -128,6 +128,21 @@ fn push_against_park() {
     });
 }
 
+/// The same with a worker that no ring has an entry of, so that the submission need not
+/// look for seekers: it sees that nothing came into the rings. Excludes: a queued task
+/// whose worker came into the ready ring meanwhile. Preemptions: 3.
+#[test]
+fn push_against_first_park() {
+    check(Some(3), || {
+        let pool = pool(1, 1);
+        let ran = Ran::new();
+        quietly(|| assert!(pool.serve(ran.task()).is_ok(), "a new worker"));
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok(), "queue");
+        assert_eq!(ran.times(), 1);
+        end(&pool);
+    });
+}
+
 /// A worker between two tasks, looking at the queue: one more task than fits into
 /// that. Excludes: a refusal because the queue is full while a worker without a
 /// task looks at it. Preemptions: 3.

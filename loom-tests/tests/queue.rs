@@ -50,13 +50,23 @@ fn push_and_pop() {
 /// filled before it was emptied, "full" after room was made. All interleavings.
 #[test]
 fn the_same_cell_again() {
-    check(None, || {
+    same_cell_again(|queue| queue.push_plain(1));
+}
+
+/// The same with a task that may be withdrawn. All interleavings.
+#[test]
+fn the_same_cell_again_withdrawable() {
+    same_cell_again(|queue| queue.push_withdrawable(1, 0));
+}
+
+fn same_cell_again(first: fn(&Queue) -> Result<u64, NotPushed>) {
+    check(None, move || {
         let queue = Arc::new(Queue::new(1));
         let consumer = thread::spawn({
             let queue = Arc::clone(&queue);
             move || [queue.pop(), queue.pop()]
         });
-        queue.push_plain(1).expect("empty");
+        first(&queue).expect("empty");
         let second = push_until_full(&queue, 2);
         let popped = consumer.join().unwrap();
         let left = queue.pop();

@@ -152,3 +152,20 @@ fn ends_only_grow() {
         assert!(ring.is_empty());
     });
 }
+
+/// One index that stays or makes place for another, while a submitter looks at the two
+/// ends. Excludes: "drained" where one was there at every moment. All interleavings.
+#[test]
+fn drained_is_empty() {
+    check(None, || {
+        let ring = Arc::new(Ring::new(2, 1));
+        let looker = thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || ring.drained()
+        });
+        ring.push(1).expect("two cells");
+        assert_eq!(ring.pop(), Some(0));
+        assert_eq!(looker.join().unwrap(), None);
+        assert_eq!((ring.pop(), ring.drained()), (Some(1), Some(2)));
+    });
+}

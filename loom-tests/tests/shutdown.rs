@@ -174,6 +174,25 @@ fn spawn_against_drain() {
     submission(3, Shutdown::Drain, true, 0);
 }
 
+/// A push behind a worker that ends with the pool, while the queue is still open.
+/// Excludes: a task pushed behind a worker that had looked for the last time.
+/// Preemptions: 3.
+#[test]
+fn push_against_last_look() {
+    check(Some(3), || {
+        let pool = Arc::new(pool(1, 1));
+        let ran = Ran::new();
+        quietly(|| assert!(pool.serve(ran.task()).is_ok()));
+        let closer = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean()
+        });
+        let accepted = 1 + usize::from(pool.serve(ran.task()).is_ok());
+        assert!(closer.join().unwrap());
+        check_end(&pool, Shutdown::Drain, &ran, accepted);
+    });
+}
+
 /// Submissions into the queue of a closing pool: pushed before it closed, each
 /// has a worker to look after it. (Found: a worker told to end that waited for
 /// itself, see the README.) Preemptions: 3.
