@@ -1,4 +1,4 @@
-//! Groups and scopes (`group.rs`, `scope.rs`): the last task against its waiter.
+//! Groups and scopes (`members.rs`, `group.rs`, `scope.rs`): the last task against its waiter.
 #![cfg(lazypool_loom)]
 
 use loom::cell::UnsafeCell;
