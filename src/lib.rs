@@ -40,6 +40,7 @@
 //! | `room` | submitters that wait for room |
 //! | `park`, `deadline`, `sync` | waiting; the switch between `std` and loom |
 //! | `observe` | what `metrics` and `tracing` see, and where their code may run |
+//! | `members` | the tasks of a group or scope: counts, waiters, lifetime |
 //! | `pool`, `builder`, `group`, `scope`, `error`, `stats` | the public rest |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
