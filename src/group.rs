@@ -36,7 +36,7 @@ impl<F: FnOnce()> Job for Member<F> {
     }
 
     fn group(&self) -> *const () {
-        self.pending.address()
+        self.pending.members().address()
     }
 }
 

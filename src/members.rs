@@ -128,10 +128,6 @@ impl Handle {
         self.entered.fetch_sub(1, Ordering::SeqCst);
         self.wake();
     }
-
-    pub(crate) fn address(&self) -> *const () {
-        self.0.as_ptr().cast_const().cast()
-    }
 }
 
 impl Drop for Handle {
@@ -151,10 +147,6 @@ impl Pending {
     pub(crate) fn members(&self) -> &Members {
         // SAFETY: not freed while a task is pending, and `end` consumes this.
         unsafe { self.0.as_ref() }
-    }
-
-    pub(crate) fn address(&self) -> *const () {
-        self.0.as_ptr().cast_const().cast()
     }
 
     /// The task has ended: who waits for the set may go on.
@@ -192,6 +184,11 @@ impl Members {
             // nobody else touches it, and no other step makes the word this again.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }
+    }
+
+    /// What tells one set from another, as long as either lives.
+    pub(crate) fn address(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
     }
 
     #[inline(always)]
@@ -303,7 +300,7 @@ mod tests {
         assert_eq!(figures(&set), [6, 0, 0, 0]);
         let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
         for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
-            assert_eq!(task.address(), set.address());
+            assert_eq!(task.members().address(), set.address());
             assert!(!set.has_ended());
             task.end(how);
         }

@@ -27,9 +27,10 @@
 //! `pop` answers "empty" only if `head` met `tail`; a push caught between
 //! `tail` and its stamp is waited for. `push` answers "full" only if
 //! `capacity` positions lie between two readings of an unmoved end and no hole
-//! is left. A push into a hole looks once more whether the queue has been closed: the pool
-//! may have ended, and nobody comes by. `holes` grows before a cell becomes a hole and shrinks after it
-//! stopped being one, so it never lags behind room that somebody was promised.
+//! is left. A push into a hole looks once more whether the queue has been closed:
+//! the pool may have ended, and nobody comes by. `holes` grows before a cell
+//! becomes a hole and shrinks after it stopped being one, so it never lags behind
+//! room that somebody was promised.
 
 use crate::park::Nearly;
 use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
@@ -289,13 +290,22 @@ impl Queue {
         let head = self.head.load(Ordering::SeqCst);
         // Acquire: pairs with `fill`.
         let stamp = self.cell(head).stamp.load(Ordering::Acquire);
-        if stamp == self.stamp(head, FULL) && self.advance_head(head) {
-            // SAFETY: `head` moved past FULL by us.
-            *place = Some(unsafe { self.read(head) });
-            self.release(head);
+        if stamp == self.stamp(head, FULL) && self.take_full(head, place) {
             return Some(head);
         }
         self.pop_slowly(place)
+    }
+
+    /// Takes the task at `head`, whose stamp was `FULL`, unless another pop does.
+    #[inline]
+    fn take_full(&self, head: u64, place: &mut Option<Task>) -> bool {
+        let ours = self.advance_head(head);
+        if ours {
+            // SAFETY: `head` moved past FULL by us.
+            *place = Some(unsafe { self.read(head) });
+            self.release(head);
+        }
+        ours
     }
 
     #[inline(never)]
@@ -315,10 +325,7 @@ impl Queue {
             }
             match stamp & STATE {
                 FULL => {
-                    if self.advance_head(head) {
-                        // SAFETY: `head` moved past FULL by us.
-                        *place = Some(unsafe { self.read(head) });
-                        self.release(head);
+                    if self.take_full(head, place) {
                         return Some(head);
                     }
                     crate::sync::spin_loop();

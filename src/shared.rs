@@ -607,14 +607,7 @@ impl Shared {
                     let position = if queue.push_at(tail, task) {
                         tail
                     } else {
-                        match queue.push(task) {
-                            Ok(position) => position,
-                            Err(NotPushed::Full) => return None,
-                            Err(NotPushed::Closed) => {
-                                self.nudge_shutdown();
-                                return None;
-                            }
-                        }
+                        self.push(queue, task).ok()?
                     };
                     if occupied.is_some_and(|o| self.is_still(o)) || self.is_looked_after(0) {
                         return Some(Place::Queue { position });
@@ -769,7 +762,7 @@ impl Shared {
                 Ok(Place::Queue { position })
             }
             Err(NotPushed::Closed) => {
-                self.nudge_shutdown();
+                self.nudge_shutdown(); // not under the lock, as `Shared::push` would
                 Err(Not::Refused(Refusal::Closed))
             }
             Err(NotPushed::Full) => Err(failed),
@@ -924,6 +917,15 @@ impl Shared {
 
     // ---- the queue --------------------------------------------------------------------
 
+    fn push(&self, queue: &Queue, task: &mut Option<Task>) -> Result<u64, NotPushed> {
+        let pushed = queue.push(task);
+        if pushed == Err(NotPushed::Closed) {
+            // It may have counted for a moment.
+            self.nudge_shutdown();
+        }
+        pushed
+    }
+
     /// `None`: full.
     fn enqueue(
         self: &Arc<Self>,
@@ -931,7 +933,7 @@ impl Shared {
         task: &mut Option<Task>,
         patience: Patience<'_>,
     ) -> Result<Option<Place>, Not> {
-        match queue.push(task) {
+        match self.push(queue, task) {
             // One more is called, even if others are on their way: who comes first
             // takes what is there.
             Ok(position)
@@ -946,11 +948,7 @@ impl Shared {
                 .map(Some)
                 .map_err(|error| Not::Refused(Refusal::SpawnFailed(error))),
             Err(NotPushed::Full) => Ok(None),
-            Err(NotPushed::Closed) => {
-                // It may have counted for a moment.
-                self.nudge_shutdown();
-                Err(Not::Refused(Refusal::Closed))
-            }
+            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
         }
     }
 

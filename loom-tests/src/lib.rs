@@ -74,6 +74,32 @@ mod parts {
         })
     }
 
+    /// A [`pool`] whose first two workers have each run a task, and are or go idle.
+    pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Pool {
+        quietly(|| {
+            let pool = pool(max_workers, queue_capacity);
+            let both = pool.group();
+            both.serve(|| ()).unwrap();
+            both.serve(|| ()).unwrap();
+            both.wait();
+            pool
+        })
+    }
+
+    /// A task each from two threads: both are accepted, and run.
+    pub fn two_serve(pool: Pool) {
+        let pool = Arc::new(pool);
+        let ran = Ran::new();
+        let other = loom::thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        assert!(pool.serve(ran.task()).is_ok());
+        other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    }
+
     /// A hook in which other threads may have their turn. It does not yield: a
     /// thread that has goes on only once all others wait.
     pub fn hook() -> impl Fn(usize) + Send + Sync + 'static {
@@ -164,4 +190,6 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
-pub use parts::{cleaner, end, hook, one_waits_for_the_next, pool, quietly, warm_pool, Ran};
+pub use parts::{
+    cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
+};

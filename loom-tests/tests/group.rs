@@ -4,7 +4,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{check, end, pool, quietly, warm_pair, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,14 +43,7 @@ fn scope_against_last_task() {
 #[test]
 fn group_against_two_last_tasks() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 0);
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
-            pool
-        });
+        let pool = warm_pair(2, 0);
         let group = pool.group();
         assert!(group.serve(|| ()).is_ok());
         assert!(group.serve(|| ()).is_ok());
@@ -132,14 +125,7 @@ fn cancel_against_end() {
 #[test]
 fn handle_against_two_last_tasks() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 0);
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
-            pool
-        });
+        let pool = warm_pair(2, 0);
         let group = pool.group();
         assert!(group.serve(|| ()).is_ok());
         assert!(group.serve(|| ()).is_ok());

@@ -6,7 +6,9 @@ use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, one_waits_for_the_next, pool, quietly, warm_pool, Ran};
+use loom_tests::{
+    check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,16 +82,7 @@ fn stale_entry_against_relisting() {
 #[test]
 fn burst_onto_no_threads() {
     check(Some(2), || {
-        let pool = Arc::new(pool(2, 0));
-        let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
-        assert!(pool.serve(ran.task()).is_ok());
-        other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        two_serve(pool(2, 0));
     });
 }
 
@@ -181,16 +174,7 @@ fn a_burst_spreads() {
 #[test]
 fn called_by_two() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(2));
-        let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
-        assert!(pool.serve(ran.task()).is_ok());
-        other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        two_serve(warm_pool(2));
     });
 }
 
@@ -200,14 +184,7 @@ fn called_by_two() {
 #[test]
 fn two_are_called() {
     check(Some(1), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 3);
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
-            pool
-        });
+        let pool = warm_pair(2, 3);
         one_waits_for_the_next(&pool);
         end(&pool);
     });
@@ -219,16 +196,11 @@ fn two_are_called() {
 #[test]
 fn two_idle_workers_and_no_third() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(3, 4);
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
+        let pool = warm_pair(3, 4);
+        quietly(|| {
             while pool.stats().idle < 2 {
                 thread::yield_now();
             }
-            pool
         });
         assert_eq!(pool.stats().spawned, 2);
         let (open, gate) = mpsc::channel();

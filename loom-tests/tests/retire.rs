@@ -134,16 +134,7 @@ fn retiring_against_push() {
 #[test]
 fn call_against_cleaner() {
     check(Some(3), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = Pool::builder()
-                .max_workers(1)
-                .queue_capacity(2)
-                .idle_timeout(Duration::from_nanos(1))
-                .build()
-                .unwrap();
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm_pool(2));
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));

@@ -5,7 +5,7 @@ use lazypool::model::{deadline, do_until};
 use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, quietly, Ran};
+use loom_tests::{check, end, quietly, two_serve, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,16 +27,7 @@ fn blocking_pool() -> Pool {
 #[test]
 fn blocked_against_room() {
     check(Some(2), || {
-        let pool = Arc::new(blocking_pool());
-        let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
-        assert!(pool.serve(ran.task()).is_ok());
-        other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        two_serve(blocking_pool());
     });
 }
 
