@@ -20,7 +20,7 @@ same_modules! {
     mod builder = "../../../src/builder.rs";
     mod cleaner = "../../../src/cleaner.rs";
     mod deadline = "../../../src/deadline.rs";
-    mod error = "../../../src/error.rs";
+    mod error = "../../../src/error/mod.rs";
     mod group = "../../../src/group.rs";
     mod members = "../../../src/members.rs";
     mod observe = "../../../src/observe.rs";

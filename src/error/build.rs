@@ -1,0 +1,96 @@
+//! Why a pool could not be built.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use super::MAX_WORKERS;
+
+/// Why a pool could not be built.
+///
+/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. The fields and
+/// the `Display` say what was given and what is allowed. The enum may grow: keep a `_` arm when you match
+/// on it.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::{BuildError, Pool};
+///
+/// let error = Pool::new(0).unwrap_err();
+/// assert!(matches!(error, BuildError::ZeroWorkers));
+/// assert_eq!(error.to_string(), "max_workers is 0; allowed: 1..=65536");
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// `max_workers` is 0: such a pool could never run a task.
+    ZeroWorkers,
+    /// `max_workers` is larger than any pool may be.
+    TooManyWorkers {
+        /// The `max_workers` asked for.
+        given: usize,
+        /// The largest allowed.
+        max: usize,
+    },
+    /// `min_workers` is larger than `max_workers`.
+    MinExceedsMax {
+        /// The `min_workers` asked for.
+        min: usize,
+        /// The `max_workers` it is to fit under.
+        max: usize,
+    },
+    /// `queue_capacity` is larger than any queue may be.
+    QueueTooLong {
+        /// The `queue_capacity` asked for.
+        given: usize,
+        /// The largest allowed.
+        max: usize,
+    },
+    /// `thread_name` contains a NUL byte, which no thread's name can.
+    BadThreadName,
+    /// A thread that has to exist from the start could not be started.
+    ///
+    /// Those that were started before it have ended again.
+    Spawn(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroWorkers => write!(f, "max_workers is 0; allowed: 1..={MAX_WORKERS}"),
+            Self::TooManyWorkers { given, max } => {
+                write!(f, "max_workers is {given}; allowed: 1..={max}")
+            }
+            Self::MinExceedsMax { min, max } => {
+                write!(
+                    f,
+                    "min_workers is {min}; allowed: 0..={max}, as max_workers is {max}"
+                )
+            }
+            Self::QueueTooLong { given, max } => {
+                write!(f, "queue_capacity is {given}; allowed: 0..={max}")
+            }
+            Self::BadThreadName => {
+                f.write_str("thread_name contains a NUL byte; allowed: any text without one")
+            }
+            Self::Spawn(_) => f.write_str(
+                "a thread of the pool could not be started: lower min_workers or stack_size, or raise the \
+                 system's limit on threads",
+            ),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Spawn(error) => Some(error),
+            Self::ZeroWorkers
+            | Self::TooManyWorkers { .. }
+            | Self::MinExceedsMax { .. }
+            | Self::QueueTooLong { .. }
+            | Self::BadThreadName => None,
+        }
+    }
+}

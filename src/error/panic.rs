@@ -1,0 +1,258 @@
+//! The panic of a task, for its caller and for the hook.
+
+use std::any::Any;
+use std::fmt;
+
+use super::hidden::Payload;
+
+/// The text of a panic payload, if it is one of the two types that `panic!` makes.
+///
+/// [`Panic`] is `Sync` because this reads the payload as nothing but a `&'static str` or a `String`.
+/// A further type may be added only if it is `Sync`.
+pub(super) fn payload_message(payload: &(dyn Any + Send)) -> Option<String> {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        Some((*text).to_owned())
+    } else {
+        payload.downcast_ref::<String>().cloned()
+    }
+}
+
+/// The caught panic of a task: what [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds.
+///
+/// Read its text with [`message`](Self::message), take the payload out with
+/// [`downcast`](Self::downcast) or [`into_inner`](Self::into_inner), or let the panic go on in the calling
+/// thread with [`resume`](Self::resume). It is `Send` and `Sync`, so it fits into any error type.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::{DeadlineError, Pool};
+/// use std::time::Duration;
+///
+/// fn fail() -> u32 {
+///     panic!("no such file");
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder().max_workers(1).build()?;
+/// match pool.do_with_deadline(fail, Duration::MAX) {
+///     Err(DeadlineError::Panicked(panic)) => {
+///         assert_eq!(panic.message().as_deref(), Some("no such file"));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Panic {
+    payload: Payload,
+}
+
+impl Panic {
+    pub(crate) const fn new(payload: Box<dyn Any + Send + 'static>) -> Self {
+        Self {
+            payload: Payload::new(payload),
+        }
+    }
+
+    /// The payload as [`std::panic::catch_unwind`] would give it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// fn fail() -> u32 {
+    ///     std::panic::panic_any(7_u32);
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder().max_workers(1).build()?;
+    /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
+    ///     let payload = panic.into_inner();
+    ///     assert!(payload.is::<u32>());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_inner(self) -> Box<dyn Any + Send + 'static> {
+        self.payload.into_inner()
+    }
+
+    /// The payload as a `T`, if it is one.
+    ///
+    /// # Errors
+    ///
+    /// The panic comes back unchanged if its payload is of another type.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// fn fail() -> u32 {
+    ///     std::panic::panic_any(7_u32);
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder().max_workers(1).build()?;
+    /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
+    ///     match panic.downcast::<u32>() {
+    ///         Ok(code) => assert_eq!(*code, 7),
+    ///         Err(unknown) => unknown.resume(),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn downcast<T: 'static>(self) -> Result<Box<T>, Self> {
+        self.into_inner().downcast().map_err(Self::new)
+    }
+
+    /// The text of the panic, where the payload is a `&'static str` or a `String`.
+    ///
+    /// `panic!` with a message makes one of the two. `None` means that the payload is of another type, as
+    /// [`std::panic::panic_any`] can make it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// fn fail() -> u32 {
+    ///     panic!("line {} is empty", 3);
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder().max_workers(1).build()?;
+    /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
+    ///     assert_eq!(panic.message().as_deref(), Some("line 3 is empty"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn message(&self) -> Option<String> {
+        self.payload.message()
+    }
+
+    /// Lets the panic go on in the calling thread, as if the closure had run there.
+    ///
+    /// The process's panic hook has seen the panic on the worker and is not called again.
+    ///
+    /// # Panics
+    ///
+    /// Always, with this payload.
+    ///
+    /// # Examples
+    ///
+    /// ```should_panic
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// fn fail() -> u32 {
+    ///     panic!("goes on in the caller");
+    /// }
+    ///
+    /// let pool = Pool::builder().max_workers(1).build().unwrap();
+    /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
+    ///     panic.resume();
+    /// }
+    /// ```
+    pub fn resume(self) -> ! {
+        std::panic::resume_unwind(self.into_inner())
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Panic")
+            .field("message", &self.message())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A task's panic, as the [`on_panic`](crate::Builder::on_panic) hook sees it.
+///
+/// The hook runs on the worker, before the caller that waits for the task, if there is one, gets the
+/// payload as a [`Panic`]. Later versions may add fields.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::Pool;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder()
+///     .max_workers(1)
+///     .on_panic(|panic| {
+///         let task = panic.label.unwrap_or("a task");
+///         let message = panic.message().unwrap_or_default();
+///         eprintln!("{task} panicked on worker {}: {message}", panic.slot);
+///     })
+///     .build()?;
+/// pool.labelled("import").serve(|| panic!("line 3 is empty"))?;
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct TaskPanic<'a> {
+    /// The slot of the worker that ran the task.
+    pub slot: usize,
+    /// The task's label, if it was submitted through [`Pool::labelled`](crate::Pool::labelled).
+    pub label: Option<&'static str>,
+    /// What the task panicked with.
+    pub payload: &'a (dyn Any + Send),
+}
+
+impl<'a> TaskPanic<'a> {
+    pub(crate) const fn new(
+        slot: usize,
+        label: Option<&'static str>,
+        payload: &'a (dyn Any + Send),
+    ) -> Self {
+        Self {
+            slot,
+            label,
+            payload,
+        }
+    }
+
+    /// The text of the panic, where the payload is a `&'static str` or a `String`.
+    ///
+    /// The same as [`Panic::message`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::Pool;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder()
+    ///     .max_workers(1)
+    ///     .on_panic(|panic| match panic.message() {
+    ///         Some(message) => eprintln!("a task panicked: {message}"),
+    ///         None => eprintln!("a task panicked"),
+    ///     })
+    ///     .build()?;
+    /// pool.serve(|| panic!("line 3 is empty"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn message(&self) -> Option<String> {
+        payload_message(self.payload)
+    }
+}
+
+impl fmt::Debug for TaskPanic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text in place of the payload, of which a derive would print "Any { .. }".
+        f.debug_struct("TaskPanic")
+            .field("slot", &self.slot)
+            .field("label", &self.label)
+            .field("message", &self.message())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,435 @@
+use std::any::Any;
+use std::cell::Cell;
+use std::error::Error;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::rc::Rc;
+use std::thread;
+
+use super::*;
+
+/// Answers whether the type of a value is `Send` or `Sync`: where the bound holds, the inherent
+/// method is found before the trait's.
+struct Probe<T>(PhantomData<T>);
+
+fn probe<T>(_: &T) -> Probe<T> {
+    Probe(PhantomData)
+}
+
+impl<T: Send> Probe<T> {
+    fn is_send(&self) -> bool {
+        true
+    }
+}
+
+impl<T: Sync> Probe<T> {
+    fn is_sync(&self) -> bool {
+        true
+    }
+}
+
+trait Otherwise {
+    fn is_send(&self) -> bool {
+        false
+    }
+    fn is_sync(&self) -> bool {
+        false
+    }
+}
+
+impl<T> Otherwise for Probe<T> {}
+
+fn spawn_error() -> io::Error {
+    io::Error::new(io::ErrorKind::WouldBlock, "no more threads")
+}
+
+fn refusals() -> [Refusal; 4] {
+    [
+        Refusal::Saturated,
+        Refusal::Closed,
+        Refusal::Cancelled,
+        Refusal::SpawnFailed(spawn_error()),
+    ]
+}
+
+/// Sets its cell when it is dropped.
+struct Flag(Rc<Cell<bool>>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+#[test]
+fn refused_is_sync_for_every_closure_and_send_with_a_send_one() {
+    let not_send = Rc::new(1);
+    let refused = Refused::new(move || *not_send, Refusal::Saturated);
+    assert!(probe(&refused).is_sync());
+    // Not asked of a closure: what one captures is settled too late for the probe to say no.
+    assert!(!probe(&Refused::new(Rc::new(1), Refusal::Saturated)).is_send());
+
+    let send_not_sync = Cell::new(1);
+    let refused = Refused::new(
+        move || send_not_sync.get(),
+        Refusal::SpawnFailed(spawn_error()),
+    );
+    assert!(probe(&refused).is_sync());
+    assert!(probe(&refused).is_send());
+    assert!(probe(&refused.without_closure()).is_send());
+}
+
+#[test]
+fn deadline_error_is_as_send_and_sync_as_its_closure() {
+    let error = DeadlineError::Expired(Cell::new(1));
+    assert!(probe(&error).is_send());
+    assert!(!probe(&error).is_sync());
+
+    let error = DeadlineError::Expired(Rc::new(1)).without_closure();
+    assert!(probe(&error).is_send());
+    assert!(probe(&error).is_sync());
+}
+
+#[test]
+fn the_other_errors_are_send_and_sync() {
+    let panic = Panic::new(Box::new(Cell::new(1)));
+    assert!(probe(&panic).is_send() && probe(&panic).is_sync());
+    let error = BuildError::Spawn(spawn_error());
+    assert!(probe(&error).is_send() && probe(&error).is_sync());
+    let error = Unfinished::new(1);
+    assert!(probe(&error).is_send() && probe(&error).is_sync());
+}
+
+#[test]
+fn a_shared_panic_can_be_read_from_other_threads() {
+    let opaque = Panic::new(Box::new(Cell::new(1)));
+    let text = Panic::new(Box::new("boom"));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                assert_eq!(opaque.message(), None);
+                assert_eq!(text.message().as_deref(), Some("boom"));
+            });
+        }
+    });
+}
+
+#[test]
+fn question_mark_boxes_every_error() {
+    type Boxed = Box<dyn Error + Send + Sync>;
+
+    fn refused() -> Result<(), Boxed> {
+        let not_sync = Cell::new(1);
+        Err(Refused::new(move || not_sync.get(), Refusal::Closed))?
+    }
+    fn refused_without_closure() -> Result<(), Boxed> {
+        let not_send = Rc::new(1);
+        Err(Refused::new(not_send, Refusal::Closed).without_closure())?
+    }
+    fn deadline() -> Result<(), Boxed> {
+        let sync = 1;
+        Err(DeadlineError::Expired(move || sync))?
+    }
+    fn deadline_without_closure() -> Result<(), Boxed> {
+        let not_send = Rc::new(1);
+        Err(DeadlineError::Expired(not_send).without_closure())?
+    }
+    fn build() -> Result<(), Boxed> {
+        Err(BuildError::ZeroWorkers)?
+    }
+    fn unfinished() -> Result<(), Boxed> {
+        Err(Unfinished::new(1))?
+    }
+
+    assert!(refused().unwrap_err().to_string().contains("shut down"));
+    let error = refused_without_closure().unwrap_err();
+    assert!(error.downcast_ref::<Refused<()>>().unwrap().is_closed());
+    assert!(deadline().unwrap_err().to_string().contains("never ran"));
+    let error = deadline_without_closure().unwrap_err();
+    assert!(error.is::<DeadlineError<()>>());
+    assert!(build().unwrap_err().is::<BuildError>());
+    assert!(unfinished().unwrap_err().is::<Unfinished>());
+}
+
+#[test]
+fn refused_gives_its_closure_back_unrun() {
+    let runs = Cell::new(0);
+    let refused = Refused::new(|| runs.set(runs.get() + 1), Refusal::Saturated);
+    assert!(matches!(refused.reason(), Refusal::Saturated));
+    let closure = refused.into_inner();
+    assert_eq!(runs.get(), 0);
+    closure();
+    assert_eq!(runs.get(), 1);
+}
+
+#[test]
+fn run_runs_the_closure_once_and_returns_its_value() {
+    let runs = Cell::new(0);
+    let task = || {
+        runs.set(runs.get() + 1);
+        "value"
+    };
+    assert_eq!(Refused::new(task, Refusal::Closed).run(), "value");
+    assert_eq!(runs.get(), 1);
+
+    fn refuse<F>(closure: F) -> Result<&'static str, Refused<F>> {
+        Err(Refused::new(closure, Refusal::Saturated))
+    }
+    assert_eq!(refuse(task).unwrap_or_else(Refused::run), "value");
+    assert_eq!(runs.get(), 2);
+}
+
+#[test]
+fn a_panic_in_run_reaches_the_caller() {
+    let refused = Refused::new(|| std::panic::resume_unwind(Box::new(7)), Refusal::Closed);
+    let payload = catch_unwind(AssertUnwindSafe(|| refused.run::<()>())).unwrap_err();
+    assert_eq!(payload.downcast_ref(), Some(&7));
+}
+
+#[test]
+fn map_changes_the_closure_and_keeps_the_reason() {
+    let refused = Refused::new(20, Refusal::SpawnFailed(spawn_error())).map(|n| n + 1);
+    assert!(matches!(refused.reason(), Refusal::SpawnFailed(_)));
+    assert_eq!(refused.into_inner(), 21);
+}
+
+#[test]
+fn without_closure_drops_the_closure_and_keeps_the_rest() {
+    let dropped = Rc::new(Cell::new(false));
+    let refused = Refused::new(Flag(dropped.clone()), Refusal::Cancelled).without_closure();
+    assert!(dropped.get());
+    assert!(matches!(refused.reason(), Refusal::Cancelled));
+
+    let dropped = Rc::new(Cell::new(false));
+    let error = DeadlineError::Expired(Flag(dropped.clone())).without_closure();
+    assert!(dropped.get());
+    assert!(matches!(error, DeadlineError::Expired(())));
+
+    let error = DeadlineError::Refused(Refused::new(1, Refusal::Closed)).without_closure();
+    assert!(matches!(error, DeadlineError::Refused(refused) if refused.is_closed()));
+    let error = DeadlineError::<i32>::TimedOut.without_closure();
+    assert!(matches!(error, DeadlineError::TimedOut));
+    let panic = Panic::new(Box::new("boom"));
+    let error = DeadlineError::<i32>::Panicked(panic).without_closure();
+    assert!(matches!(error, DeadlineError::Panicked(panic) if panic.message().unwrap() == "boom"));
+}
+
+#[test]
+fn the_two_questions_tell_the_reasons_apart() {
+    let answers = refusals().map(|reason| {
+        let refused = Refused::new((), reason);
+        (refused.is_saturated(), refused.is_closed())
+    });
+    let neither = (false, false);
+    assert_eq!(answers, [(true, false), (false, true), neither, neither]);
+}
+
+#[test]
+fn only_a_closure_that_never_ran_comes_out_of_a_deadline_error() {
+    let refused = Refused::new(1, Refusal::Saturated);
+    assert_eq!(DeadlineError::Refused(refused).into_inner(), Some(1));
+    assert_eq!(DeadlineError::Expired(2).into_inner(), Some(2));
+    assert_eq!(DeadlineError::<i32>::TimedOut.into_inner(), None);
+    let panic = Panic::new(Box::new("boom"));
+    assert_eq!(DeadlineError::<i32>::Panicked(panic).into_inner(), None);
+}
+
+#[test]
+fn every_refusal_names_its_remedy() {
+    let [saturated, closed, cancelled, spawn_failed] = refusals().map(|r| r.to_string());
+    assert_eq!(
+        saturated,
+        "the pool is saturated: retry later, run the closure yourself, raise max_workers or \
+         queue_capacity, or build with WhenFull::Block"
+    );
+    assert_eq!(
+        closed,
+        "the pool is shut down: run the closure yourself, or submit it to another pool"
+    );
+    assert_eq!(
+        cancelled,
+        "the group is cancelled: submit the closure to the pool or to a new group, or drop it"
+    );
+    assert_eq!(
+        spawn_failed,
+        "no worker thread could be started: retry later, run the closure yourself, lower \
+         max_workers or stack_size, or raise the system's limit on threads"
+    );
+}
+
+#[test]
+fn an_error_with_a_refusal_inside_says_what_the_refusal_says() {
+    for (reason, again) in refusals().into_iter().zip(refusals()) {
+        let text = reason.to_string();
+        assert_eq!(Refused::new(Rc::new(1), reason).to_string(), text);
+        let refused = Refused::new(Rc::new(1), again);
+        assert_eq!(DeadlineError::Refused(refused).to_string(), text);
+    }
+}
+
+#[test]
+fn deadline_errors_say_what_became_of_the_closure() {
+    assert_eq!(
+        DeadlineError::Expired(()).to_string(),
+        "the deadline passed before a worker started the closure: it never ran, and can be retried"
+    );
+    assert_eq!(
+        DeadlineError::<()>::TimedOut.to_string(),
+        "the deadline passed while the closure was running: it runs on, and its result will be dropped"
+    );
+    let panicked = |payload| DeadlineError::<()>::Panicked(Panic::new(payload)).to_string();
+    assert_eq!(panicked(Box::new("boom")), "the closure panicked: boom");
+    assert_eq!(
+        panicked(Box::new(7)),
+        "the closure panicked with a payload that is no text"
+    );
+}
+
+#[test]
+fn build_errors_say_what_was_given_and_what_is_allowed() {
+    let max = MAX_WORKERS;
+    let texts = [
+        BuildError::ZeroWorkers,
+        BuildError::TooManyWorkers { given: 70_000, max },
+        BuildError::MinExceedsMax { min: 5, max: 4 },
+        BuildError::QueueTooLong {
+            given: 20_000_000,
+            max: MAX_QUEUE,
+        },
+        BuildError::BadThreadName,
+        BuildError::Spawn(spawn_error()),
+    ]
+    .map(|error| error.to_string());
+    assert_eq!(
+        texts,
+        [
+            "max_workers is 0; allowed: 1..=65536",
+            "max_workers is 70000; allowed: 1..=65536",
+            "min_workers is 5; allowed: 0..=4, as max_workers is 4",
+            "queue_capacity is 20000000; allowed: 0..=16777216",
+            "thread_name contains a NUL byte; allowed: any text without one",
+            "a thread of the pool could not be started: lower min_workers or stack_size, or raise the \
+             system's limit on threads",
+        ]
+    );
+}
+
+#[test]
+fn unfinished_counts_what_is_pending() {
+    assert_eq!(Unfinished::new(3).pending(), 3);
+    let one = "the time to wait has passed with 1 task not ended";
+    assert_eq!(Unfinished::new(1).to_string(), one);
+    let two = "the time to wait has passed with 2 tasks not ended";
+    assert_eq!(Unfinished::new(2).to_string(), two);
+}
+
+#[test]
+fn source_is_the_io_error_where_there_is_one() {
+    fn is_spawn_error(error: &dyn Error) -> bool {
+        error
+            .source()
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .is_some_and(|source| source.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    let refused = || Refused::new((), Refusal::SpawnFailed(spawn_error()));
+    assert!(is_spawn_error(refused().reason()));
+    assert!(is_spawn_error(&refused()));
+    assert!(is_spawn_error(&refused().without_closure()));
+    assert!(is_spawn_error(&DeadlineError::Refused(refused())));
+    assert!(is_spawn_error(&BuildError::Spawn(spawn_error())));
+}
+
+#[test]
+fn source_is_none_elsewhere() {
+    for reason in [Refusal::Saturated, Refusal::Closed, Refusal::Cancelled] {
+        assert!(reason.source().is_none());
+        assert!(Refused::new((), reason).source().is_none());
+    }
+    assert!(DeadlineError::Expired(()).source().is_none());
+    assert!(DeadlineError::<()>::TimedOut.source().is_none());
+    let panic = Panic::new(Box::new("boom"));
+    assert!(DeadlineError::<()>::Panicked(panic).source().is_none());
+    assert!(BuildError::ZeroWorkers.source().is_none());
+    assert!(BuildError::BadThreadName.source().is_none());
+    assert!(Unfinished::new(1).source().is_none());
+}
+
+#[test]
+fn debug_needs_nothing_of_the_closure() {
+    let refused = Refused::new(|| (), Refusal::Saturated);
+    assert_eq!(format!("{refused:?}"), "Refused { reason: Saturated, .. }");
+    let error = DeadlineError::Refused(refused);
+    assert_eq!(
+        format!("{error:?}"),
+        "Refused(Refused { reason: Saturated, .. })"
+    );
+    assert_eq!(
+        format!("{:?}", DeadlineError::Expired(|| ())),
+        "Expired(..)"
+    );
+    assert_eq!(format!("{:?}", DeadlineError::<()>::TimedOut), "TimedOut");
+    let error = DeadlineError::<()>::Panicked(Panic::new(Box::new("boom")));
+    assert_eq!(
+        format!("{error:?}"),
+        r#"Panicked(Panic { message: Some("boom"), .. })"#
+    );
+}
+
+#[test]
+fn message_reads_both_kinds_of_text_and_no_other() {
+    let message = |payload| Panic::new(payload).message();
+    assert_eq!(message(Box::new("text")).as_deref(), Some("text"));
+    let owned = String::from("owned");
+    assert_eq!(message(Box::new(owned)).as_deref(), Some("owned"));
+    assert_eq!(message(Box::new(7)), None);
+    // A payload that is itself a box is not opened.
+    let boxed: Box<dyn Any + Send> = Box::new("inner");
+    assert_eq!(message(Box::new(boxed)), None);
+}
+
+#[test]
+fn message_reads_what_the_panic_macro_made() {
+    let caught = catch_unwind(|| panic!("line {} is empty", 3)).unwrap_err();
+    assert_eq!(
+        Panic::new(caught).message().as_deref(),
+        Some("line 3 is empty")
+    );
+    let caught = catch_unwind(|| panic!("boom")).unwrap_err();
+    assert_eq!(Panic::new(caught).message().as_deref(), Some("boom"));
+}
+
+#[test]
+fn downcast_gives_the_payload_or_the_panic_back() {
+    let panic = Panic::new(Box::new(7_u32));
+    let panic = panic.downcast::<String>().expect_err("it is a u32");
+    assert_eq!(*panic.downcast::<u32>().expect("it is a u32"), 7);
+}
+
+#[test]
+fn into_inner_gives_the_payload_itself() {
+    let payload = Panic::new(Box::new(7_u32)).into_inner();
+    assert_eq!(payload.downcast_ref::<u32>(), Some(&7));
+}
+
+#[test]
+fn resume_goes_on_with_the_same_payload() {
+    let panic = Panic::new(Box::new(7_u32));
+    let payload = catch_unwind(AssertUnwindSafe(|| panic.resume())).unwrap_err();
+    assert_eq!(payload.downcast_ref::<u32>(), Some(&7));
+}
+
+#[test]
+fn task_panic_shows_where_and_what() {
+    let panic = TaskPanic::new(2, Some("import"), &"boom");
+    assert_eq!(panic.slot, 2);
+    assert_eq!(panic.label, Some("import"));
+    assert!(panic.payload.is::<&'static str>());
+    assert_eq!(panic.message().as_deref(), Some("boom"));
+    assert_eq!(
+        format!("{panic:?}"),
+        r#"TaskPanic { slot: 2, label: Some("import"), message: Some("boom"), .. }"#
+    );
+    assert_eq!(TaskPanic::new(0, None, &7).message(), None);
+}
