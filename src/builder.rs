@@ -36,6 +36,13 @@ pub struct Builder {
     on_drop: (Shutdown, Duration),
 }
 
+/// The same as [`Pool::builder`].
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Builder {
     pub(crate) fn new() -> Self {
         Self {
@@ -79,8 +86,9 @@ impl Builder {
         self
     }
 
-    /// Whether a submission to a saturated pool is refused or waits for room.
-    /// Default [`WhenFull::Refuse`]. On a worker of the pool nothing ever waits.
+    /// Whether a submission to a saturated pool is refused, waits for room, or waits
+    /// for some time. Default [`WhenFull::Refuse`]. On a worker of the pool nothing
+    /// ever waits.
     pub fn when_full(mut self, policy: WhenFull) -> Self {
         self.settings.when_full = policy;
         self

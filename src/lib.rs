@@ -11,9 +11,9 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
-//! pool.serve(|| println!("on a worker")).unwrap_or_else(Refused::run);
+//! pool.serve(|| println!("on a worker, or here")).or_else(Refused::caller_runs)?;
 //! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1));
-//! assert_eq!(answer.map_err(|e| e.without_closure())?, 42);
+//! assert_eq!(answer?, 42);
 //! # Ok(()) }
 //! ```
 //!
@@ -23,7 +23,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `serde` | `PoolSettings`: settings from a file |
+//! | `serde` | `PoolSettings`: settings from a file; `Stats` and its like as values to serialize |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | a span for each task, below its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
 //!
@@ -39,6 +39,7 @@
 //! | `task` | type-erased closures, and what the code in one can ask |
 //! | `room` | submitters that wait for room |
 //! | `park`, `deadline`, `sync` | waiting; the switch between `std` and loom |
+//! | `duration` | durations as people write them |
 //! | `observe` | what `metrics` and `tracing` see, and where their code may run |
 //! | `members` | the tasks of a group or scope: counts, waiters, lifetime |
 //! | `pool`, `builder`, `group`, `scope`, `error`, `stats` | the public rest |
@@ -49,6 +50,7 @@
 mod builder;
 mod cleaner;
 mod deadline;
+mod duration;
 mod error;
 mod group;
 mod members;
@@ -74,14 +76,17 @@ mod wait;
 mod worker;
 
 pub use builder::Builder;
-pub use error::{BuildError, DeadlineError, Panic, Refusal, Refused, TaskPanic, Unfinished};
+pub use error::{
+    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskPanic, Unfinished,
+    Unrun,
+};
 pub use group::Group;
 pub use pool::{Pool, View};
 pub use scope::Scope;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
-pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 
 /// The README's code blocks, run as doc tests.
 #[cfg(doctest)]

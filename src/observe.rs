@@ -224,7 +224,7 @@ mod task {
 /// Recorders of the `metrics` crate.
 #[cfg(feature = "metrics")]
 mod record {
-    use crate::shared::{Reason, Shared};
+    use crate::shared::Shared;
     use crate::task::{drop_contained, Ctx};
     use metrics::{
         counter, describe_counter, describe_gauge, describe_histogram, gauge, Histogram, Key,
@@ -355,7 +355,7 @@ mod record {
             ("lazypool_workers_idle", stats.idle as u64),
             ("lazypool_workers_busy", stats.running as u64),
             ("lazypool_tasks_queued", stats.queued as u64),
-            ("lazypool_submitters_waiting", shared.room.waiting()),
+            ("lazypool_submitters_waiting", stats.waiting as u64),
         ];
         for (name, value) in gauges {
             gauge!(target: "lazypool", name, "pool" => pool.clone()).set(value as f64);
@@ -375,11 +375,10 @@ mod record {
         for (name, value) in counters {
             counter!(target: "lazypool", name, "pool" => pool.clone()).absolute(value);
         }
-        for reason in Reason::ALL {
+        for (reason, value) in stats.refusals.by_reason() {
             let name = "lazypool_tasks_refused_total";
-            let reason_given = reason.name();
-            counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason_given)
-                .absolute(shared.counts.refused_for(reason));
+            counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
+                .absolute(value);
         }
     }
 

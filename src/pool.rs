@@ -31,7 +31,7 @@ use std::time::Duration;
 /// let pool = lazypool::Pool::new(4)?;
 /// pool.serve(|| println!("on a worker"))?;
 /// let sum = pool.do_with_deadline(|| (1..=10).sum::<u32>(), Duration::from_secs(1));
-/// assert_eq!(sum.map_err(|e| e.without_closure())?, 55);
+/// assert_eq!(sum?, 55);
 /// # Ok(()) }
 /// ```
 pub struct Pool {
@@ -105,17 +105,18 @@ impl Pool {
     /// # Errors
     /// The closure, unrun, and why: [`Saturated`](crate::Refusal::Saturated) if
     /// at some moment of this call every worker was occupied and the queue full
-    /// (with [`WhenFull::Block`](crate::WhenFull::Block) the call waits instead,
-    /// except on a worker of this pool), [`Closed`](crate::Refusal::Closed) once a
-    /// shutdown was asked for, [`SpawnFailed`](crate::Refusal::SpawnFailed) if a
-    /// thread was needed and the system gave none.
+    /// (with [`WhenFull::Block`](crate::WhenFull::Block) the call waits instead, and
+    /// blocks its thread; on a worker of this pool it is refused as
+    /// [`OnWorker`](crate::Refusal::OnWorker)), [`Closed`](crate::Refusal::Closed)
+    /// once a shutdown was asked for, [`SpawnFailed`](crate::Refusal::SpawnFailed) if
+    /// a thread was needed and the system gave none.
     ///
     /// ```
     /// use lazypool::{Pool, Refused};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
-    /// // Run by the caller where the pool is saturated:
-    /// pool.serve(|| println!("hello")).unwrap_or_else(Refused::run);
+    /// // Run by the caller where the pool is saturated; an error once it is shut down:
+    /// pool.serve(|| println!("hello")).or_else(Refused::caller_runs)?;
     /// # Ok(()) }
     /// ```
     #[doc(alias = "execute")]
@@ -153,7 +154,7 @@ impl Pool {
     /// * [`Refused`](DeadlineError::Refused): as for [`serve`](Pool::serve), or a
     ///   shutdown discarded the task before it started. On a worker of this pool
     ///   the call never queues: if no worker is idle and none can be started, it
-    ///   is refused as [`Saturated`](crate::Refusal::Saturated).
+    ///   is refused as [`OnWorker`](crate::Refusal::OnWorker).
     /// * [`Expired`](DeadlineError::Expired): no worker started it in time; the
     ///   closure never ran.
     /// * [`TimedOut`](DeadlineError::TimedOut): it started and still runs; its
@@ -200,7 +201,7 @@ impl Pool {
     /// let pool = lazypool::Pool::new(1)?;
     /// let parsing = pool.labelled("parse");
     /// let label = parsing.do_with_deadline(lazypool::task::label, Duration::MAX);
-    /// assert_eq!(label.map_err(|e| e.without_closure())?, Some("parse"));
+    /// assert_eq!(label?, Some("parse"));
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -605,6 +606,8 @@ impl Shared {
             }
             if seen.is_occupied() || slot.own.is_busy() {
                 stats.running += 1;
+                let left = wait::is_abandoned(slot.own.decide.load(Ordering::SeqCst));
+                stats.abandoned += usize::from(left);
             } else {
                 stats.idle += 1;
             }
@@ -612,7 +615,9 @@ impl Shared {
         if let Some(queue) = &self.queue {
             stats.accepted += queue.pushed() - reclaimed;
         }
-        stats.refused = counts.refused();
+        stats.refusals = counts.refusals();
+        stats.refused = stats.refusals.total();
+        stats.waiting = self.room.waiting() as usize;
         stats
     }
 

@@ -155,7 +155,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     /// As [`Pool::serve`](crate::Pool::serve). On a worker of the same pool it
     /// never queues: if no worker is idle and none can be started, it is refused
-    /// as [`Saturated`](crate::Refusal::Saturated).
+    /// as [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,6 +5,7 @@
 //! that a format that shows the place shows the right one, and no macro is compiled.
 
 use crate::builder::Builder;
+use crate::duration;
 use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
 use crate::stats::{Shutdown, WhenFull};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -18,7 +19,7 @@ use std::time::Duration;
 ///
 /// Every key may be left out, and then has [`Builder`]'s default. Durations are
 /// texts such as `"250ms"`, `"10s"` or `"1m 30s"`, or `"never"`
-/// ([`Duration::MAX`]). An unknown key, a key given twice, a value of the wrong type
+/// ([`Duration::MAX`]); the units are `ns`, `us`, `ms`, `s`, `m`, `h` and `d`. An unknown key, a key given twice, a value of the wrong type
 /// and one out of bounds are errors that name the key. Hooks are code: set them on
 /// the [`Builder`] that the settings turn into.
 ///
@@ -27,7 +28,7 @@ use std::time::Duration;
 /// | `max_workers` | 1 to 65,536 | 4 per core |
 /// | `min_workers` | 0 to `max_workers` | 0 |
 /// | `queue_capacity` | 0 to 16,777,216 | 0 |
-/// | `when_full` | `"refuse"` or `"block"` | `"refuse"` |
+/// | `when_full` | `"refuse"`, `"block"`, or `"block:"` and a duration, such as `"block:250ms"` | `"refuse"` |
 /// | `idle_timeout` | a duration | `"10s"` |
 /// | `shutdown_on_drop` | `"drain"`, `"discard"` or `"cancel"` | `"drain"` |
 /// | `shutdown_timeout` | a duration | `"never"` |
@@ -273,8 +274,6 @@ fn thread_name(given: &str) -> Result<(), BuildError> {
     Ok(())
 }
 
-const NEVER: &str = "never";
-
 /// A duration as people write it.
 struct Span(Duration);
 
@@ -296,12 +295,9 @@ impl<'de> Deserialize<'de> for Span {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
-                if text == NEVER {
-                    return Ok(Span(Duration::MAX));
-                }
-                humantime::parse_duration(text).map(Span).map_err(|e| {
+                duration::parse(text).map(Span).map_err(|why| {
                     E::custom(format_args!(
-                        "{text:?} is no duration such as \"250ms\": {e}"
+                        "{text:?} is no duration such as \"250ms\": {why}"
                     ))
                 })
             }
@@ -313,10 +309,7 @@ impl<'de> Deserialize<'de> for Span {
 
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Duration::MAX => serializer.serialize_str(NEVER),
-            span => serializer.collect_str(&humantime::format_duration(span)),
-        }
+        serializer.collect_str(&duration::Text(self.0))
     }
 }
 
@@ -341,9 +334,9 @@ impl Serialize for PoolSettings {
     }
 }
 
-/// The two directions of an enum whose values are words.
+/// The two directions of an enum whose values are words: those of its `FromStr` and its `Display`.
 macro_rules! words {
-    ($enum:ident { $($word:literal => $variant:ident),+ $(,)? }) => {
+    ($enum:ident, $expected:literal) => {
         /// As a word.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl<'de> Deserialize<'de> for $enum {
@@ -354,14 +347,11 @@ macro_rules! words {
                     type Value = $enum;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        write!(f, "one of {:?}", [$($word),+])
+                        f.write_str($expected)
                     }
 
                     fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<$enum, E> {
-                        match word {
-                            $($word => Ok($enum::$variant),)+
-                            _ => Err(E::unknown_variant(word, &[$($word),+])),
-                        }
+                        word.parse().map_err(E::custom)
                     }
                 }
 
@@ -373,238 +363,14 @@ macro_rules! words {
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl Serialize for $enum {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(match self {
-                    $(Self::$variant => $word,)+
-                })
+                serializer.collect_str(self)
             }
         }
     };
 }
 
-words!(WhenFull { "refuse" => Refuse, "block" => Block });
-words!(Shutdown { "drain" => Drain, "discard" => Discard, "cancel" => Cancel });
+words!(WhenFull, "refuse, block, or block:<duration>");
+words!(Shutdown, "drain, discard or cancel");
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn every_setting() -> PoolSettings {
-        PoolSettings {
-            max_workers: 8,
-            min_workers: 2,
-            queue_capacity: 256,
-            when_full: WhenFull::Block,
-            idle_timeout: Duration::from_millis(250),
-            shutdown_on_drop: Shutdown::Discard,
-            shutdown_timeout: Duration::from_secs(90),
-            thread_name: String::from("crunch"),
-            stack_size: Some(1 << 20),
-        }
-    }
-
-    const TOML: &str = r#"
-max_workers = 8
-min_workers = 2
-queue_capacity = 256
-when_full = "block"
-idle_timeout = "250ms"
-shutdown_on_drop = "discard"
-shutdown_timeout = "1m 30s"
-thread_name = "crunch"
-stack_size = 1048576
-"#;
-
-    const YAML: &str = "
-max_workers: 8
-min_workers: 2
-queue_capacity: 256
-when_full: block
-idle_timeout: 250ms
-shutdown_on_drop: discard
-shutdown_timeout: 1m 30s
-thread_name: crunch
-stack_size: 1048576
-";
-
-    const JSON: &str = r#"{
-        "max_workers": 8, "min_workers": 2, "queue_capacity": 256, "when_full": "block",
-        "idle_timeout": "250ms", "shutdown_on_drop": "discard", "shutdown_timeout": "1m 30s",
-        "thread_name": "crunch", "stack_size": 1048576
-    }"#;
-
-    #[test]
-    fn the_three_formats_say_the_same() {
-        assert_eq!(
-            toml::from_str::<PoolSettings>(TOML).unwrap(),
-            every_setting()
-        );
-        assert_eq!(
-            yaml_serde::from_str::<PoolSettings>(YAML).unwrap(),
-            every_setting()
-        );
-        assert_eq!(
-            serde_json::from_str::<PoolSettings>(JSON).unwrap(),
-            every_setting()
-        );
-    }
-
-    #[test]
-    fn what_is_left_out_is_the_builders_default() {
-        let empty: PoolSettings = toml::from_str("").unwrap();
-        assert_eq!(empty, PoolSettings::default());
-        assert_eq!(serde_json::from_str::<PoolSettings>("{}").unwrap(), empty);
-        let theirs = format!("{:?}", Builder::new());
-        assert_eq!(format!("{:?}", empty.to_builder()), theirs);
-        assert_eq!(format!("{:?}", Builder::from(empty)), theirs);
-    }
-
-    #[test]
-    fn every_setting_reaches_the_builder() {
-        let by_hand = Builder::new()
-            .max_workers(8)
-            .min_workers(2)
-            .queue_capacity(256)
-            .when_full(WhenFull::Block)
-            .idle_timeout(Duration::from_millis(250))
-            .shutdown_on_drop(Shutdown::Discard, Duration::from_secs(90))
-            .thread_name("crunch")
-            .stack_size(1 << 20);
-        assert_eq!(
-            format!("{:?}", every_setting().to_builder()),
-            format!("{by_hand:?}")
-        );
-        let pool = every_setting().to_builder().build().unwrap();
-        assert_eq!(pool.workers().len(), 2);
-    }
-
-    #[test]
-    fn settings_survive_a_round_trip_through_each_format() {
-        for settings in [every_setting(), PoolSettings::default()] {
-            let text = toml::to_string(&settings).unwrap();
-            assert_eq!(toml::from_str::<PoolSettings>(&text).unwrap(), settings);
-            let text = yaml_serde::to_string(&settings).unwrap();
-            assert_eq!(
-                yaml_serde::from_str::<PoolSettings>(&text).unwrap(),
-                settings
-            );
-            let text = serde_json::to_string(&settings).unwrap();
-            assert_eq!(
-                serde_json::from_str::<PoolSettings>(&text).unwrap(),
-                settings
-            );
-        }
-    }
-
-    /// The error of one key with one value (in JSON), as each of the formats gives it.
-    fn errors(key: &str, value: &str) -> [String; 3] {
-        let json = format!("{{\"{key}\": {value}}}");
-        [
-            toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
-                .unwrap_err()
-                .to_string(),
-            // JSON is YAML, but for a number that may stand for a text.
-            yaml_serde::from_str::<PoolSettings>(&json)
-                .map_or_else(|e| e.to_string(), |_| String::new()),
-            serde_json::from_str::<PoolSettings>(&json)
-                .unwrap_err()
-                .to_string(),
-        ]
-    }
-
-    #[test]
-    fn a_bad_value_is_an_error_that_names_its_key() {
-        let bad = [
-            ("max_workers", "0", "max_workers is 0; allowed: 1..=65536"),
-            ("max_workers", "65537", "max_workers is 65537; allowed: 1..=65536"),
-            ("max_workers", "-1", "max_workers: invalid "),
-            ("max_workers", "2.5", "max_workers: invalid type: floating point `2.5`"),
-            ("max_workers", "\"8\"", "max_workers: invalid type: string \"8\""),
-            ("min_workers", "65536", "min_workers is 65536; allowed: 0..="),
-            ("min_workers", "true", "min_workers: invalid type: boolean `true`"),
-            ("queue_capacity", "16777217", "queue_capacity is 16777217; allowed: 0..=16777216"),
-            ("queue_capacity", "[]", "queue_capacity: invalid type: sequence"),
-            ("when_full", "\"wait\"", "when_full: unknown variant `wait`, expected `refuse` or `block`"),
-            ("when_full", "\"Block\"", "when_full: unknown variant `Block`"),
-            ("idle_timeout", "\"10\"", "idle_timeout: \"10\" is no duration such as \"250ms\": time unit needed"),
-            ("idle_timeout", "\"-1s\"", "idle_timeout: \"-1s\" is no duration"),
-            ("idle_timeout", "\"\"", "idle_timeout: \"\" is no duration"),
-            ("idle_timeout", "\"Never\"", "idle_timeout: \"Never\" is no duration"),
-            ("shutdown_on_drop", "\"abort\"", "shutdown_on_drop: unknown variant `abort`, expected one of `drain`, `discard`, `cancel`"),
-            ("shutdown_timeout", "\"5 parsecs\"", "shutdown_timeout: \"5 parsecs\" is no duration"),
-            ("thread_name", "\"a\\u0000b\"", "thread_name contains a NUL byte"),
-            ("stack_size", "\"2M\"", "stack_size: invalid type: string \"2M\""),
-        ];
-        for (key, value, expected) in bad {
-            for error in errors(key, value) {
-                assert!(error.contains(expected), "{key} = {value}: {error}");
-                assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_number_is_no_text_where_texts_are_quoted() {
-        let bad = [
-            (
-                "when_full",
-                "1",
-                "when_full: invalid type: integer `1`, expected one of [\"refuse\", \"block\"]",
-            ),
-            (
-                "idle_timeout",
-                "10",
-                "idle_timeout: invalid type: integer `10`, expected a duration such as \"250ms\"",
-            ),
-            ("thread_name", "7", "thread_name: invalid type: integer `7`"),
-        ];
-        for (key, value, expected) in bad {
-            let [toml, _, json] = errors(key, value);
-            assert!(toml.contains(expected), "{toml}");
-            assert!(json.contains(expected), "{json}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_is_an_error_that_names_it_and_those_there_are() {
-        for error in errors("max_worker", "8") {
-            assert!(error.contains("unknown field `max_worker`"), "{error}");
-            for key in KEYS {
-                assert!(error.contains(key), "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_key_given_twice_is_an_error() {
-        let twice = r#"{"max_workers": 1, "max_workers": 2}"#;
-        let error = serde_json::from_str::<PoolSettings>(twice).unwrap_err();
-        assert!(error.to_string().contains("duplicate field `max_workers`"));
-    }
-
-    #[test]
-    fn what_is_no_table_is_an_error() {
-        let error = serde_json::from_str::<PoolSettings>("[8]").unwrap_err();
-        assert!(error.to_string().contains("a table of a pool's settings"));
-    }
-
-    #[test]
-    fn an_error_shows_its_place() {
-        let text = "queue_capacity = 1\nmax_workers = 0\n";
-        let error = toml::from_str::<PoolSettings>(text).unwrap_err();
-        assert_eq!(&text[error.span().unwrap()], "0");
-        let text = "queue_capacity = 1\nidle_timeout = \"soon\"\n";
-        let error = toml::from_str::<PoolSettings>(text).unwrap_err();
-        assert_eq!(&text[error.span().unwrap()], "\"soon\"");
-        let error = serde_json::from_str::<PoolSettings>("{\n\"max_workers\": -1\n}").unwrap_err();
-        assert_eq!(error.line(), 2);
-        assert_eq!(error.to_string().matches(" at line ").count(), 1, "{error}");
-    }
-
-    #[test]
-    fn never_and_zero_are_durations() {
-        let text = "idle_timeout = \"0s\"\nshutdown_timeout = \"never\"";
-        let settings: PoolSettings = toml::from_str(text).unwrap();
-        assert_eq!(settings.idle_timeout, Duration::ZERO);
-        assert_eq!(settings.shutdown_timeout, Duration::MAX);
-    }
-}
+mod tests;

@@ -106,8 +106,7 @@ struct Refusals([CachePadded<[AtomicU64; REASONS]>; SHARDS]);
 
 const SHARDS: usize = if cfg!(lazypool_loom) { 2 } else { 16 };
 
-/// Only `metrics` tells them apart.
-const REASONS: usize = if cfg!(feature = "metrics") { 5 } else { 1 };
+const REASONS: usize = 5;
 
 /// Why a submission was not taken.
 #[derive(Debug, Clone, Copy)]
@@ -117,17 +116,6 @@ pub(crate) enum Reason {
     Cancelled,
     SpawnFailed,
     Expired,
-}
-
-impl Reason {
-    #[inline]
-    fn index(self) -> usize {
-        if cfg!(feature = "metrics") {
-            self as usize
-        } else {
-            0
-        }
-    }
 }
 
 impl Refusals {
@@ -152,12 +140,12 @@ impl Refusals {
             shard.get()
         });
         // Relaxed: a count.
-        self.0[shard % SHARDS][reason.index()].fetch_add(1, Ordering::Relaxed);
+        self.0[shard % SHARDS][reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn sum(&self) -> u64 {
-        (self.0.iter().flat_map(|shard| shard.iter()))
-            .map(|n| n.load(Ordering::Relaxed))
+    fn of(&self, reason: Reason) -> u64 {
+        (self.0.iter())
+            .map(|shard| shard[reason as usize].load(Ordering::Relaxed))
             .sum()
     }
 }
@@ -192,37 +180,13 @@ impl Counts {
         }
     }
 
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.sum()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn refused_for(&self, reason: Reason) -> u64 {
-        let shards = self.refused.0.iter();
-        shards
-            .map(|shard| shard[reason.index()].load(Ordering::Relaxed))
-            .sum()
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl Reason {
-    pub(crate) const ALL: [Self; REASONS] = [
-        Self::Saturated,
-        Self::Closed,
-        Self::Cancelled,
-        Self::SpawnFailed,
-        Self::Expired,
-    ];
-
-    /// As the value of a metric's label.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Saturated => "saturated",
-            Self::Closed => "closed",
-            Self::Cancelled => "cancelled",
-            Self::SpawnFailed => "spawn_failed",
-            Self::Expired => "expired",
+    pub(crate) fn refusals(&self) -> crate::stats::Refusals {
+        crate::stats::Refusals {
+            saturated: self.refused.of(Reason::Saturated),
+            closed: self.refused.of(Reason::Closed),
+            cancelled: self.refused.of(Reason::Cancelled),
+            spawn_failed: self.refused.of(Reason::SpawnFailed),
+            expired: self.refused.of(Reason::Expired),
         }
     }
 }
@@ -364,8 +328,8 @@ pub(crate) enum Denied {
 impl Denied {
     fn reason(&self) -> Reason {
         match self {
-            Self::Refused(Refusal::Saturated) => Reason::Saturated,
-            Self::Refused(Refusal::Closed) => Reason::Closed,
+            Self::Refused(Refusal::Saturated | Refusal::OnWorker) => Reason::Saturated,
+            Self::Refused(Refusal::Closed | Refusal::Forked) => Reason::Closed,
             Self::Refused(Refusal::Cancelled) => Reason::Cancelled,
             Self::Refused(Refusal::SpawnFailed(_)) => Reason::SpawnFailed,
             Self::Expired => Reason::Expired,
@@ -411,6 +375,18 @@ impl<'a> Patience<'a> {
         self.deadline.is_some_and(Deadline::has_passed)
     }
 
+    /// Its own deadline or the given one, whichever is first.
+    fn earlier<'d>(&self, other: &'d Deadline) -> &'d Deadline
+    where
+        'a: 'd,
+    {
+        match (self.deadline, other.instant()) {
+            (Some(own), Some(at)) if own.instant().is_some_and(|own| own < at) => own,
+            (Some(own), None) => own,
+            _ => other,
+        }
+    }
+
     /// Starts the clock of a deadline: before all that may take its time.
     #[inline]
     fn start(&self) {
@@ -423,6 +399,15 @@ impl<'a> Patience<'a> {
     #[inline]
     fn is_cancelled(&self) -> bool {
         self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed))
+    }
+}
+
+/// Why a submission without room is refused; `nested`: as it must not wait here.
+fn no_room(nested: bool) -> Refusal {
+    if nested {
+        Refusal::OnWorker
+    } else {
+        Refusal::Saturated
     }
 }
 
@@ -581,7 +566,8 @@ impl Shared {
                 && self.is_saturated(self.queue.as_ref())
             {
                 self.counts.refused.count(Reason::Saturated);
-                return Err(Denied::Refused(Refusal::Saturated));
+                let nested = patience.awaited && self.is_own_worker();
+                return Err(Denied::Refused(no_room(nested)));
             }
         }
         self.submit_slowly(task, patience)
@@ -638,7 +624,13 @@ impl Shared {
         let may_queue = !(own && patience.awaited);
         // Its worker is itself what such a submission would wait for.
         let in_hook = self.is_in_own_hook();
-        let may_block = self.settings.when_full == WhenFull::Block && !own;
+        let blocks = self.settings.when_full != WhenFull::Refuse;
+        let may_block = blocks && !own;
+        let no_room = || no_room(own && (blocks || patience.awaited));
+        let room_within = match self.settings.when_full {
+            WhenFull::BlockFor(limit) => Deadline::from_now(limit),
+            WhenFull::Refuse | WhenFull::Block => Deadline::never(),
+        };
         let mut nearly = Nearly::default();
         let mut spin = Spin::new(self.parallel);
         let entry = Entry::new();
@@ -655,16 +647,19 @@ impl Shared {
                 Not::Refused(why) => break Denied::Refused(why),
                 // Or a worker that is on its way, which does not wait for this one.
                 Not::Settled if in_hook && self.seekers.all() == 0 => {
+                    break Denied::Refused(no_room());
+                }
+                Not::Room if !may_block => break Denied::Refused(no_room()),
+                Not::Room | Not::Settled if patience.has_expired() => break Denied::Expired,
+                Not::Room if room_within.has_passed() => {
                     break Denied::Refused(Refusal::Saturated);
                 }
-                Not::Room if !may_block => break Denied::Refused(Refusal::Saturated),
-                Not::Room | Not::Settled if patience.has_expired() => break Denied::Expired,
                 Not::Settled => nearly.wait(),
                 Not::Room => match &blocked {
                     None if self.may_make_room(&mut spin) => {}
                     // Joined, it must look once more before it sleeps.
                     None => blocked = Some(self.room.join(&entry)),
-                    Some(blocked) => blocked.sleep(patience.deadline.unwrap_or(&Deadline::never())),
+                    Some(blocked) => blocked.sleep(patience.earlier(&room_within)),
                 },
             }
         };

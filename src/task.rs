@@ -583,7 +583,7 @@ pub fn is_cancelled() -> bool {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let at = pool.do_with_deadline(lazypool::task::deadline, Duration::from_secs(60));
-/// assert!(at.map_err(|e| e.without_closure())?.unwrap() > Instant::now());
+/// assert!(at?.unwrap() > Instant::now());
 /// # Ok(()) }
 /// ```
 #[must_use]
@@ -599,7 +599,7 @@ pub fn deadline() -> Option<Instant> {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let left = pool.do_with_deadline(lazypool::task::remaining, Duration::from_secs(60));
-/// assert!(left.map_err(|e| e.without_closure())?.unwrap() <= Duration::from_secs(60));
+/// assert!(left?.unwrap() <= Duration::from_secs(60));
 /// # Ok(()) }
 /// ```
 #[must_use]
@@ -615,7 +615,7 @@ pub fn remaining() -> Option<Duration> {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let label = pool.labelled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
-/// assert_eq!(label.map_err(|e| e.without_closure())?, Some("parse"));
+/// assert_eq!(label?, Some("parse"));
 /// # Ok(()) }
 /// ```
 #[must_use]
@@ -631,7 +631,7 @@ pub fn label() -> Option<&'static str> {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let slot = pool.do_with_deadline(lazypool::task::slot, Duration::MAX);
-/// assert_eq!(slot.map_err(|e| e.without_closure())?, Some(0));
+/// assert_eq!(slot?, Some(0));
 /// assert_eq!(lazypool::task::slot(), None);
 /// # Ok(()) }
 /// ```

@@ -34,7 +34,7 @@
 //! task but in the caller's block.
 
 use crate::deadline::Deadline;
-use crate::error::{DeadlineError, Panic, Refusal, Refused};
+use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::observe;
 use crate::park::{Nearly, Spin, Step};
 use crate::shared::{Denied, Patience, Place, Shared};
@@ -470,7 +470,7 @@ where
     R: Send + 'static,
 {
     if limit.is_zero() {
-        Err(DeadlineError::Expired(f))
+        Err(DeadlineError::Expired(Unrun::new(f)))
     } else {
         do_until(shared, label, f, &Deadline::after(limit))
     }
@@ -550,7 +550,7 @@ unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: Denied) -> DeadlineErr
     // SAFETY: by this function's contract.
     let job = unsafe { task.into_job::<WaitJob<F, R>>() };
     match why {
-        Denied::Expired => DeadlineError::Expired(job.f),
+        Denied::Expired => DeadlineError::Expired(Unrun::new(job.f)),
         Denied::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
     }
 }

@@ -109,6 +109,9 @@ fn law09_every_ending_is_counted_where_it_belongs() {
         }
         let s = pool.stats();
         assert_eq!((s.refused, s.accepted), (3, 4), "{s:?}");
+        let group = pool.group();
+        group.cancel();
+        assert!(group.serve(|| ()).is_err());
 
         gate.open();
         let s = settle(&pool);
@@ -121,6 +124,7 @@ fn law09_every_ending_is_counted_where_it_belongs() {
         let s = pool.stats();
         // A time-out is no ending: the task still runs.
         assert_eq!((s.timed_out, s.completed, s.running), (1, 4, 2), "{s:?}");
+        assert_eq!(s.abandoned, 1, "{s:?}");
         let expired = pool.do_with_deadline(|| (), ms(20));
         assert!(matches!(expired, Err(DeadlineError::Expired(_))));
         let s = pool.stats();
@@ -135,11 +139,15 @@ fn law09_every_ending_is_counted_where_it_belongs() {
         assert_eq!((s.discarded, s.queued, s.running), (2, 0, 2), "{s:?}");
         assert!(pool.serve(|| ()).is_err());
         assert!(pool.do_with_deadline(|| (), LONG).is_err());
-        assert_eq!(pool.stats().refused, 5);
+        let s = pool.stats();
+        let r = s.refusals;
+        assert_eq!(s.refused, 6);
+        assert_eq!((r.saturated, r.cancelled, r.closed), (3, 1, 2), "{s:?}");
         gate.open();
         assert!(pool.shutdown(Shutdown::Discard, LIMIT).is_clean());
         let s = pool.stats();
         assert_eq!((s.completed, s.running, s.workers), (6, 0, 0), "{s:?}");
+        assert_eq!(s.abandoned, 0, "{s:?}");
         // A shutdown retires its workers.
         assert_eq!((s.spawned, s.retired, s.peak_workers), (2, 2, 2), "{s:?}");
         check_at_rest(&pool, &s);
@@ -162,6 +170,7 @@ fn law09_expired_before_room_counts_as_refused() {
             assert!(matches!(outcome, Err(DeadlineError::Expired(_))));
             let s = pool.stats();
             assert_eq!((s.refused, s.expired, s.accepted), (i, 0, 1), "{s:?}");
+            assert_eq!(s.refusals.expired, i, "{s:?}");
         }
     });
 }

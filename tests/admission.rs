@@ -613,7 +613,7 @@ fn every_path<L: Load>() {
     match pool.do_with_deadline(task(7), ms(5)) {
         Err(DeadlineError::Expired(f)) => {
             assert_eq!((ledger.runs(7), ledger.drops(7)), (0, 0));
-            assert!(f().intact(7));
+            assert!(f.run().intact(7));
         }
         _ => panic!("it cannot have started"),
     }

@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::{Debug, Display};
+use std::hash::Hash;
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
@@ -17,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{
-    task, BuildError, Builder, DeadlineError, Group, Panic, Pool, Refusal, Refused, Scope,
-    Shutdown, ShutdownReport, Stats, TaskPanic, Unfinished, View, WhenFull, WorkerSnapshot,
+    task, BuildError, Builder, DeadlineError, Group, Panic, ParseSettingError, Pool, Refusal,
+    Refusals, Refused, Scope, Shutdown, ShutdownReport, Stats, TaskPanic, Unfinished, Unrun, View,
+    WhenFull, WorkerSnapshot,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -28,12 +31,14 @@ use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Pool: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
 assert_not_impl_any!(Pool: Clone);
-assert_impl_all!(Builder: Debug, Send);
+assert_impl_all!(Builder: Debug, Default, Send);
 assert_impl_all!(View<'static>: Debug, Clone, Copy, Send, Sync);
 assert_impl_all!(Group: Debug, Clone, Send, Sync);
 assert_impl_all!(Scope<'static, 'static>: Debug, Send, Sync);
-assert_impl_all!(WhenFull: Debug, Clone, Copy, PartialEq, Eq, Send, Sync);
-assert_impl_all!(Shutdown: Debug, Clone, Copy, PartialEq, Eq, Send, Sync);
+assert_impl_all!(WhenFull: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
+assert_impl_all!(Shutdown: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
+assert_impl_all!(ParseSettingError: Debug, Clone, PartialEq, Eq, Display, Error, Send, Sync);
+assert_impl_all!(Refusals: Debug, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
 assert_impl_all!(BuildError: Debug, Display, Error, Send, Sync);
 assert_impl_all!(Refusal: Debug, Display, Send, Sync);
 assert_impl_all!(Panic: Debug, Send, Sync);
@@ -50,11 +55,14 @@ assert_impl_all!(Refused<Cell<u8>>: Send, Sync);
 assert_impl_all!(Refused<*const u8>: Sync);
 assert_not_impl_any!(Refused<Rc<()>>: Send);
 
-// `DeadlineError` lends the closure out by pattern, so it is `Sync` only where the closure is.
-assert_impl_all!(DeadlineError<Rc<()>>: Debug, Display, Error);
-assert_impl_all!(DeadlineError<u8>: Send, Sync);
-assert_not_impl_any!(DeadlineError<Cell<u8>>: Sync);
-assert_not_impl_any!(DeadlineError<Rc<()>>: Send, Sync);
+// The same holds for a closure that has expired, and so for `DeadlineError`.
+assert_impl_all!(Unrun<Rc<()>>: Sync, Debug);
+assert_impl_all!(Unrun<Cell<u8>>: Send, Sync);
+assert_not_impl_any!(Unrun<Rc<()>>: Send);
+assert_impl_all!(DeadlineError<Rc<()>>: Sync, Debug, Display, Error);
+assert_impl_all!(DeadlineError<Cell<u8>>: Send, Sync);
+assert_impl_all!(DeadlineError<*const u8>: Sync);
+assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
 
 /// A type without any trait, to be captured.
 struct Plain(#[allow(dead_code)] Vec<u8>);
@@ -73,7 +81,12 @@ fn errors_convert_into_boxes() {
         Ok(())
     }
     fn call(pool: &Pool) -> Result<u8, Boxed> {
-        Ok(pool.do_with_deadline(|| 3, LONG)?)
+        let captured = (Cell::new(3), Plain(Vec::new()));
+        let task = move || {
+            let _ = &captured.1;
+            captured.0.get()
+        };
+        Ok(pool.do_with_deadline(task, LONG)?)
     }
     fn stripped(pool: &Pool) -> Result<(), Boxed> {
         let captured = (Cell::new(1), Plain(Vec::new()));
@@ -114,9 +127,17 @@ fn errors_tell_and_hand_back() {
     assert!(refused.is_saturated() && !refused.is_closed());
     assert!(matches!(refused.reason(), Refusal::Saturated));
     assert!(refused.source().is_none());
-    // The remedy: what one can do about it.
-    assert!(refused.reason().to_string().len() > "Saturated".len());
-    assert!(!refused.to_string().is_empty());
+    // One line that says what happened.
+    let line = refused.to_string();
+    assert!(
+        line.contains("saturated") && line.len() < 80 && !line.contains('\n'),
+        "{line}"
+    );
+    assert_eq!(refused.reason().to_string(), line);
+    let (task, reason) = refused.into_parts();
+    assert!(matches!(reason, Refusal::Saturated));
+    task();
+    let refused = pool.serve(|| ()).unwrap_err();
     let bare = refused.without_closure();
     assert!(bare.is_saturated());
     bare.into_inner();
@@ -137,7 +158,7 @@ fn errors_tell_and_hand_back() {
     let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
     assert!(matches!(
         error.without_closure(),
-        DeadlineError::Expired(())
+        DeadlineError::Expired(Unrun { .. })
     ));
     gate.open();
     settle(&pool);
@@ -181,6 +202,41 @@ fn a_refused_closure_runs_with_its_result() {
         Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run(), "mine"),
         other => panic!("{other:?}"),
     }
+}
+
+/// `Refused::caller_runs` runs what the pool had no room for, and nothing once the pool is shut down or
+/// the group cancelled.
+#[test]
+fn the_caller_runs_only_what_lacked_room() {
+    timed(|| {
+        let pool = Pool::new(1).unwrap();
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let here = thread::current().id();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let task = || {
+            let ran = Arc::clone(&ran);
+            move || ran.lock().unwrap().push(thread::current().id())
+        };
+        pool.serve(task()).or_else(Refused::caller_runs).unwrap();
+        assert_eq!(*ran.lock().unwrap(), [here]);
+
+        let group = pool.group();
+        group.cancel();
+        let refused = group.serve(task()).or_else(Refused::caller_runs);
+        assert!(matches!(refused.unwrap_err().reason(), Refusal::Cancelled));
+
+        pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        let refused = pool.serve(task()).or_else(Refused::caller_runs);
+        assert!(refused.unwrap_err().is_closed());
+        match pool.do_with_deadline(task(), LONG) {
+            Err(DeadlineError::Refused(refused)) => assert!(refused.caller_runs().is_err()),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(ran.lock().unwrap().len(), 1, "nothing else ran");
+        gate.open();
+    });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -280,6 +336,10 @@ fn any_number_of_workers() {
 #[test]
 fn builder_defaults() {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(
+        format!("{:?}", Builder::default()),
+        format!("{:?}", Pool::builder())
+    );
     let pool = Pool::builder().build().unwrap();
     assert_eq!(pool.max_workers(), 4 * cpus);
     assert_eq!((pool.min_workers(), pool.queue_capacity()), (0, 0));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{DeadlineError, Pool, Refused, WhenFull};
+use lazypool::{DeadlineError, Pool, Refusal, Refused, WhenFull};
 
 fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
     Pool::builder()
@@ -218,6 +218,112 @@ fn law14_callers_that_give_up_take_no_room() {
                 });
                 settle(&pool);
                 assert_eq!(ran.load(Ordering::SeqCst), 1);
+            }
+        }
+    });
+}
+
+/// Law 14: with `BlockFor`, `serve` waits for room that long and is then refused as `Saturated`;
+/// `do_with_deadline` waits until that or its deadline, whichever is earlier.
+#[test]
+fn law14_block_for_waits_only_so_long() {
+    timed(|| {
+        for (max, queue) in [(1, 0), (1, 2)] {
+            let limit = ms(30);
+            let pool = pool(max, queue, WhenFull::BlockFor(limit));
+            let gate = Gate::new();
+            fill(&pool, &gate);
+
+            let start = Instant::now();
+            let refused = pool.serve(|| ()).unwrap_err();
+            assert!(start.elapsed() >= limit, "refused too early");
+            assert!(matches!(refused.reason(), Refusal::Saturated));
+
+            for d in [LONG, Duration::MAX] {
+                let start = Instant::now();
+                match pool.do_with_deadline(|| (), d) {
+                    Err(DeadlineError::Refused(refused)) => assert!(refused.is_saturated()),
+                    other => panic!("{other:?}"),
+                }
+                assert!(start.elapsed() >= limit, "refused too early");
+            }
+            let expired = pool.do_with_deadline(|| (), ms(1));
+            assert!(matches!(expired, Err(DeadlineError::Expired(_))));
+
+            let s = pool.stats();
+            assert_eq!((s.refusals.saturated, s.refusals.expired), (3, 1), "{s:?}");
+            assert_eq!((s.refused, s.waiting), (4, 0), "{s:?}");
+            gate.open();
+            settle(&pool);
+        }
+    });
+}
+
+/// Law 14: with `BlockFor`, a submission takes room that comes up in time. `Stats::waiting` counts it
+/// meanwhile.
+#[test]
+fn law14_block_for_takes_room_in_time() {
+    timed(|| {
+        for queue in [0, 1] {
+            let pool = pool(1, queue, WhenFull::BlockFor(LONG));
+            let gate = Gate::new();
+            fill(&pool, &gate);
+            thread::scope(|s| {
+                let _opener = gate.opener();
+                let serve = s.spawn(|| pool.serve(|| ()).is_ok());
+                let call = s.spawn(|| pool.do_with_deadline(|| 7, Duration::MAX).unwrap());
+                wait_until("both to wait", || pool.stats().waiting == 2);
+                gate.open();
+                assert!(serve.join().unwrap());
+                assert_eq!(call.join().unwrap(), 7);
+            });
+            let s = settle(&pool);
+            assert_eq!((s.waiting, s.refused), (0, 0), "{s:?}");
+        }
+        // No time at all to wait: the same as `Refuse`.
+        let pool = pool(1, 0, WhenFull::BlockFor(Duration::ZERO));
+        let gate = Gate::new();
+        fill(&pool, &gate);
+        let refused = pool.serve(|| ()).unwrap_err();
+        assert!(matches!(refused.reason(), Refusal::Saturated));
+        gate.open();
+    });
+}
+
+/// Law 14: what would have to wait on a worker of its own pool is refused as `OnWorker`. A `serve` that
+/// would wait nowhere is refused as `Saturated` there, too.
+#[test]
+fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
+    timed(|| {
+        for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
+            for queue in [0, 2] {
+                let pool = Arc::new(pool(1, queue, policy));
+                let (serve, call, scoped) = on_worker(&pool, move |pool| {
+                    let call = match pool.do_with_deadline(|| (), LONG) {
+                        Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
+                        other => panic!("{other:?}"),
+                    };
+                    let mut ran = false;
+                    let scoped = pool.scope(|s| {
+                        let refused = s.serve(|| ran = true).unwrap_err();
+                        matches!(refused.reason(), Refusal::OnWorker)
+                            && refused.caller_runs().is_ok()
+                    });
+                    for _ in 0..queue {
+                        must_serve(pool, || ());
+                    }
+                    let serve = pool.serve(|| ()).unwrap_err();
+                    assert!(serve.is_saturated());
+                    (serve.into_parts().1, call, scoped && ran)
+                });
+                assert!(matches!(call, Refusal::OnWorker), "{policy}: {call:?}");
+                assert!(scoped, "{policy}");
+                match policy {
+                    WhenFull::Refuse => assert!(matches!(serve, Refusal::Saturated), "{serve:?}"),
+                    _ => assert!(matches!(serve, Refusal::OnWorker), "{policy}: {serve:?}"),
+                }
+                let s = settle(&pool);
+                assert_eq!((s.refused, s.refusals.saturated), (3, 3), "{s:?}");
             }
         }
     });

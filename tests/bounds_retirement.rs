@@ -138,7 +138,7 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
                     // It did not get the processor within 3 ms; without a caller it still must.
                     Err(DeadlineError::Expired(f)) => {
                         wait_until("the worker to let go", || pool.stats().running == i);
-                        must_serve(&pool, f);
+                        must_serve(&pool, f.into_inner());
                     }
                     other => panic!("{other:?}"),
                 }

@@ -59,7 +59,7 @@ fn law03_expires_in_the_queue() {
         for d in [Duration::from_micros(1), ms(1), ms(30), ms(120)] {
             let start = Instant::now();
             match pool.do_with_deadline(|| 7, d) {
-                Err(DeadlineError::Expired(f)) => assert_eq!(f(), 7),
+                Err(DeadlineError::Expired(f)) => assert_eq!(f.run(), 7),
                 other => panic!("{other:?}"),
             }
             let took = start.elapsed();
@@ -222,11 +222,11 @@ fn law03_a_zero_deadline_looks_at_nothing() {
             let before = pool.stats();
             for _ in 0..10 {
                 match pool.do_with_deadline(|| 5, Duration::ZERO) {
-                    Err(DeadlineError::Expired(f)) => assert_eq!(f(), 5),
+                    Err(DeadlineError::Expired(f)) => assert_eq!(f.run(), 5),
                     other => panic!("{what}: {other:?}"),
                 }
                 match pool.labelled("zero").do_with_deadline(|| 5, Duration::ZERO) {
-                    Err(DeadlineError::Expired(f)) => assert_eq!(f(), 5),
+                    Err(DeadlineError::Expired(f)) => assert_eq!(f.run(), 5),
                     other => panic!("{what}: {other:?}"),
                 }
             }
@@ -559,7 +559,7 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
                             assert!(took >= d, "Expired after {took:?}, before {d:?}");
                             assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
                             // Kept to the end, so that a late run would show.
-                            back.push((id, f));
+                            back.push((id, f.into_inner()));
                             if d.is_zero() {
                                 continue;
                             }

@@ -152,7 +152,7 @@ fn build(input: &Input<'_>) {
         match pool.do_with_deadline(|| 7, deadline) {
             Ok(7) => assert!(!absurd),
             Err(DeadlineError::Expired(f)) => {
-                assert_eq!(f(), 7);
+                assert_eq!(f.run(), 7);
                 assert!(deadline < Duration::from_secs(60), "{deadline:?}: {pool:?}");
             }
             Err(DeadlineError::TimedOut) => {

@@ -324,7 +324,7 @@ fn nest(sums: &Arc<Sums>, nest: Nest) {
     let token = || Token::new(sums, &fate, Work::QUICK);
     let refused = |why: &Refusal| {
         let known = match why {
-            Refusal::Saturated => true,
+            Refusal::Saturated | Refusal::OnWorker => true,
             Refusal::Closed => pool.is_closed(),
             _ => false,
         };

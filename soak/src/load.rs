@@ -223,8 +223,12 @@ fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: From) {
     match reason {
         Refusal::Saturated => {
             check!(!plan.careful, "refused with room to spare: {:?}", pool);
-            let blocks = plan.policy == WhenFull::Block && from != From::OwnWorker;
+            let blocks = plan.policy == WhenFull::Block;
             check!(!blocks, "a blocking pool refused: {:?}", pool);
+        }
+        Refusal::OnWorker => {
+            check!(!plan.careful, "refused with room to spare: {:?}", pool);
+            check!(from == From::OwnWorker, "on no worker: {from:?}, {pool:?}");
         }
         Refusal::Closed => check!(pool.is_closed(), "an open pool is closed: {pool:?}"),
         Refusal::SpawnFailed(error) => {

@@ -3,15 +3,16 @@
 use std::error::Error;
 use std::fmt;
 
-use super::{Panic, Refused};
+use super::{Panic, Refused, Unrun};
 
 /// Why [`do_with_deadline`](crate::Pool::do_with_deadline) has no result to return.
 ///
 /// The four variants are all there will be: match without a `_` arm. In the first two the closure never
 /// ran, not even partly, and comes back. In the other two it did run, and is gone.
 ///
-/// With `?`, this goes into a `Box<dyn Error + Send + Sync>` if the closure is `Sync`. Where it is not,
-/// [`without_closure`](Self::without_closure) makes it so.
+/// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. With `?`, it therefore goes into a
+/// `Box<dyn Error + Send + Sync>` with any closure that a pool could have taken. Where the closure should
+/// not travel with the error, [`without_closure`](Self::without_closure) lets go of it.
 ///
 /// # Examples
 ///
@@ -24,7 +25,7 @@ use super::{Panic, Refused};
 /// match pool.do_with_deadline(|| 6 * 7, Duration::from_secs(60)) {
 ///     Ok(answer) => assert_eq!(answer, 42),
 ///     Err(DeadlineError::Refused(refused)) => println!("not taken: {refused}"),
-///     Err(DeadlineError::Expired(_closure)) => println!("no worker had time for it"),
+///     Err(DeadlineError::Expired(_unrun)) => println!("no worker had time for it"),
 ///     Err(DeadlineError::TimedOut) => println!("started, but still not done"),
 ///     Err(DeadlineError::Panicked(panic)) => panic.resume(),
 /// }
@@ -35,7 +36,7 @@ pub enum DeadlineError<F> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
     Refused(Refused<F>),
     /// The deadline passed before any worker started the closure: it never ran.
-    Expired(F),
+    Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///
     /// It still runs, its worker is occupied until it ends, and its result will be dropped. From now on
@@ -70,7 +71,7 @@ impl<F> DeadlineError<F> {
     pub fn into_inner(self) -> Option<F> {
         match self {
             Self::Refused(refused) => Some(refused.into_inner()),
-            Self::Expired(closure) => Some(closure),
+            Self::Expired(unrun) => Some(unrun.into_inner()),
             Self::TimedOut | Self::Panicked(_) => None,
         }
     }
@@ -99,9 +100,9 @@ impl<F> DeadlineError<F> {
     pub fn without_closure(self) -> DeadlineError<()> {
         match self {
             Self::Refused(refused) => DeadlineError::Refused(refused.without_closure()),
-            Self::Expired(closure) => {
-                drop(closure);
-                DeadlineError::Expired(())
+            Self::Expired(unrun) => {
+                drop(unrun);
+                DeadlineError::Expired(Unrun::new(()))
             }
             Self::TimedOut => DeadlineError::TimedOut,
             Self::Panicked(panic) => DeadlineError::Panicked(panic),
@@ -113,7 +114,7 @@ impl<F> fmt::Debug for DeadlineError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => f.debug_tuple("Refused").field(refused).finish(),
-            Self::Expired(_) => f.write_str("Expired(..)"),
+            Self::Expired(unrun) => f.debug_tuple("Expired").field(unrun).finish(),
             Self::TimedOut => f.write_str("TimedOut"),
             Self::Panicked(panic) => f.debug_tuple("Panicked").field(panic).finish(),
         }
@@ -124,10 +125,9 @@ impl<F> fmt::Display for DeadlineError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
-            Self::Expired(_) => f.write_str(
-                "the deadline passed before a worker started the closure: it never ran, and can be \
-                 retried",
-            ),
+            Self::Expired(_) => {
+                f.write_str("no worker started the closure in time: it never ran")
+            }
             Self::TimedOut => f.write_str(
                 "the deadline passed while the closure was running: it runs on, and its result will \
                  be dropped",

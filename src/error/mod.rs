@@ -1,9 +1,10 @@
 //! What can go wrong, and how the closure comes back when it does.
 //!
-//! Three types carry a refusal. [`Refusal`] says why, [`Refused`] pairs that with the closure that was
-//! not run, and [`DeadlineError`] adds what can happen to a caller that waits. [`BuildError`] is about
-//! the builder, [`Panic`] and [`TaskPanic`] are about tasks that panicked, and [`Unfinished`] is about a
-//! wait that ran out of time.
+//! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it with the
+//! closure that was not run, [`Unrun`] is a closure whose time ran out, and [`DeadlineError`] adds what
+//! else can happen to a caller that waits. [`BuildError`] is about the builder, [`ParseSettingError`] about
+//! words in settings, [`Panic`] and [`TaskPanic`] are about tasks that panicked, and [`Unfinished`] is
+//! about a wait that ran out of time.
 //!
 //! Every error type here implements `Debug`, `Display` and [`Error`](std::error::Error) whatever closure
 //! it carries.
@@ -13,15 +14,19 @@ mod deadline;
 mod hidden;
 mod panic;
 mod refused;
+mod setting;
 #[cfg(test)]
 mod tests;
 mod unfinished;
+mod unrun;
 
 pub use build::BuildError;
 pub use deadline::DeadlineError;
 pub use panic::{Panic, TaskPanic};
 pub use refused::{Refusal, Refused};
+pub use setting::ParseSettingError;
 pub use unfinished::Unfinished;
+pub use unrun::Unrun;
 
 /// The largest `max_workers` that [`Builder::build`](crate::Builder::build) accepts.
 pub(crate) const MAX_WORKERS: usize = 65_536;

@@ -44,12 +44,14 @@ fn spawn_error() -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, "no more threads")
 }
 
-fn refusals() -> [Refusal; 4] {
+fn refusals() -> [Refusal; 6] {
     [
         Refusal::Saturated,
         Refusal::Closed,
         Refusal::Cancelled,
         Refusal::SpawnFailed(spawn_error()),
+        Refusal::OnWorker,
+        Refusal::Forked,
     ]
 }
 
@@ -81,14 +83,24 @@ fn refused_is_sync_for_every_closure_and_send_with_a_send_one() {
 }
 
 #[test]
-fn deadline_error_is_as_send_and_sync_as_its_closure() {
-    let error = DeadlineError::Expired(Cell::new(1));
-    assert!(probe(&error).is_send());
-    assert!(!probe(&error).is_sync());
+fn the_probe_can_say_no() {
+    assert!(!probe(&Cell::new(1)).is_sync());
+    assert!(!probe(&Rc::new(1)).is_send());
+}
 
-    let error = DeadlineError::Expired(Rc::new(1)).without_closure();
-    assert!(probe(&error).is_send());
-    assert!(probe(&error).is_sync());
+#[test]
+fn so_are_unrun_and_deadline_error() {
+    let expired = || Unrun::new(Cell::new(1));
+    assert!(probe(&expired()).is_send() && probe(&expired()).is_sync());
+    let error = DeadlineError::Expired(expired());
+    assert!(probe(&error).is_send() && probe(&error).is_sync());
+
+    let not_send = || Unrun::new(Rc::new(1));
+    assert!(probe(&not_send()).is_sync() && !probe(&not_send()).is_send());
+    let error = DeadlineError::Expired(not_send());
+    assert!(probe(&error).is_sync() && !probe(&error).is_send());
+    let error = error.without_closure();
+    assert!(probe(&error).is_send() && probe(&error).is_sync());
 }
 
 #[test]
@@ -128,12 +140,12 @@ fn question_mark_boxes_every_error() {
         Err(Refused::new(not_send, Refusal::Closed).without_closure())?
     }
     fn deadline() -> Result<(), Boxed> {
-        let sync = 1;
-        Err(DeadlineError::Expired(move || sync))?
+        let not_sync = Cell::new(1);
+        Err(DeadlineError::Expired(Unrun::new(move || not_sync.get())))?
     }
     fn deadline_without_closure() -> Result<(), Boxed> {
         let not_send = Rc::new(1);
-        Err(DeadlineError::Expired(not_send).without_closure())?
+        Err(DeadlineError::Expired(Unrun::new(not_send)).without_closure())?
     }
     fn build() -> Result<(), Boxed> {
         Err(BuildError::ZeroWorkers)?
@@ -181,6 +193,50 @@ fn run_runs_the_closure_once_and_returns_its_value() {
 }
 
 #[test]
+fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
+    let ran = refusals().map(|reason| {
+        let runs = Cell::new(0);
+        let refused = Refused::new(|| runs.set(runs.get() + 1), reason);
+        let outcome = refused.caller_runs();
+        let ran = runs.get() == 1;
+        assert_eq!(ran, outcome.is_ok());
+        if let Err(refused) = outcome {
+            // It came back as it was, and can still be run.
+            refused.run();
+            assert_eq!(runs.get(), 1);
+        }
+        ran
+    });
+    // Saturated, Closed, Cancelled, SpawnFailed, OnWorker, Forked.
+    assert_eq!(ran, [true, false, false, true, true, false]);
+}
+
+#[test]
+fn the_parts_are_the_closure_and_the_reason() {
+    let reason = Refusal::SpawnFailed(spawn_error());
+    let (closure, reason) = Refused::new(|| 7, reason).into_parts();
+    assert_eq!(closure(), 7);
+    assert!(matches!(reason, Refusal::SpawnFailed(error) if error.kind() == spawn_error().kind()));
+}
+
+#[test]
+fn unrun_gives_its_closure_back_or_runs_it() {
+    let runs = Cell::new(0);
+    let task = || {
+        runs.set(runs.get() + 1);
+        "value"
+    };
+    let closure = Unrun::new(task).into_inner();
+    assert_eq!(runs.get(), 0);
+    assert_eq!(closure(), "value");
+    assert_eq!(Unrun::new(task).run(), "value");
+    assert_eq!(runs.get(), 2);
+    let unrun = Unrun::new(|| std::panic::resume_unwind(Box::new(7)));
+    let payload = catch_unwind(AssertUnwindSafe(|| unrun.run::<()>())).unwrap_err();
+    assert_eq!(payload.downcast_ref(), Some(&7));
+}
+
+#[test]
 fn a_panic_in_run_reaches_the_caller() {
     let refused = Refused::new(|| std::panic::resume_unwind(Box::new(7)), Refusal::Closed);
     let payload = catch_unwind(AssertUnwindSafe(|| refused.run::<()>())).unwrap_err();
@@ -202,9 +258,9 @@ fn without_closure_drops_the_closure_and_keeps_the_rest() {
     assert!(matches!(refused.reason(), Refusal::Cancelled));
 
     let dropped = Rc::new(Cell::new(false));
-    let error = DeadlineError::Expired(Flag(dropped.clone())).without_closure();
+    let error = DeadlineError::Expired(Unrun::new(Flag(dropped.clone()))).without_closure();
     assert!(dropped.get());
-    assert!(matches!(error, DeadlineError::Expired(())));
+    assert!(matches!(error, DeadlineError::Expired(Unrun { .. })));
 
     let error = DeadlineError::Refused(Refused::new(1, Refusal::Closed)).without_closure();
     assert!(matches!(error, DeadlineError::Refused(refused) if refused.is_closed()));
@@ -222,39 +278,42 @@ fn the_two_questions_tell_the_reasons_apart() {
         (refused.is_saturated(), refused.is_closed())
     });
     let neither = (false, false);
-    assert_eq!(answers, [(true, false), (false, true), neither, neither]);
+    let saturated = (true, false);
+    assert_eq!(
+        answers,
+        [
+            saturated,
+            (false, true),
+            neither,
+            neither,
+            saturated,
+            neither
+        ]
+    );
 }
 
 #[test]
 fn only_a_closure_that_never_ran_comes_out_of_a_deadline_error() {
     let refused = Refused::new(1, Refusal::Saturated);
     assert_eq!(DeadlineError::Refused(refused).into_inner(), Some(1));
-    assert_eq!(DeadlineError::Expired(2).into_inner(), Some(2));
+    assert_eq!(DeadlineError::Expired(Unrun::new(2)).into_inner(), Some(2));
     assert_eq!(DeadlineError::<i32>::TimedOut.into_inner(), None);
     let panic = Panic::new(Box::new("boom"));
     assert_eq!(DeadlineError::<i32>::Panicked(panic).into_inner(), None);
 }
 
 #[test]
-fn every_refusal_names_its_remedy() {
-    let [saturated, closed, cancelled, spawn_failed] = refusals().map(|r| r.to_string());
+fn every_refusal_says_in_one_line_what_happened() {
     assert_eq!(
-        saturated,
-        "the pool is saturated: retry later, run the closure yourself, raise max_workers or \
-         queue_capacity, or build with WhenFull::Block"
-    );
-    assert_eq!(
-        closed,
-        "the pool is shut down: run the closure yourself, or submit it to another pool"
-    );
-    assert_eq!(
-        cancelled,
-        "the group is cancelled: submit the closure to the pool or to a new group, or drop it"
-    );
-    assert_eq!(
-        spawn_failed,
-        "no worker thread could be started: retry later, run the closure yourself, lower \
-         max_workers or stack_size, or raise the system's limit on threads"
+        refusals().map(|reason| reason.to_string()),
+        [
+            "the pool is saturated: every worker is occupied and the queue is full",
+            "the pool is shut down",
+            "the group is cancelled",
+            "no worker thread could be started",
+            "the task would have to wait, on a worker of the same pool",
+            "the pool belongs to the parent of this forked process",
+        ]
     );
 }
 
@@ -271,8 +330,8 @@ fn an_error_with_a_refusal_inside_says_what_the_refusal_says() {
 #[test]
 fn deadline_errors_say_what_became_of_the_closure() {
     assert_eq!(
-        DeadlineError::Expired(()).to_string(),
-        "the deadline passed before a worker started the closure: it never ran, and can be retried"
+        DeadlineError::Expired(Unrun::new(())).to_string(),
+        "no worker started the closure in time: it never ran"
     );
     assert_eq!(
         DeadlineError::<()>::TimedOut.to_string(),
@@ -343,11 +402,14 @@ fn source_is_the_io_error_where_there_is_one() {
 
 #[test]
 fn source_is_none_elsewhere() {
-    for reason in [Refusal::Saturated, Refusal::Closed, Refusal::Cancelled] {
+    for reason in refusals() {
+        if matches!(reason, Refusal::SpawnFailed(_)) {
+            continue;
+        }
         assert!(reason.source().is_none());
         assert!(Refused::new((), reason).source().is_none());
     }
-    assert!(DeadlineError::Expired(()).source().is_none());
+    assert!(DeadlineError::Expired(Unrun::new(())).source().is_none());
     assert!(DeadlineError::<()>::TimedOut.source().is_none());
     let panic = Panic::new(Box::new("boom"));
     assert!(DeadlineError::<()>::Panicked(panic).source().is_none());
@@ -366,8 +428,8 @@ fn debug_needs_nothing_of_the_closure() {
         "Refused(Refused { reason: Saturated, .. })"
     );
     assert_eq!(
-        format!("{:?}", DeadlineError::Expired(|| ())),
-        "Expired(..)"
+        format!("{:?}", DeadlineError::Expired(Unrun::new(|| ()))),
+        "Expired(Unrun(..))"
     );
     assert_eq!(format!("{:?}", DeadlineError::<()>::TimedOut), "TimedOut");
     let error = DeadlineError::<()>::Panicked(Panic::new(Box::new("boom")));

@@ -318,6 +318,10 @@ pub fn settle(pool: &Pool) -> Stats {
 /// Law 9's invariants that hold at every moment.
 #[track_caller]
 pub fn check_moment(pool: &Pool, s: &Stats) {
+    let r = s.refusals;
+    let sum = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
+    assert_eq!(s.refused, sum, "{s:?}");
+    assert!(s.abandoned <= s.running, "{s:?}");
     let max = pool.max_workers();
     assert!(
         s.spawned >= s.retired && s.workers as u64 == s.spawned - s.retired,

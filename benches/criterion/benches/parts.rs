@@ -20,6 +20,7 @@ same_modules! {
     mod builder = "../../../src/builder.rs";
     mod cleaner = "../../../src/cleaner.rs";
     mod deadline = "../../../src/deadline.rs";
+    mod duration = "../../../src/duration.rs";
     mod error = "../../../src/error/mod.rs";
     mod group = "../../../src/group.rs";
     mod members = "../../../src/members.rs";
@@ -33,7 +34,7 @@ same_modules! {
     mod shared = "../../../src/shared.rs";
     mod shutdown = "../../../src/shutdown.rs";
     mod slot = "../../../src/slot.rs";
-    mod stats = "../../../src/stats.rs";
+    mod stats = "../../../src/stats/mod.rs";
     mod sync = "../../../src/sync.rs";
     pub mod task = "../../../src/task.rs";
     mod wait = "../../../src/wait.rs";
@@ -41,11 +42,14 @@ same_modules! {
 }
 
 pub use builder::Builder;
-pub use error::{BuildError, DeadlineError, Panic, Refusal, Refused, TaskPanic, Unfinished};
+pub use error::{
+    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskPanic, Unfinished,
+    Unrun,
+};
 pub use group::Group;
 pub use pool::{Pool, View};
 pub use scope::Scope;
-pub use stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use crossbeam_queue::{ArrayQueue, SegQueue};

@@ -1,6 +1,14 @@
 //! What a pool tells about itself, and the two choices that its users make by name.
 
+mod policy;
+#[cfg(feature = "serde")]
+mod serialize;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
+
+pub use policy::{Shutdown, WhenFull};
 
 /// The figures of a pool: how its tasks ended, what it does now, and how its workers came and went.
 ///
@@ -17,7 +25,8 @@ use std::fmt;
 /// A task is counted before anybody who waits for it is released: after
 /// [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, that task is in `completed`.
 ///
-/// `Display` prints a table of two columns, a figure a line. Later versions may add figures.
+/// `Display` prints a table of two columns, a figure a line. With the feature `serde` the figures can be
+/// serialized, each under its field's name. Later versions may add figures.
 ///
 /// # Examples
 ///
@@ -44,7 +53,7 @@ use std::fmt;
 pub struct Stats {
     /// Tasks the pool took.
     pub accepted: u64,
-    /// Submissions the pool did not take, for whatever reason.
+    /// Submissions the pool did not take, for whatever reason: the sum of [`refusals`](Self::refusals).
     ///
     /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for room
     /// counts here. One with a deadline of zero counts nowhere.
@@ -61,6 +70,12 @@ pub struct Stats {
     /// Callers that left a running task at their deadline. The task itself still ends as `completed` or
     /// `panicked`.
     pub timed_out: u64,
+    /// The submissions in `refused`, by reason.
+    pub refusals: Refusals,
+    /// Of `running`: workers with a task that nobody waits for any more, as its caller left at the deadline.
+    pub abandoned: usize,
+    /// Submitters that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
     /// Workers occupied now: each with a task that runs, was just handed over, or is just ending.
@@ -82,8 +97,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every figure under its name, in the order of the table.
-    fn rows(self) -> [(&'static str, u64); 16] {
+    /// Every figure under its name, in the order of the table: each part below its sum.
+    fn rows(self) -> [(&'static str, u64); 23] {
         // Taken apart without `..`, so that a new figure cannot be left out of the table.
         let Self {
             accepted,
@@ -93,6 +108,9 @@ impl Stats {
             expired,
             discarded,
             timed_out,
+            refusals,
+            abandoned,
+            waiting,
             queued,
             running,
             workers,
@@ -103,17 +121,31 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
+        let Refusals {
+            saturated,
+            closed,
+            cancelled,
+            spawn_failed,
+            expired: expired_outside,
+        } = refusals;
         [
             ("accepted", accepted),
             ("refused", refused),
+            ("refusals.saturated", saturated),
+            ("refusals.closed", closed),
+            ("refusals.cancelled", cancelled),
+            ("refusals.spawn_failed", spawn_failed),
+            ("refusals.expired", expired_outside),
             ("completed", completed),
             ("panicked", panicked),
             ("expired", expired),
             ("discarded", discarded),
             ("timed_out", timed_out),
             // No target of Rust has a `usize` wider than 64 bits.
+            ("waiting", waiting as u64),
             ("queued", queued as u64),
             ("running", running as u64),
+            ("abandoned", abandoned as u64),
             ("workers", workers as u64),
             ("idle", idle as u64),
             ("peak_workers", peak_workers as u64),
@@ -142,10 +174,75 @@ impl fmt::Display for Stats {
     }
 }
 
+/// The submissions that a pool did not take, by reason: [`Stats::refusals`].
+///
+/// Each submission that counts in [`Stats::refused`] counts in one of these. Later versions may tell
+/// further reasons apart.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::{Pool, Shutdown};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(1)?;
+/// pool.shutdown(Shutdown::Drain, Duration::MAX);
+/// assert!(pool.serve(|| ()).is_err());
+///
+/// let stats = pool.stats();
+/// assert_eq!(stats.refusals.closed, 1);
+/// assert_eq!(stats.refused, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusals {
+    /// Refused as [`Saturated`](crate::Refusal::Saturated) or [`OnWorker`](crate::Refusal::OnWorker).
+    pub saturated: u64,
+    /// Refused as [`Closed`](crate::Refusal::Closed), or as [`Forked`](crate::Refusal::Forked) in a
+    /// forked child.
+    pub closed: u64,
+    /// Refused as [`Cancelled`](crate::Refusal::Cancelled).
+    pub cancelled: u64,
+    /// Refused as [`SpawnFailed`](crate::Refusal::SpawnFailed).
+    pub spawn_failed: u64,
+    /// Never accepted, as the deadline passed while the submission waited for room. The caller got the
+    /// closure back as [`Expired`](crate::DeadlineError::Expired).
+    pub expired: u64,
+}
+
+impl Refusals {
+    /// All of them: [`Stats::refused`].
+    pub(crate) fn total(self) -> u64 {
+        self.by_reason().iter().map(|&(_, count)| count).sum()
+    }
+
+    /// Each under its name.
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 5] {
+        let Self {
+            saturated,
+            closed,
+            cancelled,
+            spawn_failed,
+            expired,
+        } = self;
+        [
+            ("saturated", saturated),
+            ("closed", closed),
+            ("cancelled", cancelled),
+            ("spawn_failed", spawn_failed),
+            ("expired", expired),
+        ]
+    }
+}
+
 /// One worker, as it was at the moment it was looked at.
 ///
 /// [`Pool::workers`](crate::Pool::workers) gives one for every worker alive, and
-/// [`ShutdownReport::stragglers`] one for every worker that was left. Later versions may add fields.
+/// [`ShutdownReport::stragglers`] one for every worker that was left. With the feature `serde` it can be
+/// serialized. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -186,7 +283,8 @@ pub struct WorkerSnapshot {
 /// What [`Pool::shutdown`](crate::Pool::shutdown) achieved within its time.
 ///
 /// A pool with stragglers is closed all the same: they end on their own when their tasks do, and shutting
-/// down again waits for them again. Later versions may add fields.
+/// down again waits for them again. With the feature `serde` the report can be serialized. Later versions
+/// may add fields.
 ///
 /// # Examples
 ///
@@ -236,223 +334,5 @@ impl ShutdownReport {
     /// ```
     pub fn is_clean(&self) -> bool {
         self.stragglers.is_empty()
-    }
-}
-
-/// What a submission does when every worker is occupied and the queue is full.
-///
-/// Set it with [`Builder::when_full`](crate::Builder::when_full). The enum may grow: keep a `_` arm when
-/// you match on it.
-///
-/// # Examples
-///
-/// ```
-/// use lazypool::{Pool, WhenFull};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = Pool::builder()
-///     .max_workers(1)
-///     .when_full(WhenFull::Block)
-///     .build()?;
-/// for n in 0..100 {
-///     // Waits for the one worker instead of being refused.
-///     pool.serve(move || println!("{n}"))?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WhenFull {
-    /// It is refused at once, as [`Refusal::Saturated`](crate::Refusal::Saturated). This is the default.
-    Refuse,
-    /// It waits for room: `serve` for as long as it takes, `do_with_deadline` within its deadline.
-    ///
-    /// On a worker of the same pool nothing waits for room, as that could wait for itself. There, this is
-    /// the same as [`Refuse`](Self::Refuse).
-    Block,
-}
-
-/// What becomes of the tasks a pool has accepted when it shuts down.
-///
-/// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
-/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) says which one a drop of the pool uses.
-/// The modes are listed from the mildest to the strictest. A pool that is shut down more than once keeps
-/// to the strictest mode asked. The enum may grow: keep a `_` arm when you match on it.
-///
-/// # Examples
-///
-/// Ask kindly, then insist:
-///
-/// ```
-/// use lazypool::{Pool, Shutdown};
-/// use std::time::Duration;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = Pool::builder().max_workers(1).build()?;
-/// pool.serve(|| println!("one task"))?;
-///
-/// let mut report = pool.shutdown(Shutdown::Drain, Duration::from_secs(5));
-/// if !report.is_clean() {
-///     report = pool.shutdown(Shutdown::Cancel, Duration::from_secs(5));
-/// }
-/// println!("{} tasks discarded", report.discarded);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Shutdown {
-    /// Every accepted task still runs.
-    Drain,
-    /// Tasks that a worker has started or been handed still run. Queued ones are discarded, and their
-    /// `do_with_deadline` callers get the closure back. The tasks of a scope are never discarded.
-    Discard,
-    /// As [`Discard`](Self::Discard), and [`task::is_cancelled`](crate::task::is_cancelled) turns true in
-    /// running tasks, so that those that look can stop early.
-    Cancel,
-}
-
-impl Shutdown {
-    /// The mode as a number: the stricter, the higher, and never the 0 that stands for an open pool.
-    pub(crate) const fn rank(self) -> u8 {
-        match self {
-            Self::Drain => 1,
-            Self::Discard => 2,
-            Self::Cancel => 3,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every figure different, and of different widths.
-    fn sample() -> Stats {
-        Stats {
-            accepted: 1_234_567,
-            refused: 12,
-            completed: 1_234_000,
-            panicked: 3,
-            expired: 4,
-            discarded: 5,
-            timed_out: 6,
-            queued: 555,
-            running: 0,
-            workers: 8,
-            idle: 7,
-            peak_workers: 16,
-            spawned: 20,
-            retired: 13,
-            spawn_failures: 1,
-            hook_panics: 2,
-        }
-    }
-
-    fn snapshot() -> WorkerSnapshot {
-        WorkerSnapshot {
-            slot: 3,
-            busy: true,
-            label: Some("import"),
-            abandoned: false,
-            tasks: 9,
-        }
-    }
-
-    #[test]
-    fn stats_print_as_an_aligned_table() {
-        let expected = "\
-accepted        1234567
-refused              12
-completed       1234000
-panicked              3
-expired               4
-discarded             5
-timed_out             6
-queued              555
-running               0
-workers               8
-idle                  7
-peak_workers         16
-spawned              20
-retired              13
-spawn_failures        1
-hook_panics           2";
-        assert_eq!(sample().to_string(), expected);
-    }
-
-    #[test]
-    fn every_line_of_the_table_is_equally_wide() {
-        let largest = Stats {
-            hook_panics: u64::MAX,
-            ..Stats::default()
-        };
-        for stats in [Stats::default(), sample(), largest] {
-            let table = stats.to_string();
-            let width = table.lines().next().unwrap().len();
-            assert!(table.lines().all(|line| line.len() == width), "{table}");
-            assert_eq!(table.lines().count(), 16);
-            assert!(!table.ends_with('\n'));
-        }
-    }
-
-    #[test]
-    fn the_table_names_figures_as_the_fields_are_named() {
-        let debug = format!("{:?}", sample());
-        for line in sample().to_string().lines() {
-            let mut words = line.split_whitespace();
-            let (name, figure) = (words.next().unwrap(), words.next().unwrap());
-            assert!(debug.contains(&format!("{name}: {figure}")), "{line}");
-            assert_eq!(words.next(), None);
-        }
-    }
-
-    #[test]
-    fn stats_are_plain_values() {
-        let stats = sample();
-        let copy = stats;
-        assert_eq!(stats, copy);
-        assert_ne!(stats, Stats::default());
-        assert!(Stats::default()
-            .rows()
-            .iter()
-            .all(|&(_, figure)| figure == 0));
-    }
-
-    #[test]
-    fn a_report_is_clean_when_no_worker_is_left() {
-        let mut report = ShutdownReport {
-            discarded: 2,
-            stragglers: Vec::new(),
-        };
-        assert!(report.is_clean());
-        report.stragglers.push(snapshot());
-        assert!(!report.is_clean());
-        assert!(!report.clone().is_clean());
-    }
-
-    #[test]
-    fn a_snapshot_shows_every_field() {
-        assert_eq!(
-            format!("{:?}", snapshot().clone()),
-            "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, tasks: 9 }"
-        );
-    }
-
-    #[test]
-    fn stricter_modes_rank_higher_and_none_ranks_zero() {
-        let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
-        assert_eq!(modes.map(Shutdown::rank), [1, 2, 3]);
-    }
-
-    #[test]
-    fn what_a_pool_shares_between_threads_is_send_and_sync() {
-        fn check<T: Send + Sync + 'static>() {}
-        check::<Stats>();
-        check::<WorkerSnapshot>();
-        check::<ShutdownReport>();
-        check::<WhenFull>();
-        check::<Shutdown>();
     }
 }

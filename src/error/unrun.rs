@@ -1,0 +1,105 @@
+//! A closure that no worker started in time.
+
+use std::fmt;
+
+use super::hidden::Closure;
+
+/// A closure that never ran, not even partly: what
+/// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds.
+///
+/// Take the closure out with [`into_inner`](Self::into_inner), for instance to submit it again, or run it
+/// on the calling thread with [`run`](Self::run). To drop this drops the closure.
+///
+/// `Unrun<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure by
+/// reference.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::{DeadlineError, Pool};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(1)?;
+/// // No time at all: the closure comes back at once.
+/// match pool.do_with_deadline(|| 6 * 7, Duration::ZERO) {
+///     Err(DeadlineError::Expired(unrun)) => assert_eq!(unrun.run(), 42),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Unrun<F> {
+    closure: Closure<F>,
+}
+
+impl<F> Unrun<F> {
+    pub(crate) const fn new(closure: F) -> Self {
+        Self {
+            closure: Closure::new(closure),
+        }
+    }
+
+    /// Gives the closure back, for instance to submit it again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(1)?;
+    /// let first = pool.do_with_deadline(|| 6 * 7, Duration::ZERO);
+    /// let answer = match first {
+    ///     // Once more, with a deadline that can be met.
+    ///     Err(DeadlineError::Expired(unrun)) => {
+    ///         pool.do_with_deadline(unrun.into_inner(), Duration::from_secs(60))
+    ///     }
+    ///     other => other,
+    /// };
+    /// assert_eq!(answer?, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_inner(self) -> F {
+        self.closure.into_inner()
+    }
+
+    /// Runs the closure on the calling thread and returns what it returns.
+    ///
+    /// The pool has no part in it, and no deadline bounds it. No hook is called, nothing is counted, and
+    /// the functions of [`task`](crate::task) see whatever the calling thread is doing.
+    ///
+    /// # Panics
+    ///
+    /// A panic in the closure goes straight to the caller.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lazypool::{DeadlineError, Pool};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(1)?;
+    /// if let Err(DeadlineError::Expired(unrun)) = pool.do_with_deadline(|| "late", Duration::ZERO) {
+    ///     assert_eq!(unrun.run(), "late");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<R>(self) -> R
+    where
+        F: FnOnce() -> R,
+    {
+        self.into_inner()()
+    }
+}
+
+// By hand: a derive would ask for `F: Debug`, which closures are not.
+impl<F> fmt::Debug for Unrun<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unrun(..)")
+    }
+}

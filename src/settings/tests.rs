@@ -1,0 +1,314 @@
+use super::*;
+
+fn every_setting() -> PoolSettings {
+    PoolSettings {
+        max_workers: 8,
+        min_workers: 2,
+        queue_capacity: 256,
+        when_full: WhenFull::Block,
+        idle_timeout: Duration::from_millis(250),
+        shutdown_on_drop: Shutdown::Discard,
+        shutdown_timeout: Duration::from_secs(90),
+        thread_name: String::from("crunch"),
+        stack_size: Some(1 << 20),
+    }
+}
+
+const TOML: &str = r#"
+max_workers = 8
+min_workers = 2
+queue_capacity = 256
+when_full = "block"
+idle_timeout = "250ms"
+shutdown_on_drop = "discard"
+shutdown_timeout = "1m 30s"
+thread_name = "crunch"
+stack_size = 1048576
+"#;
+
+const YAML: &str = "
+max_workers: 8
+min_workers: 2
+queue_capacity: 256
+when_full: block
+idle_timeout: 250ms
+shutdown_on_drop: discard
+shutdown_timeout: 1m 30s
+thread_name: crunch
+stack_size: 1048576
+";
+
+const JSON: &str = r#"{
+    "max_workers": 8, "min_workers": 2, "queue_capacity": 256, "when_full": "block",
+    "idle_timeout": "250ms", "shutdown_on_drop": "discard", "shutdown_timeout": "1m 30s",
+    "thread_name": "crunch", "stack_size": 1048576
+}"#;
+
+#[test]
+fn the_three_formats_say_the_same() {
+    assert_eq!(
+        toml::from_str::<PoolSettings>(TOML).unwrap(),
+        every_setting()
+    );
+    assert_eq!(
+        yaml_serde::from_str::<PoolSettings>(YAML).unwrap(),
+        every_setting()
+    );
+    assert_eq!(
+        serde_json::from_str::<PoolSettings>(JSON).unwrap(),
+        every_setting()
+    );
+}
+
+#[test]
+fn what_is_left_out_is_the_builders_default() {
+    let empty: PoolSettings = toml::from_str("").unwrap();
+    assert_eq!(empty, PoolSettings::default());
+    assert_eq!(serde_json::from_str::<PoolSettings>("{}").unwrap(), empty);
+    let theirs = format!("{:?}", Builder::new());
+    assert_eq!(format!("{:?}", empty.to_builder()), theirs);
+    assert_eq!(format!("{:?}", Builder::from(empty)), theirs);
+}
+
+#[test]
+fn every_setting_reaches_the_builder() {
+    let by_hand = Builder::new()
+        .max_workers(8)
+        .min_workers(2)
+        .queue_capacity(256)
+        .when_full(WhenFull::Block)
+        .idle_timeout(Duration::from_millis(250))
+        .shutdown_on_drop(Shutdown::Discard, Duration::from_secs(90))
+        .thread_name("crunch")
+        .stack_size(1 << 20);
+    assert_eq!(
+        format!("{:?}", every_setting().to_builder()),
+        format!("{by_hand:?}")
+    );
+    let pool = every_setting().to_builder().build().unwrap();
+    assert_eq!(pool.workers().len(), 2);
+}
+
+#[test]
+fn settings_survive_a_round_trip_through_each_format() {
+    for settings in [every_setting(), PoolSettings::default()] {
+        let text = toml::to_string(&settings).unwrap();
+        assert_eq!(toml::from_str::<PoolSettings>(&text).unwrap(), settings);
+        let text = yaml_serde::to_string(&settings).unwrap();
+        assert_eq!(
+            yaml_serde::from_str::<PoolSettings>(&text).unwrap(),
+            settings
+        );
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(
+            serde_json::from_str::<PoolSettings>(&text).unwrap(),
+            settings
+        );
+    }
+}
+
+/// The error of one key with one value (in JSON), as each of the formats gives it.
+fn errors(key: &str, value: &str) -> [String; 3] {
+    let json = format!("{{\"{key}\": {value}}}");
+    [
+        toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
+            .unwrap_err()
+            .to_string(),
+        // JSON is YAML, but for a number that may stand for a text.
+        yaml_serde::from_str::<PoolSettings>(&json)
+            .map_or_else(|e| e.to_string(), |_| String::new()),
+        serde_json::from_str::<PoolSettings>(&json)
+            .unwrap_err()
+            .to_string(),
+    ]
+}
+
+#[test]
+fn a_bad_value_is_an_error_that_names_its_key() {
+    let bad = [
+        ("max_workers", "0", "max_workers is 0; allowed: 1..=65536"),
+        (
+            "max_workers",
+            "65537",
+            "max_workers is 65537; allowed: 1..=65536",
+        ),
+        ("max_workers", "-1", "max_workers: invalid "),
+        (
+            "max_workers",
+            "2.5",
+            "max_workers: invalid type: floating point `2.5`",
+        ),
+        (
+            "max_workers",
+            "\"8\"",
+            "max_workers: invalid type: string \"8\"",
+        ),
+        (
+            "min_workers",
+            "65536",
+            "min_workers is 65536; allowed: 0..=",
+        ),
+        (
+            "min_workers",
+            "true",
+            "min_workers: invalid type: boolean `true`",
+        ),
+        (
+            "queue_capacity",
+            "16777217",
+            "queue_capacity is 16777217; allowed: 0..=16777216",
+        ),
+        (
+            "queue_capacity",
+            "[]",
+            "queue_capacity: invalid type: sequence",
+        ),
+        (
+            "when_full",
+            "\"wait\"",
+            "when_full: \"wait\" is not allowed; allowed: refuse, block, or block:<duration>",
+        ),
+        (
+            "when_full",
+            "\"Block\"",
+            "when_full: \"Block\" is not allowed",
+        ),
+        (
+            "when_full",
+            "\"block:10\"",
+            "when_full: \"block:10\" is not allowed (a number needs a unit",
+        ),
+        (
+            "when_full",
+            "\"block:\"",
+            "when_full: \"block:\" is not allowed (it is empty)",
+        ),
+        (
+            "idle_timeout",
+            "\"10\"",
+            "idle_timeout: \"10\" is no duration such as \"250ms\": a number needs a unit",
+        ),
+        (
+            "idle_timeout",
+            "\"-1s\"",
+            "idle_timeout: \"-1s\" is no duration",
+        ),
+        ("idle_timeout", "\"\"", "idle_timeout: \"\" is no duration"),
+        (
+            "idle_timeout",
+            "\"Never\"",
+            "idle_timeout: \"Never\" is no duration",
+        ),
+        (
+            "shutdown_on_drop",
+            "\"abort\"",
+            "shutdown_on_drop: \"abort\" is not allowed; allowed: drain, discard, cancel",
+        ),
+        (
+            "shutdown_timeout",
+            "\"5 parsecs\"",
+            "shutdown_timeout: \"5 parsecs\" is no duration",
+        ),
+        (
+            "thread_name",
+            "\"a\\u0000b\"",
+            "thread_name contains a NUL byte",
+        ),
+        (
+            "stack_size",
+            "\"2M\"",
+            "stack_size: invalid type: string \"2M\"",
+        ),
+    ];
+    for (key, value, expected) in bad {
+        for error in errors(key, value) {
+            assert!(error.contains(expected), "{key} = {value}: {error}");
+            assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_number_is_no_text_where_texts_are_quoted() {
+    let bad = [
+        (
+            "when_full",
+            "1",
+            "when_full: invalid type: integer `1`, expected refuse, block, or block:<duration>",
+        ),
+        (
+            "idle_timeout",
+            "10",
+            "idle_timeout: invalid type: integer `10`, expected a duration such as \"250ms\"",
+        ),
+        ("thread_name", "7", "thread_name: invalid type: integer `7`"),
+    ];
+    for (key, value, expected) in bad {
+        let [toml, _, json] = errors(key, value);
+        assert!(toml.contains(expected), "{toml}");
+        assert!(json.contains(expected), "{json}");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_an_error_that_names_it_and_those_there_are() {
+    for error in errors("max_worker", "8") {
+        assert!(error.contains("unknown field `max_worker`"), "{error}");
+        for key in KEYS {
+            assert!(error.contains(key), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_key_given_twice_is_an_error() {
+    let twice = r#"{"max_workers": 1, "max_workers": 2}"#;
+    let error = serde_json::from_str::<PoolSettings>(twice).unwrap_err();
+    assert!(error.to_string().contains("duplicate field `max_workers`"));
+}
+
+#[test]
+fn what_is_no_table_is_an_error() {
+    let error = serde_json::from_str::<PoolSettings>("[8]").unwrap_err();
+    assert!(error.to_string().contains("a table of a pool's settings"));
+}
+
+#[test]
+fn an_error_shows_its_place() {
+    let text = "queue_capacity = 1\nmax_workers = 0\n";
+    let error = toml::from_str::<PoolSettings>(text).unwrap_err();
+    assert_eq!(&text[error.span().unwrap()], "0");
+    let text = "queue_capacity = 1\nidle_timeout = \"soon\"\n";
+    let error = toml::from_str::<PoolSettings>(text).unwrap_err();
+    assert_eq!(&text[error.span().unwrap()], "\"soon\"");
+    let error = serde_json::from_str::<PoolSettings>("{\n\"max_workers\": -1\n}").unwrap_err();
+    assert_eq!(error.line(), 2);
+    assert_eq!(error.to_string().matches(" at line ").count(), 1, "{error}");
+}
+
+#[test]
+fn never_and_zero_are_durations() {
+    let text = "idle_timeout = \"0s\"\nshutdown_timeout = \"never\"";
+    let settings: PoolSettings = toml::from_str(text).unwrap();
+    assert_eq!(settings.idle_timeout, Duration::ZERO);
+    assert_eq!(settings.shutdown_timeout, Duration::MAX);
+}
+
+#[test]
+fn a_limit_to_blocking_stands_behind_the_word() {
+    let limit = WhenFull::BlockFor(Duration::from_millis(250));
+    let longer = WhenFull::BlockFor(Duration::from_secs(90));
+    for (word, expected) in [("block:250ms", limit), ("block:1m 30s", longer)] {
+        let json = format!("{{\"when_full\": \"{word}\"}}");
+        let settings: PoolSettings = serde_json::from_str(&json).unwrap();
+        assert_eq!(settings.when_full, expected);
+        let yaml = format!("when_full: {word}");
+        assert_eq!(
+            yaml_serde::from_str::<PoolSettings>(&yaml).unwrap(),
+            settings
+        );
+        let toml = toml::to_string(&settings).unwrap();
+        assert!(toml.contains(&format!("when_full = \"{word}\"")), "{toml}");
+        assert_eq!(toml::from_str::<PoolSettings>(&toml).unwrap(), settings);
+    }
+}

@@ -1,0 +1,180 @@
+//! The two choices that users of a pool make by name, and the words for them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::duration;
+use crate::error::ParseSettingError;
+
+/// What a submission does when every worker is occupied and the queue is full.
+///
+/// Set it with [`Builder::when_full`](crate::Builder::when_full). `Display` and `FromStr` use the words of
+/// a settings file: `refuse`, `block`, and `block:250ms` for [`BlockFor`](Self::BlockFor), with any
+/// duration such as `block:1m 30s`. The enum may grow: keep a `_` arm when you match on it.
+///
+/// # Examples
+///
+/// ```
+/// use lazypool::{Pool, WhenFull};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder()
+///     .max_workers(1)
+///     .when_full(WhenFull::Block)
+///     .build()?;
+/// for n in 0..100 {
+///     // Waits for the one worker instead of being refused.
+///     pool.serve(move || println!("{n}"))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It is refused at once, as [`Refusal::Saturated`](crate::Refusal::Saturated). This is the default.
+    Refuse,
+    /// It waits for room: `serve` for as long as it takes, `do_with_deadline` within its deadline.
+    ///
+    /// The wait blocks the calling thread, which an async runtime cannot afford. On a worker of the same
+    /// pool nothing waits for room, as that could wait for itself: there, the submission is refused as
+    /// [`Refusal::OnWorker`](crate::Refusal::OnWorker).
+    Block,
+    /// It waits for room as with [`Block`](Self::Block), but no longer than this. After that it is refused
+    /// as [`Refusal::Saturated`](crate::Refusal::Saturated).
+    ///
+    /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
+    /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
+    /// [`Duration::MAX`] the same as [`Block`](Self::Block).
+    BlockFor(Duration),
+}
+
+/// The word that a settings file has for the policy.
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Refuse => f.pad("refuse"),
+            Self::Block => f.pad("block"),
+            Self::BlockFor(limit) => f.pad(&format!("{BLOCK_FOR}{}", duration::Text(limit))),
+        }
+    }
+}
+
+/// What stands before the duration of [`WhenFull::BlockFor`].
+const BLOCK_FOR: &str = "block:";
+
+/// Reads the word that a settings file has for the policy.
+///
+/// ```
+/// use lazypool::WhenFull;
+/// use std::time::Duration;
+///
+/// assert_eq!("refuse".parse(), Ok(WhenFull::Refuse));
+/// let patient: WhenFull = "block:250ms".parse()?;
+/// assert_eq!(patient, WhenFull::BlockFor(Duration::from_millis(250)));
+/// assert_eq!(patient.to_string(), "block:250ms");
+/// # Ok::<(), lazypool::ParseSettingError>(())
+/// ```
+impl FromStr for WhenFull {
+    type Err = ParseSettingError;
+
+    fn from_str(word: &str) -> Result<Self, ParseSettingError> {
+        let allowed = "refuse, block, or block:<duration> such as block:250ms";
+        match word {
+            "refuse" => Ok(Self::Refuse),
+            "block" => Ok(Self::Block),
+            _ => match word.strip_prefix(BLOCK_FOR) {
+                None => Err(ParseSettingError::new(word, None, allowed)),
+                Some(limit) => duration::parse(limit)
+                    .map(Self::BlockFor)
+                    .map_err(|why| ParseSettingError::new(word, Some(why), allowed)),
+            },
+        }
+    }
+}
+
+/// What becomes of the tasks a pool has accepted when it shuts down.
+///
+/// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
+/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) says which one a drop of the pool uses.
+/// The modes are listed from the mildest to the strictest. A pool that is shut down more than once keeps
+/// to the strictest mode asked. `Display` and `FromStr` use the words of a settings file: `drain`,
+/// `discard`, `cancel`. The enum may grow: keep a `_` arm when you match on it.
+///
+/// # Examples
+///
+/// Ask kindly, then insist:
+///
+/// ```
+/// use lazypool::{Pool, Shutdown};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder().max_workers(1).build()?;
+/// pool.serve(|| println!("one task"))?;
+///
+/// let mut report = pool.shutdown(Shutdown::Drain, Duration::from_secs(5));
+/// if !report.is_clean() {
+///     report = pool.shutdown(Shutdown::Cancel, Duration::from_secs(5));
+/// }
+/// println!("{} tasks discarded", report.discarded);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Shutdown {
+    /// Every accepted task still runs.
+    Drain,
+    /// Tasks that a worker has started or been handed still run. Queued ones are discarded, and their
+    /// `do_with_deadline` callers get the closure back. The tasks of a scope are never discarded.
+    Discard,
+    /// As [`Discard`](Self::Discard), and [`task::is_cancelled`](crate::task::is_cancelled) turns true in
+    /// running tasks, so that those that look can stop early.
+    Cancel,
+}
+
+impl Shutdown {
+    /// The mode as a number: the stricter, the higher, and never the 0 that stands for an open pool.
+    pub(crate) const fn rank(self) -> u8 {
+        match self {
+            Self::Drain => 1,
+            Self::Discard => 2,
+            Self::Cancel => 3,
+        }
+    }
+}
+
+/// The word that a settings file has for the mode.
+impl fmt::Display for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Drain => "drain",
+            Self::Discard => "discard",
+            Self::Cancel => "cancel",
+        })
+    }
+}
+
+/// Reads the word that a settings file has for the mode.
+///
+/// ```
+/// use lazypool::Shutdown;
+///
+/// assert_eq!("drain".parse(), Ok(Shutdown::Drain));
+/// let error = "abort".parse::<Shutdown>().unwrap_err();
+/// assert_eq!(error.to_string(), "\"abort\" is not allowed; allowed: drain, discard, cancel");
+/// ```
+impl FromStr for Shutdown {
+    type Err = ParseSettingError;
+
+    fn from_str(word: &str) -> Result<Self, ParseSettingError> {
+        match word {
+            "drain" => Ok(Self::Drain),
+            "discard" => Ok(Self::Discard),
+            "cancel" => Ok(Self::Cancel),
+            _ => Err(ParseSettingError::new(word, None, "drain, discard, cancel")),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The figures as `serde` sees them (feature `serde`): each under its field's name.
+//!
+//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart without `..`,
+//! so that a new field cannot be left out.
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::{Refusals, ShutdownReport, Stats, WorkerSnapshot};
+
+/// Serializes a struct of the given fields, all of which it has.
+macro_rules! serialize_fields {
+    ($type:ident { $($field:ident),+ $(,)? }) => {
+        /// A map from the fields' names to their values.
+        #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let Self { $($field),+ } = self;
+                let fields = [$(stringify!($field)),+].len();
+                let mut map = serializer.serialize_struct(stringify!($type), fields)?;
+                $(map.serialize_field(stringify!($field), $field)?;)+
+                map.end()
+            }
+        }
+    };
+}
+
+serialize_fields!(Stats {
+    accepted,
+    refused,
+    completed,
+    panicked,
+    expired,
+    discarded,
+    timed_out,
+    refusals,
+    abandoned,
+    waiting,
+    queued,
+    running,
+    workers,
+    idle,
+    peak_workers,
+    spawned,
+    retired,
+    spawn_failures,
+    hook_panics,
+});
+serialize_fields!(Refusals {
+    saturated,
+    closed,
+    cancelled,
+    spawn_failed,
+    expired,
+});
+serialize_fields!(WorkerSnapshot {
+    slot,
+    busy,
+    label,
+    abandoned,
+    tasks,
+});
+serialize_fields!(ShutdownReport {
+    discarded,
+    stragglers,
+});

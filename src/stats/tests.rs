@@ -1,0 +1,287 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::*;
+
+/// Every figure different, and of different widths.
+fn sample() -> Stats {
+    Stats {
+        accepted: 1_234_567,
+        refused: 12,
+        completed: 1_234_000,
+        panicked: 3,
+        expired: 4,
+        discarded: 5,
+        timed_out: 6,
+        refusals: Refusals {
+            saturated: 7,
+            closed: 2,
+            cancelled: 1,
+            spawn_failed: 0,
+            expired: 2,
+        },
+        abandoned: 0,
+        waiting: 33,
+        queued: 555,
+        running: 0,
+        workers: 8,
+        idle: 7,
+        peak_workers: 16,
+        spawned: 20,
+        retired: 13,
+        spawn_failures: 1,
+        hook_panics: 2,
+    }
+}
+
+fn snapshot() -> WorkerSnapshot {
+    WorkerSnapshot {
+        slot: 3,
+        busy: true,
+        label: Some("import"),
+        abandoned: false,
+        tasks: 9,
+    }
+}
+
+#[test]
+fn stats_print_as_an_aligned_table() {
+    let expected = "\
+accepted               1234567
+refused                     12
+refusals.saturated           7
+refusals.closed              2
+refusals.cancelled           1
+refusals.spawn_failed        0
+refusals.expired             2
+completed              1234000
+panicked                     3
+expired                      4
+discarded                    5
+timed_out                    6
+waiting                     33
+queued                     555
+running                      0
+abandoned                    0
+workers                      8
+idle                         7
+peak_workers                16
+spawned                     20
+retired                     13
+spawn_failures               1
+hook_panics                  2";
+    assert_eq!(sample().to_string(), expected);
+}
+
+#[test]
+fn every_line_of_the_table_is_equally_wide() {
+    let largest = Stats {
+        hook_panics: u64::MAX,
+        ..Stats::default()
+    };
+    for stats in [Stats::default(), sample(), largest] {
+        let table = stats.to_string();
+        let width = table.lines().next().unwrap().len();
+        assert!(table.lines().all(|line| line.len() == width), "{table}");
+        assert_eq!(table.lines().count(), 23);
+        assert!(!table.ends_with('\n'));
+    }
+}
+
+#[test]
+fn the_table_names_figures_as_the_fields_are_named() {
+    let debug = format!("{:?}", sample());
+    for line in sample().to_string().lines() {
+        let mut words = line.split_whitespace();
+        let (name, figure) = (words.next().unwrap(), words.next().unwrap());
+        let name = name.trim_start_matches("refusals.");
+        assert!(debug.contains(&format!("{name}: {figure}")), "{line}");
+        assert_eq!(words.next(), None);
+    }
+}
+
+#[test]
+fn stats_are_plain_values() {
+    let stats = sample();
+    let copy = stats;
+    assert_eq!(stats, copy);
+    assert_ne!(stats, Stats::default());
+    assert!(Stats::default()
+        .rows()
+        .iter()
+        .all(|&(_, figure)| figure == 0));
+}
+
+#[test]
+fn a_report_is_clean_when_no_worker_is_left() {
+    let mut report = ShutdownReport {
+        discarded: 2,
+        stragglers: Vec::new(),
+    };
+    assert!(report.is_clean());
+    report.stragglers.push(snapshot());
+    assert!(!report.is_clean());
+    assert!(!report.clone().is_clean());
+}
+
+#[test]
+fn a_snapshot_shows_every_field() {
+    assert_eq!(
+        format!("{:?}", snapshot().clone()),
+        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, tasks: 9 }"
+    );
+}
+
+#[test]
+fn stricter_modes_rank_higher_and_none_ranks_zero() {
+    let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+    assert_eq!(modes.map(Shutdown::rank), [1, 2, 3]);
+}
+
+#[test]
+fn what_a_pool_shares_between_threads_is_send_and_sync() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<Stats>();
+    check::<Refusals>();
+    check::<WorkerSnapshot>();
+    check::<ShutdownReport>();
+    check::<WhenFull>();
+    check::<Shutdown>();
+}
+
+#[test]
+fn refusals_add_up_to_refused() {
+    let stats = sample();
+    assert_eq!(stats.refusals.total(), stats.refused);
+    assert_eq!(Refusals::default().total(), 0);
+    let debug = format!("{:?}", stats.refusals);
+    for (name, count) in stats.refusals.by_reason() {
+        assert!(debug.contains(&format!("{name}: {count}")), "{debug}");
+    }
+}
+
+const POLICIES: [(WhenFull, &str); 5] = [
+    (WhenFull::Refuse, "refuse"),
+    (WhenFull::Block, "block"),
+    (WhenFull::BlockFor(Duration::ZERO), "block:0s"),
+    (
+        WhenFull::BlockFor(Duration::from_millis(90_250)),
+        "block:1m 30s 250ms",
+    ),
+    (WhenFull::BlockFor(Duration::MAX), "block:never"),
+];
+
+const MODES: [(Shutdown, &str); 3] = [
+    (Shutdown::Drain, "drain"),
+    (Shutdown::Discard, "discard"),
+    (Shutdown::Cancel, "cancel"),
+];
+
+#[test]
+fn policies_and_modes_are_written_as_they_are_read() {
+    for (policy, word) in POLICIES {
+        assert_eq!(policy.to_string(), word);
+        assert_eq!(word.parse(), Ok(policy));
+    }
+    for (mode, word) in MODES {
+        assert_eq!(mode.to_string(), word);
+        assert_eq!(word.parse(), Ok(mode));
+    }
+    assert_eq!(
+        "block: 2 s".parse(),
+        Ok(WhenFull::BlockFor(Duration::from_secs(2)))
+    );
+    assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
+}
+
+#[test]
+fn policies_and_modes_can_be_keys() {
+    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 5);
+    assert_eq!(HashSet::from(MODES.map(|(mode, _)| mode)).len(), 3);
+}
+
+#[test]
+fn an_unknown_word_is_an_error_that_says_what_is_allowed() {
+    let allowed = "allowed: refuse, block, or block:<duration> such as block:250ms";
+    for (word, expected) in [
+        ("wait", "\"wait\" is not allowed; "),
+        ("Block", "\"Block\" is not allowed; "),
+        ("", "\"\" is not allowed; "),
+        ("block:", "\"block:\" is not allowed (it is empty); "),
+        (
+            "block:10",
+            "\"block:10\" is not allowed (a number needs a unit: ",
+        ),
+        (
+            "block:9years",
+            "\"block:9years\" is not allowed (the units are ",
+        ),
+    ] {
+        let error = word.parse::<WhenFull>().unwrap_err();
+        assert_eq!(error.given(), word);
+        let text = error.to_string();
+        assert!(
+            text.starts_with(expected) && text.ends_with(allowed),
+            "{text}"
+        );
+    }
+    let error = "Drain".parse::<Shutdown>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"Drain\" is not allowed; allowed: drain, discard, cancel"
+    );
+}
+
+#[cfg(feature = "serde")]
+mod serialized {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn stats_are_a_map_of_their_fields() {
+        assert_eq!(
+            serde_json::to_value(sample()).unwrap(),
+            json!({
+                "accepted": 1_234_567, "refused": 12,
+                "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
+                "refusals": {
+                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0, "expired": 2,
+                },
+                "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
+                "workers": 8, "idle": 7, "peak_workers": 16,
+                "spawned": 20, "retired": 13, "spawn_failures": 1, "hook_panics": 2,
+            })
+        );
+    }
+
+    #[test]
+    fn they_keep_the_order_of_their_fields() {
+        let text = serde_json::to_string(&sample().refusals).unwrap();
+        assert_eq!(
+            text,
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"expired":2}"#
+        );
+    }
+
+    #[test]
+    fn a_report_holds_its_stragglers() {
+        let unlabelled = WorkerSnapshot {
+            label: None,
+            ..snapshot()
+        };
+        let report = ShutdownReport {
+            discarded: 2,
+            stragglers: vec![snapshot(), unlabelled],
+        };
+        assert_eq!(
+            serde_json::to_value(report).unwrap(),
+            json!({
+                "discarded": 2,
+                "stragglers": [
+                    { "slot": 3, "busy": true, "label": "import", "abandoned": false, "tasks": 9 },
+                    { "slot": 3, "busy": true, "label": null, "abandoned": false, "tasks": 9 },
+                ],
+            })
+        );
+    }
+}
