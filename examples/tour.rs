@@ -226,8 +226,8 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     let refused = refused.ok_or("not so: a full pool refuses")?;
     so(refused.is_saturated(), "refused", &refused)?;
     refused.run();
-    // The same in one expression:
-    pool.serve(job).unwrap_or_else(Refused::run);
+    // The same in one expression, which stops at a shutdown:
+    pool.serve(job).or_else(Refused::caller_runs)?;
     let here = thread::current().id();
     let by_caller = ran_on.try_iter().filter(|&id| id == here).count();
     drop(open);

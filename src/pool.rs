@@ -231,7 +231,9 @@ impl Pool {
     /// all of them have ended.
     ///
     /// A task that was accepted runs, whatever shutdown is asked for meanwhile.
-    /// On a worker of this pool, [`Scope::serve`] never queues.
+    /// On a worker of this pool, [`Scope::serve`] never queues. Where the scope's
+    /// work has to be done in any case, run what is refused on the calling thread,
+    /// whatever the reason: [`Refused::run`].
     ///
     /// # Panics
     /// If `f` panics, or one of the tasks does: with that payload, once all have

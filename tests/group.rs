@@ -159,7 +159,8 @@ fn tasks_extend_their_group() {
                 let (inner, ran) = (group.clone(), Arc::clone(ran));
                 let task = move || spread(&inner, depth - 1, &ran);
                 // Caller runs where the pool has no room.
-                group.serve(task).unwrap_or_else(Refused::run);
+                let served = group.serve(task).or_else(Refused::caller_runs);
+                served.expect("neither closed nor cancelled");
             }
         }
     }

@@ -233,7 +233,9 @@ fn law13_to_the_queue_while_a_worker_lives() {
         }
         // The queue is full, but the pool is not saturated: it has slots without threads.
         let before = asked();
+        let so_far = pool.stats().refusals.spawn_failed;
         spawn_failed(pool.serve(|| ()).expect_err("no room, no thread"));
+        assert_eq!(pool.stats().refusals.spawn_failed, so_far + 1);
         assert!(asked() > before, "tries for a thread");
         assert_eq!(ledger.total_runs(), 0);
         gate.open();
