@@ -624,7 +624,11 @@ impl Shared {
         let may_queue = !(own && patience.awaited);
         // Its worker is itself what such a submission would wait for.
         let in_hook = self.is_in_own_hook();
-        let blocks = self.settings.when_full != WhenFull::Refuse;
+        let blocks = match self.settings.when_full {
+            WhenFull::Refuse => false,
+            WhenFull::Block => true,
+            WhenFull::BlockFor(limit) => !limit.is_zero(),
+        };
         let may_block = blocks && !own;
         let no_room = || no_room(own && (blocks || patience.awaited));
         let room_within = match self.settings.when_full {

@@ -295,7 +295,12 @@ fn law14_block_for_takes_room_in_time() {
 #[test]
 fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
     timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
+        for policy in [
+            WhenFull::Refuse,
+            WhenFull::Block,
+            WhenFull::BlockFor(LONG),
+            WhenFull::BlockFor(Duration::ZERO),
+        ] {
             for queue in [0, 2] {
                 let pool = Arc::new(pool(1, queue, policy));
                 let (serve, call, scoped) = on_worker(&pool, move |pool| {
@@ -319,7 +324,9 @@ fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
                 assert!(matches!(call, Refusal::OnWorker), "{policy}: {call:?}");
                 assert!(scoped, "{policy}");
                 match policy {
-                    WhenFull::Refuse => assert!(matches!(serve, Refusal::Saturated), "{serve:?}"),
+                    WhenFull::Refuse | WhenFull::BlockFor(Duration::ZERO) => {
+                        assert!(matches!(serve, Refusal::Saturated), "{policy}: {serve:?}");
+                    }
                     _ => assert!(matches!(serve, Refusal::OnWorker), "{policy}: {serve:?}"),
                 }
                 let s = settle(&pool);
