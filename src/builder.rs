@@ -1,15 +1,16 @@
 //! A pool's settings.
 
+use crate::engine::core::{Core, Mains, Settings};
+use crate::engine::{retirement, worker};
 use crate::error::TaskPanic;
 use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
-use crate::park::cores;
-use crate::pool::Pool;
-use crate::shared::{First, Hooks, NotSpawned, Settings, Shared};
+use crate::parts::backoff::cores;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::Arc;
+use crate::work::env::{Env, Hooks};
 use std::time::Duration;
 
-/// Settings of a [`Pool`]; from [`Pool::builder`].
+/// Settings of a [`Pool`](crate::Pool); from [`Pool::builder`](crate::Pool::builder).
 ///
 /// ```
 /// use lazypool::{Pool, Shutdown, WhenFull};
@@ -32,11 +33,12 @@ use std::time::Duration;
 #[must_use]
 pub struct Builder {
     settings: Settings,
+    thread_name: String,
     hooks: Hooks,
     on_drop: (Shutdown, Duration),
 }
 
-/// The same as [`Pool::builder`].
+/// The same as [`Pool::builder`](crate::Pool::builder).
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
@@ -52,9 +54,9 @@ impl Builder {
                 queue_capacity: 0,
                 when_full: WhenFull::Refuse,
                 idle_timeout: Duration::from_secs(10),
-                thread_name: String::from("lazypool"),
                 stack_size: None,
             },
+            thread_name: String::from("lazypool"),
             hooks: Hooks::default(),
             on_drop: (Shutdown::Drain, Duration::MAX),
         }
@@ -113,7 +115,7 @@ impl Builder {
     /// The threads' names: `"{name}-{slot}"`, and `"{name}-cleaner"`. Default
     /// `"lazypool"`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
-        self.settings.thread_name = name.into();
+        self.thread_name = name.into();
         self
     }
 
@@ -169,21 +171,11 @@ impl Builder {
         self
     }
 
-    /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
-    ///
-    /// # Errors
-    /// A setting out of bounds, named with what is allowed; or
-    /// [`BuildError::Spawn`] if the system gives no thread for one of the
-    /// `min_workers` (those already started have ended when this returns).
-    ///
-    /// ```
-    /// use lazypool::{BuildError, Pool};
-    /// let err = Pool::builder().max_workers(2).min_workers(3).build().unwrap_err();
-    /// assert!(matches!(err, BuildError::MinExceedsMax { min: 3, max: 2 }));
-    /// ```
-    pub fn build(self) -> Result<Pool, BuildError> {
+    /// The pool's parts, once all is checked.
+    pub(crate) fn into_core(self) -> Result<(Arc<Core>, (Shutdown, Duration)), BuildError> {
         let Self {
             settings,
+            thread_name,
             hooks,
             on_drop,
         } = self;
@@ -207,18 +199,14 @@ impl Builder {
                 max: MAX_QUEUE,
             });
         }
-        if settings.thread_name.contains('\0') {
+        if thread_name.contains('\0') {
             return Err(BuildError::BadThreadName);
         }
-        let shared = Arc::new(Shared::new(settings, hooks));
-        let pool = Pool::from_parts(Arc::clone(&shared), on_drop);
-        for _ in 0..min {
-            let slot = shared.take_free().expect("a new pool has free slots");
-            if let Err(NotSpawned::Failed(error)) = shared.spawn(slot, First::Idle) {
-                pool.shutdown(Shutdown::Drain, Duration::MAX);
-                return Err(BuildError::Spawn(error));
-            }
-        }
-        Ok(pool)
+        let mains = Mains {
+            worker: worker::main,
+            cleaner: retirement::main,
+        };
+        let core = Core::new(Env::new(thread_name, hooks), settings, mains);
+        Ok((Arc::new(core), on_drop))
     }
 }

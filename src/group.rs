@@ -1,12 +1,15 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
-use crate::deadline::Deadline;
+use crate::engine::core::Core;
+use crate::engine::request::SubmitOptions;
+use crate::engine::submit::submit;
 use crate::error::{Refused, Unfinished};
-use crate::members::{Ended, Handle, Pending};
-use crate::pool::submit;
-use crate::shared::{Patience, Shared};
+use crate::parts::deadline::Deadline;
+use crate::parts::members::{Ended, Handle, Pending};
 use crate::sync::{Arc, Ordering};
-use crate::task::{drop_contained, has_panicked, Ctx, End, Job, Release};
+use crate::work::context::Ctx;
+use crate::work::job::{End, Job, Release, Task};
+use crate::work::panics::{drop_contained, has_panicked};
 use std::fmt;
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ struct Member<F> {
 }
 
 impl<F: FnOnce()> Job for Member<F> {
-    const WITHDRAWABLE: bool = true;
+    const REVOCABLE: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { pending, f } = self;
@@ -65,7 +68,7 @@ impl<F: FnOnce()> Job for Member<F> {
 /// ```
 #[derive(Clone)]
 pub struct Group {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     members: Arc<Handle>,
 }
 
@@ -81,9 +84,9 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
         Self {
-            shared,
+            core,
             members: Arc::new(Handle::new()),
         }
     }
@@ -115,12 +118,12 @@ impl Group {
             pending: self.members.enter(),
             f: closure,
         };
-        let patience = Patience::group(&self.members.cancelled, false);
+        let options = SubmitOptions::PLAIN.of_group(&self.members.cancelled);
         // SAFETY: F is Send and 'static, and so is the rest of the job.
-        match unsafe { submit(&self.shared, job, patience) } {
+        match unsafe { submit(&self.core, job, &options) } {
             Ok(()) => {
-                // A cancel that looked through the queue before this task was in
-                // it has set the flag before.
+                // ORDERING: P3: a cancel that looked through the queue before this task was
+                // in it has set the flag before.
                 if self.members.cancelled.load(Ordering::SeqCst) {
                     self.discard_queued();
                 }
@@ -147,7 +150,7 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn wait(&self) {
-        self.members.wait(&Deadline::never(), self.shared.parallel);
+        self.members.wait(&Deadline::never(), self.core.parallel);
     }
 
     /// [`Group::wait`], at most `d`.
@@ -173,7 +176,7 @@ impl Group {
             self.pending() == 0
         } else {
             let deadline = Deadline::from_now(d);
-            self.members.wait(&deadline, self.shared.parallel)
+            self.members.wait(&deadline, self.core.parallel)
         };
         if ended {
             return Ok(());
@@ -200,23 +203,27 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
+        // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
         self.discard_queued();
-        self.shared.room.notify_all();
+        self.core.waiters.notify_all();
     }
 
     fn discard_queued(&self) {
-        let Some(queue) = &self.shared.queue else {
+        let Some(queue) = &self.core.queue else {
             return;
         };
         let group = self.members.address();
-        let mut from = 0;
-        while let Some(task) = queue.take_of_group(group, &mut from) {
-            self.shared.made_room();
-            let release = task.discard();
-            self.shared.counts.discarded.fetch_add(1, Ordering::SeqCst);
-            release.finish();
-            self.shared.nudge_shutdown();
+        let mut from = queue.first();
+        // Nothing pending: nothing queued. What is submitted from now on sees the flag.
+        while self.members.pending() > 0 {
+            let ours = |task: &Task| task.group() == group;
+            let count = || self.core.counts.discard_queued();
+            let Some(task) = queue.take_wanted(&mut from, ours, count) else {
+                break;
+            };
+            self.core.made_room();
+            task.discard().finish();
         }
     }
 

@@ -26,54 +26,39 @@
 //! | `serde` | `PoolSettings`: settings from a file; `Stats` and its like as values to serialize |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | a span for each task, below its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
-//!
-//! # The map
-//!
-//! | module | what it holds |
-//! |---|---|
-//! | `slot` | **the protocol**: a worker's status word, its states and transitions |
-//! | `shared` | how work gets in; why none is lost and none refused in vain |
-//! | `wait` | `do_with_deadline`: the two decisions between a caller and its task |
-//! | `ring`, `queue` | slot indices, and tasks that wait for a worker |
-//! | `worker`, `cleaner`, `shutdown` | a worker's life, retirement, the end |
-//! | `task` | type-erased closures, and what the code in one can ask |
-//! | `room` | submitters that wait for room |
-//! | `park`, `deadline`, `sync` | waiting; the switch between `std` and loom |
-//! | `duration` | durations as people write them |
-//! | `observe` | what `metrics` and `tracing` see, and where their code may run |
-//! | `members` | the tasks of a group or scope: counts, waiters, lifetime |
-//! | `pool`, `builder`, `group`, `scope`, `error`, `stats` | the public rest |
+
+// The house, from the ground up. Imports go down only.
+//
+// | folder | what it holds |
+// |---|---|
+// | `sync` | the switch between `std` and the model checkers |
+// | `parts` | mechanisms: ring, slot, queue, completion, waiters, members, waiting |
+// | `error`, `stats` | public values |
+// | `work` | tasks with their types erased, their context, hooks and observers |
+// | `engine` | how the pool works: one question a file; **the protocol page** |
+// | `pool`, `builder`, `group`, `scope`, `settings`, `task` | the public rest |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
 mod builder;
-mod cleaner;
-mod deadline;
 mod duration;
+mod engine;
 mod error;
 mod group;
-mod members;
-#[cfg(lazypool_loom)]
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
 #[doc(hidden)]
 pub mod model;
-mod observe;
-mod park;
+mod parts;
 mod pool;
-mod queue;
-mod ring;
-mod room;
 mod scope;
 #[cfg(feature = "serde")]
 mod settings;
-mod shared;
-mod shutdown;
-mod slot;
 mod stats;
 mod sync;
 pub mod task;
-mod wait;
-mod worker;
+mod view;
+mod work;
 
 pub use builder::Builder;
 pub use error::{
@@ -81,12 +66,13 @@ pub use error::{
     Unrun,
 };
 pub use group::Group;
-pub use pool::{Pool, View};
+pub use pool::Pool;
 pub use scope::Scope;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
 pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+pub use view::View;
 
 /// The README's code blocks, run as doc tests.
 #[cfg(doctest)]

@@ -1,93 +1,108 @@
-//! For the models in `loom-tests`: the crate's own parts, behind thin wrappers.
+//! For the models in `loom-tests` and the scenarios in `shuttle-tests`: the crate's own
+//! parts, behind thin wrappers.
 
-use crate::cleaner;
-use crate::deadline;
-use crate::error::DeadlineError;
+use crate::engine::retirement;
+use crate::parts::backoff::Backoff;
+use crate::parts::slot::{Claim, Hand, Order, Rest, State};
+use crate::parts::{label, queue, ring, slot, waiters};
 use crate::pool::Pool;
-use crate::sync::{thread, Arc, AtomicBool, Ordering};
-use crate::task::{Ctx, End, Job, Release, Task};
-use crate::{queue, ring, slot};
-use std::time::Instant;
+use crate::sync::thread;
 
-/// A deadline that passes when its [`Alarm`] goes off.
-#[derive(Debug)]
-pub struct Deadline(deadline::Deadline);
+#[cfg(lazypool_shuttle)]
+pub use crate::sync::control::*;
 
-/// Makes a [`Deadline`] pass; meant for another thread.
-#[derive(Debug)]
-pub struct Alarm {
-    passed: Arc<AtomicBool>,
-    waiter: thread::Thread,
-}
+#[cfg(lazypool_loom)]
+pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 
-/// A deadline for a wait of this thread.
-pub fn deadline() -> (Deadline, Alarm) {
-    let passed = Arc::new(AtomicBool::new(false));
-    let alarm = Alarm {
-        passed: Arc::clone(&passed),
-        waiter: thread::current(),
-    };
-    (Deadline(deadline::Deadline(Some(passed))), alarm)
-}
+/// What loom has no clock for.
+#[cfg(lazypool_loom)]
+mod time {
+    use crate::engine::call;
+    use crate::error::DeadlineError;
+    use crate::parts::deadline;
+    use crate::pool::Pool;
+    use crate::sync::{thread, Arc, AtomicBool, Ordering};
 
-impl Alarm {
-    /// The deadline passes.
-    pub fn go_off(self) {
-        self.passed.swap(true, Ordering::SeqCst);
-        self.waiter.unpark();
+    /// A deadline that passes when its [`Alarm`] goes off.
+    #[derive(Debug)]
+    pub struct Deadline(pub(super) deadline::Deadline);
+
+    /// Makes a [`Deadline`] pass; meant for another thread.
+    #[derive(Debug)]
+    pub struct Alarm {
+        passed: Arc<AtomicBool>,
+        waiter: thread::Thread,
+    }
+
+    /// A deadline for a wait of this thread.
+    pub fn deadline() -> (Deadline, Alarm) {
+        let passed = Arc::new(AtomicBool::new(false));
+        let alarm = Alarm {
+            passed: Arc::clone(&passed),
+            waiter: thread::current(),
+        };
+        (Deadline(deadline::Deadline(Some(passed))), alarm)
+    }
+
+    impl Alarm {
+        /// The deadline passes.
+        pub fn go_off(self) {
+            self.passed.swap(true, Ordering::SeqCst);
+            self.waiter.unpark();
+        }
+    }
+
+    /// [`Pool::do_with_deadline`] until `deadline`.
+    ///
+    /// # Errors
+    /// As [`Pool::do_with_deadline`].
+    pub fn do_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        call::do_until(pool.core(), None, f, &deadline.0)
+    }
+
+    /// The same as a task with a label, which its worker reads in its caller's node.
+    ///
+    /// # Errors
+    /// As [`Pool::do_with_deadline`].
+    pub fn do_labelled_until<F, R>(
+        pool: &Pool,
+        f: F,
+        deadline: &Deadline,
+    ) -> Result<R, DeadlineError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        call::do_until(pool.core(), Some("label"), f, &deadline.0)
+    }
+
+    /// The system gives none of the next `n` threads that a pool asks it for.
+    pub fn refuse_threads(n: u32) {
+        thread::REFUSED.set(n);
     }
 }
 
-/// [`Pool::do_with_deadline`] until `deadline`.
-///
-/// # Errors
-/// As [`Pool::do_with_deadline`].
-pub fn do_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    crate::wait::do_until(pool.shared(), None, f, &deadline.0)
-}
-
-/// The same as a task with a label, which its worker reads in its caller's block.
-///
-/// # Errors
-/// As [`Pool::do_with_deadline`].
-pub fn do_labelled_until<F, R>(
-    pool: &Pool,
-    f: F,
-    deadline: &Deadline,
-) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    crate::wait::do_until(pool.shared(), Some("label"), f, &deadline.0)
-}
-
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
-/// workers in one state or another, listings, holes, submitters that wait.
+/// workers in flight, listings, tombstones, submitters that wait.
 pub fn assert_at_rest(pool: &Pool) {
-    pool.shared().assert_at_rest();
-}
-
-/// The system gives none of the next `n` threads that a pool asks it for.
-pub fn refuse_threads(n: u32) {
-    thread::REFUSED.set(n);
+    pool.core().assert_at_rest();
 }
 
 /// What the cleaner knows.
 #[derive(Debug, Default)]
 pub struct Cleaner {
-    since: Vec<Option<Instant>>,
+    marked: retirement::Marked,
 }
 
 impl Cleaner {
-    /// What it does each time it wakes: benches idle workers, and retires those
-    /// whose `idle_timeout` has passed since an earlier call.
+    /// What it does each time it wakes: marks idle workers, and retires those whose
+    /// `idle_timeout` has passed since an earlier call.
     pub fn look_around(&mut self, pool: &Pool) {
-        cleaner::look_around(pool.shared(), &mut self.since);
+        let _ = retirement::look_around(pool.core(), &mut self.marked);
     }
 }
 
@@ -127,13 +142,13 @@ impl Ring {
 
 /// The label of a worker's running task, for snapshots.
 #[derive(Debug)]
-pub struct Label(slot::Label);
+pub struct Label(label::Label);
 
 impl Label {
     /// None yet.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(slot::Label::new())
+        Self(label::Label::new())
     }
 
     /// By one thread only.
@@ -147,37 +162,27 @@ impl Label {
     }
 }
 
-/// A task of the queue that is nothing but its name; `WITHDRAWABLE` as that of
-/// a caller with a deadline, or plain.
-struct Named<const WITHDRAWABLE: bool> {
+/// A task of a [`Queue`]: its name, and its group.
+#[derive(Debug)]
+struct Named {
     name: usize,
     group: usize,
+    revocable: bool,
 }
 
-impl<const W: bool> Job for Named<W> {
-    const WITHDRAWABLE: bool = W;
-
-    fn run(self, _: &Ctx<'_>, _: End<'_>) {
-        unreachable!("taken apart by `name`")
-    }
-
-    fn discard(self) -> Release {
-        Release::Nobody
-    }
-
-    fn group(&self) -> *const () {
-        std::ptr::without_provenance(self.group)
-    }
-}
-
-fn name(task: Task) -> usize {
-    // SAFETY: `Queue` makes tasks of these two types only.
-    unsafe {
-        if task.is_withdrawable() {
-            task.into_job::<Named<true>>().name
-        } else {
-            task.into_job::<Named<false>>().name
+impl Named {
+    fn plain(name: usize) -> Self {
+        Self {
+            name,
+            group: 0,
+            revocable: false,
         }
+    }
+}
+
+impl queue::Queued for Named {
+    fn is_revocable(&self) -> bool {
+        self.revocable
     }
 }
 
@@ -186,71 +191,135 @@ fn name(task: Task) -> usize {
 pub enum NotPushed {
     /// No room, by this look alone.
     Full,
+    /// No worker lives.
+    Asleep,
     /// Closed.
     Closed,
 }
 
+/// What a pop found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Popped {
+    /// A task of this name.
+    Task(usize),
+    /// Nothing.
+    Empty,
+    /// Another thread is between two steps.
+    InProgress,
+}
+
 /// The queue, of named tasks.
 #[derive(Debug)]
-pub struct Queue(queue::Queue);
+pub struct Queue(queue::Queue<Named>);
 
 impl Queue {
-    /// A queue of at most `capacity` tasks.
+    /// A queue of at most `capacity` tasks, whose worker lives.
     pub fn new(capacity: usize) -> Self {
+        let queue = Self::asleep(capacity);
+        queue.wake();
+        queue
+    }
+
+    /// The same, without a worker.
+    pub fn asleep(capacity: usize) -> Self {
         Self(queue::Queue::new(capacity))
     }
 
-    fn push(&self, task: Task) -> Result<u64, NotPushed> {
-        let mut task = Some(task);
-        self.0.push(&mut task).map_err(|why| {
-            task.map(name);
-            match why {
-                queue::NotPushed::Full => NotPushed::Full,
-                queue::NotPushed::Closed => NotPushed::Closed,
-            }
+    fn push(&self, task: Named) -> Result<u64, NotPushed> {
+        let pushed = self.0.push(&mut Some(task));
+        pushed.map_err(|why| match why {
+            queue::NotPushed::Full => NotPushed::Full,
+            queue::NotPushed::Asleep => NotPushed::Asleep,
+            queue::NotPushed::Closed => NotPushed::Closed,
         })
     }
 
     /// Pushes a plain task, and returns its position.
     ///
     /// # Errors
-    /// Full or closed.
+    /// Full, asleep or closed.
     pub fn push_plain(&self, name: usize) -> Result<u64, NotPushed> {
-        // SAFETY: a number may go anywhere.
-        self.push(unsafe { Task::new(Named::<false> { name, group: 0 }) })
+        self.push(Named::plain(name))
     }
 
-    /// Pushes a withdrawable task of a group, and returns its position.
+    /// Pushes a revocable task of a group, and returns its position.
     ///
     /// # Errors
-    /// Full or closed.
-    pub fn push_withdrawable(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
-        // SAFETY: a number may go anywhere.
-        self.push(unsafe { Task::new(Named::<true> { name, group }) })
+    /// Full, asleep or closed.
+    pub fn push_revocable(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
+        self.push(Named {
+            name,
+            group,
+            revocable: true,
+        })
     }
 
-    /// Takes the oldest task.
-    pub fn pop(&self) -> Option<usize> {
+    /// Pushes a task to a closed queue, from which the caller has popped one.
+    pub fn push_again(&self, name: usize) {
+        self.0.push_again(Named::plain(name));
+    }
+
+    /// Takes the oldest task, as far as that needs nobody else.
+    pub fn try_pop(&self) -> Popped {
         let mut place = None;
-        self.0.pop(&mut place);
-        place.map(name)
+        match self.0.try_pop(&mut place) {
+            queue::Popped::Task(_) => Popped::Task(place.expect("popped").name),
+            queue::Popped::Empty => Popped::Empty,
+            queue::Popped::InProgress => Popped::InProgress,
+        }
     }
 
-    /// Takes the withdrawable task at a position.
+    /// The same as a worker does it whose task has ended: with one look.
+    pub fn try_pop_ready(&self) -> Option<usize> {
+        let mut place = None;
+        let position = self.0.try_pop_ready(&mut place);
+        position.map(|_| place.expect("popped").name)
+    }
+
+    /// Takes the oldest task, as a worker that searches does.
+    pub fn pop(&self) -> Option<usize> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.try_pop() {
+                Popped::Task(name) => return Some(name),
+                Popped::Empty => return None,
+                Popped::InProgress => backoff.wait(),
+            }
+        }
+    }
+
+    /// Takes the revocable task at a position.
     pub fn withdraw(&self, position: u64) -> Option<usize> {
-        self.0.withdraw(position).map(name)
+        self.0.withdraw(position, || ()).map(|task| task.name)
     }
 
     /// Takes a task of the group.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
-        self.0
-            .take_of_group(std::ptr::without_provenance(group), &mut 0)
-            .map(name)
+        let mut from = self.0.first();
+        let taken = self
+            .0
+            .take_wanted(&mut from, |task| task.group == group, || ());
+        taken.map(|task| task.name)
     }
 
-    /// Refuses all further pushes.
-    pub fn close(&self) {
-        self.0.close();
+    /// Refuses all further pushes. Where the tasks pushed so far end.
+    pub fn close(&self) -> u64 {
+        self.0.close()
+    }
+
+    /// Whether a task that was pushed before `end` may be left.
+    pub fn is_before(&self, end: u64) -> bool {
+        self.0.is_before(end)
+    }
+
+    /// The last worker is about to leave; `false` if there is something for it.
+    pub fn sleep(&self) -> bool {
+        self.0.sleep()
+    }
+
+    /// A worker lives.
+    pub fn wake(&self) {
+        self.0.wake();
     }
 
     /// Whether there is nothing to pop, as workers ask.
@@ -263,7 +332,7 @@ impl Queue {
         self.0.pushed()
     }
 
-    /// Asserts, once nobody uses it, that it is empty and counts its holes right.
+    /// Asserts, once nobody uses it, that it is empty and counts its tombstones right.
     pub fn assert_at_rest(&self) {
         self.0.assert_at_rest();
     }
@@ -272,5 +341,218 @@ impl Queue {
     pub fn is_full(&self) -> bool {
         let pops = self.0.pops();
         self.0.is_full() && self.0.pops() == pops
+    }
+}
+
+/// A slot with a worker, and the ready ring that it enters. Its tasks are numbers.
+#[derive(Debug)]
+pub struct Slot {
+    slot: slot::Slot<usize, ()>,
+    ready: ring::Ring,
+}
+
+/// What the worker of a [`Slot`] was told.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    /// To run the task.
+    Run(usize),
+    /// To look at the queue.
+    Search,
+    /// To end.
+    Retire,
+}
+
+/// An idle worker that the caller holds.
+#[derive(Debug)]
+pub struct Held(Claim);
+
+impl Slot {
+    /// A slot whose worker is the calling thread: held by its spawner, who is to
+    /// publish that it is idle.
+    pub fn of_this_thread() -> Self {
+        let slot = slot::Slot::new(());
+        slot.begin_start();
+        // SAFETY: begun, and this thread gives itself no order.
+        unsafe { slot.set_thread(thread::current()) };
+        Self {
+            slot,
+            ready: ring::Ring::new(1, 0),
+        }
+    }
+
+    /// The holder, or the worker after a task: idle, and listed.
+    pub fn publish_idle(&self) {
+        self.slot.publish_idle(&self.ready, 0);
+    }
+
+    /// Claims by affinity, past the listing.
+    pub fn claim_hinted(&self) -> Option<Held> {
+        self.slot.claim_hinted(0, true).map(Held)
+    }
+
+    /// Claims by the ready ring.
+    pub fn claim_ready(&self) -> Option<Held> {
+        self.ready.pop()?;
+        self.slot.claim_listed().map(Held)
+    }
+
+    /// Claims if marked.
+    pub fn claim_marked(&self) -> Option<Held> {
+        self.slot.claim_marked().map(Held)
+    }
+
+    /// The worker claims itself, to look at the queue.
+    pub fn claim_self(&self) -> bool {
+        self.slot.claim_self().is_some()
+    }
+
+    /// The worker has taken a task from the queue.
+    pub fn start_queued(&self) {
+        self.slot.start_queued();
+    }
+
+    /// Hands a task over, for good or until it is taken back; its generation.
+    pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
+        let hand = if revocable { Hand::Offer } else { Hand::Over };
+        // SAFETY: claimed.
+        unsafe { self.slot.hand_over(held.0, task, hand) }
+    }
+
+    /// Sends the worker to the queue.
+    pub fn send_searching(&self, held: Held) {
+        // SAFETY: claimed.
+        unsafe { self.slot.send_searching(held.0) };
+    }
+
+    /// Takes an offered task back; then the slot is held.
+    pub fn revoke(&self, generation: u64) -> Option<usize> {
+        self.slot.revoke(generation)
+    }
+
+    /// Marks the worker.
+    pub fn mark(&self) -> bool {
+        self.slot.mark()
+    }
+
+    /// Tells the worker to end; a marked one, or any.
+    pub fn retire(&self, only_marked: bool) -> bool {
+        let retired = self.slot.retire(only_marked);
+        let parked = retired.is_some_and(|claim| claim.parked);
+        if parked {
+            let handle = self.slot.thread_of_model();
+            handle.unpark();
+        }
+        retired.is_some()
+    }
+
+    /// The worker's last act.
+    pub fn vacate(&self) {
+        self.slot.vacate();
+    }
+
+    /// The worker, told to end, stays.
+    pub fn cancel_retirement(&self) {
+        self.slot.cancel_retirement();
+    }
+
+    /// The worker waits for an order, asleep.
+    pub fn wait(&self) -> Told {
+        loop {
+            if let Some(order) = self.slot.poll_order() {
+                return match order {
+                    Order::Run { task, .. } => Told::Run(task),
+                    Order::Search => Told::Search,
+                    Order::Retire => Told::Retire,
+                };
+            }
+            match self.slot.rest() {
+                Rest::OrderComing => thread::yield_now(),
+                Rest::MayPark => thread::park(),
+            }
+        }
+    }
+
+    /// Whether it is idle.
+    pub fn is_idle(&self) -> bool {
+        self.slot.see().is_idle()
+    }
+
+    /// Whether it has no worker.
+    pub fn is_free(&self) -> bool {
+        self.slot.see().state() == State::Free
+    }
+
+    /// Whether it can be found: it has an entry in the ready ring, or is marked.
+    pub fn can_be_found(&self) -> bool {
+        !self.ready.is_empty() || self.slot.see().is_marked()
+    }
+}
+
+/// Threads that wait for room.
+#[derive(Debug)]
+pub struct Waiters(waiters::Waiters);
+
+impl Waiters {
+    /// Nobody yet.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self(waiters::Waiters::new())
+    }
+
+    /// There is room for one more.
+    pub fn notify(&self) {
+        self.0.notify();
+    }
+
+    /// Everybody looks again.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    #[cfg(lazypool_loom)]
+    /// Waits as a blocked submitter does, until `attempt` or the deadline: it lines up
+    /// behind whoever has waited for long. Whether the attempt succeeded.
+    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut() -> bool) -> bool {
+        self.wait(&deadline.0, attempt)
+    }
+
+    /// The same without a deadline.
+    pub fn wait_for(&self, attempt: impl FnMut() -> bool) {
+        assert!(self.wait(&crate::parts::deadline::Deadline::never(), attempt));
+    }
+
+    fn wait(
+        &self,
+        deadline: &crate::parts::deadline::Deadline,
+        mut attempt: impl FnMut() -> bool,
+    ) -> bool {
+        let entry = waiters::Entry::new();
+        let mut waiting = if self.0.has_aged() {
+            let (mut waiting, is_first) = self.0.line_up(&entry);
+            if !is_first {
+                waiting.sleep(deadline);
+            }
+            waiting
+        } else {
+            if attempt() {
+                return true;
+            }
+            self.0.join(&entry)
+        };
+        loop {
+            waiting.rejoin();
+            if attempt() {
+                return true;
+            }
+            if deadline.has_passed() {
+                return false;
+            }
+            waiting.sleep(deadline);
+        }
+    }
+
+    /// Asserts, once nobody waits, that nobody is counted.
+    pub fn assert_at_rest(&self) {
+        self.0.assert_at_rest();
     }
 }

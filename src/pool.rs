@@ -1,14 +1,17 @@
 //! The pool, and what it tells about itself.
 
 use crate::builder::Builder;
-use crate::error::{BuildError, DeadlineError, Refusal, Refused};
+use crate::engine::call;
+use crate::engine::core::Core;
+use crate::engine::submit::submit_plain;
+use crate::engine::threads::{First, NotSpawned};
+use crate::error::{BuildError, DeadlineError, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
-use crate::shared::{Denied, Patience, Shared};
 use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
-use crate::sync::{lock, Arc, Ordering};
-use crate::task::{Job, Labelled, Serve, Task};
-use crate::wait;
+use crate::sync::Arc;
+use crate::view::View;
+use crate::work::job::Serve;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -35,7 +38,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 pub struct Pool {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     on_drop: (Shutdown, Duration),
 }
 
@@ -85,13 +88,9 @@ impl Pool {
         Builder::new()
     }
 
-    pub(crate) fn from_parts(shared: Arc<Shared>, on_drop: (Shutdown, Duration)) -> Self {
-        Self { shared, on_drop }
-    }
-
-    #[cfg(lazypool_loom)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Hands `closure` to a worker and returns at once.
@@ -129,7 +128,7 @@ impl Pool {
         F: FnOnce() + Send + 'static,
     {
         // SAFETY: F is Send and 'static.
-        unsafe { submit(&self.shared, Serve { f: closure }, Patience::FOREVER) }
+        unsafe { submit_plain(&self.core, Serve { f: closure }) }
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
@@ -188,7 +187,7 @@ impl Pool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        wait::do_with_deadline(&self.shared, None, closure, deadline)
+        call::do_with_deadline(&self.core, None, closure, deadline)
     }
 
     /// A view of the pool whose tasks carry a label: shown by
@@ -205,8 +204,8 @@ impl Pool {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub const fn labelled(&self, label: &'static str) -> View<'_> {
-        View { pool: self, label }
+    pub fn labelled(&self, label: &'static str) -> View<'_> {
+        View::new(&self.core, label)
     }
 
     /// A set of tasks to wait for, or to cancel, together.
@@ -224,7 +223,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(&self.shared))
+        Group::new(Arc::clone(&self.core))
     }
 
     /// Runs `f`, whose tasks may borrow what outlives this call, and returns once
@@ -254,7 +253,7 @@ impl Pool {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        crate::scope::scope(&self.shared, f)
+        crate::scope::scope(&self.core, f)
     }
 
     /// Counts since the pool was built, and what it is doing now.
@@ -271,7 +270,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.core.stats()
     }
 
     /// Tells the recorder of the [`metrics`](https://docs.rs/metrics) crate what
@@ -361,7 +360,7 @@ impl Pool {
     #[cfg(feature = "metrics")]
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
-        crate::observe::publish(&self.shared);
+        crate::work::observe::publish(&self.core.env.name, &self.stats());
     }
 
     /// The workers that exist now, by slot.
@@ -374,7 +373,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerSnapshot> {
-        crate::shutdown::workers(&self.shared)
+        self.core.workers()
     }
 
     /// The most workers that ever exist at once.
@@ -385,7 +384,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn max_workers(&self) -> usize {
-        self.shared.settings.max_workers
+        self.core.settings.max_workers
     }
 
     /// The workers that are started by [`Builder::build`] and never retire.
@@ -396,7 +395,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn min_workers(&self) -> usize {
-        self.shared.settings.min_workers
+        self.core.settings.min_workers
     }
 
     /// How many tasks may wait for a worker.
@@ -407,7 +406,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn queue_capacity(&self) -> usize {
-        self.shared.settings.queue_capacity
+        self.core.settings.queue_capacity
     }
 
     /// Whether a shutdown has been asked for: submissions are refused as
@@ -423,7 +422,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.is_closed()
+        self.core.is_closed()
     }
 
     /// Closes the pool and waits, at most `timeout`, until every worker has ended
@@ -449,7 +448,35 @@ impl Pool {
     /// # Ok(()) }
     /// ```
     pub fn shutdown(&self, mode: Shutdown, timeout: Duration) -> ShutdownReport {
-        crate::shutdown::shutdown(&self.shared, mode, timeout)
+        crate::engine::shutdown::shutdown(&self.core, mode, timeout)
+    }
+}
+
+impl Builder {
+    /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
+    ///
+    /// # Errors
+    /// A setting out of bounds, named with what is allowed; or
+    /// [`BuildError::Spawn`] if the system gives no thread for one of the
+    /// `min_workers` (those already started have ended when this returns).
+    ///
+    /// ```
+    /// use lazypool::{BuildError, Pool};
+    /// let err = Pool::builder().max_workers(2).min_workers(3).build().unwrap_err();
+    /// assert!(matches!(err, BuildError::MinExceedsMax { min: 3, max: 2 }));
+    /// ```
+    pub fn build(self) -> Result<Pool, BuildError> {
+        let (core, on_drop) = self.into_core()?;
+        let min = core.settings.min_workers;
+        let pool = Pool { core, on_drop };
+        for _ in 0..min {
+            let slot = pool.core.take_free().expect("a new pool has free slots");
+            if let Err(NotSpawned::Failed(error)) = pool.core.spawn(slot, First::Idle) {
+                pool.shutdown(Shutdown::Drain, Duration::MAX);
+                return Err(BuildError::Spawn(error));
+            }
+        }
+        Ok(pool)
     }
 }
 
@@ -457,182 +484,5 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let (mode, timeout) = self.on_drop;
         self.shutdown(mode, timeout);
-    }
-}
-
-/// Submits a job; refused, it comes back with the reason.
-///
-/// # Safety
-/// As [`Task::new`].
-#[inline]
-pub(crate) unsafe fn submit<J: Job>(
-    shared: &Arc<Shared>,
-    job: J,
-    patience: Patience<'_>,
-) -> Result<(), (J, Refusal)> {
-    // SAFETY: by this function's contract.
-    let mut task = Some(unsafe { Task::new(job) });
-    let Err(denied) = shared.submit(&mut task, patience) else {
-        return Ok(());
-    };
-    match (task, denied) {
-        // SAFETY: only this call's task was there.
-        (Some(task), Denied::Refused(why)) => Err((unsafe { task.into_job() }, why)),
-        _ => unreachable!("without a deadline nothing expires, and what is refused stays"),
-    }
-}
-
-/// A pool whose tasks carry a label; from [`Pool::labelled`].
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let pool = lazypool::Pool::new(1)?;
-/// let mail = pool.labelled("mail");
-/// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    pool: &'a Pool,
-    label: &'static str,
-}
-
-impl View<'_> {
-    /// [`Pool::serve`], with the label. It takes 16 of the 48 bytes that a
-    /// closure may have without a box.
-    ///
-    /// # Errors
-    /// As [`Pool::serve`].
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = lazypool::Pool::new(1)?;
-    /// pool.labelled("mail").serve(|| println!("sending"))?;
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "execute")]
-    #[doc(alias = "spawn")]
-    #[doc(alias = "submit")]
-    #[doc(alias = "spawn_blocking")]
-    pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        let job = Labelled {
-            label: self.label,
-            f: closure,
-        };
-        // SAFETY: F is Send and 'static.
-        unsafe { submit(&self.pool.shared, job, Patience::FOREVER) }
-            .map_err(|(job, why)| Refused::new(job.f, why))
-    }
-
-    /// [`Pool::do_with_deadline`], with the label.
-    ///
-    /// # Errors
-    /// As [`Pool::do_with_deadline`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let n = pool.labelled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
-    /// assert!(matches!(n, Ok(2)));
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "timeout")]
-    #[doc(alias = "install")]
-    #[doc(alias = "join_timeout")]
-    pub fn do_with_deadline<F, R>(
-        &self,
-        closure: F,
-        deadline: Duration,
-    ) -> Result<R, DeadlineError<F>>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        wait::do_with_deadline(&self.pool.shared, Some(self.label), closure, deadline)
-    }
-}
-
-impl Shared {
-    /// Figures are read so that none runs ahead: endings before acceptances, the
-    /// queue before the workers that take from it. A task that ends meanwhile
-    /// would be missed on both sides: then once more, as far as that is of use.
-    pub(crate) fn stats(&self) -> Stats {
-        let mut stats = self.collect();
-        for _ in 0..16 {
-            let again = self.collect();
-            let endings = |s: &Stats| (s.completed, s.panicked, s.expired, s.discarded);
-            if endings(&again) == endings(&stats) {
-                break;
-            }
-            stats = again;
-        }
-        stats
-    }
-
-    fn collect(&self) -> Stats {
-        let counts = &self.counts;
-        let load = |n: &crate::sync::AtomicU64| n.load(Ordering::SeqCst);
-        // The lock holds the number of workers still.
-        let registry = lock(&self.registry);
-        let used = &self.slots[..registry.handles.len()];
-        let mut stats = Stats {
-            expired: load(&counts.expired),
-            discarded: load(&counts.discarded),
-            timed_out: load(&counts.timed_out),
-            workers: registry.live,
-            peak_workers: registry.peak,
-            spawned: registry.spawned,
-            retired: registry.retired,
-            spawn_failures: load(&counts.spawn_failures),
-            hook_panics: load(&counts.hook_panics),
-            ..Stats::default()
-        };
-        for slot in used {
-            stats.completed += load(&slot.own.completed);
-            stats.panicked += load(&slot.own.panicked);
-        }
-        let reclaimed = load(&counts.reclaimed);
-        if let Some(queue) = &self.queue {
-            stats.queued = queue.len();
-        }
-        stats.queued += registry.kept.len();
-        for (slot, handle) in used.iter().zip(&registry.handles) {
-            let seen = slot.see();
-            stats.accepted += seen.claims();
-            if handle.is_none() {
-                continue;
-            }
-            if seen.is_occupied() || slot.own.is_busy() {
-                stats.running += 1;
-                let left = wait::is_abandoned(slot.own.decide.load(Ordering::SeqCst));
-                stats.abandoned += usize::from(left);
-            } else {
-                stats.idle += 1;
-            }
-        }
-        if let Some(queue) = &self.queue {
-            stats.accepted += queue.pushed() - reclaimed;
-        }
-        stats.refusals = counts.refusals();
-        stats.refused = stats.refusals.total();
-        stats.waiting = self.room.waiting() as usize;
-        stats
-    }
-
-    pub(crate) fn snapshot(&self, slot: usize, tasks_before: u64) -> WorkerSnapshot {
-        let it = &self.slots[slot];
-        let own = &it.own;
-        let busy = it.see().is_occupied() || own.is_busy();
-        WorkerSnapshot {
-            slot,
-            busy,
-            label: own.label.get().filter(|_| busy),
-            abandoned: busy && wait::is_abandoned(own.decide.load(Ordering::SeqCst)),
-            tasks: own.tasks().saturating_sub(tasks_before),
-        }
     }
 }

@@ -5,13 +5,16 @@
 //! every task has ended, and nothing that the user does (leaking the handle,
 //! panicking in the body) skips that wait.
 
-use crate::deadline::Deadline;
+use crate::engine::core::Core;
+use crate::engine::request::SubmitOptions;
+use crate::engine::submit::submit;
 use crate::error::Refused;
-use crate::members::{Ended, Handle};
-use crate::pool::submit;
-use crate::shared::{Patience, Shared};
+use crate::parts::deadline::Deadline;
+use crate::parts::members::{Ended, Handle};
 use crate::sync::{catch_unwind, lock, Arc, Mutex};
-use crate::task::{drop_payload, Ctx, End, Job, Payload, Release};
+use crate::work::context::Ctx;
+use crate::work::job::{End, Job, Release};
+use crate::work::panics::{drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -98,7 +101,7 @@ struct Inner {
 /// # Ok(()) }
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     inner: Inner,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -118,7 +121,7 @@ struct Scoped<F> {
 }
 
 impl<F: FnOnce()> Job for Scoped<F> {
-    const KEEP: bool = true;
+    const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
@@ -179,10 +182,10 @@ impl<'scope> Scope<'scope, '_> {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
         };
-        let patience = Patience::group(&members.cancelled, true);
+        let options = SubmitOptions::AWAITED.of_group(&members.cancelled);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
-        unsafe { submit(&self.shared, job, patience) }.map_err(|(job, why)| {
+        unsafe { submit(&self.core, job, &options) }.map_err(|(job, why)| {
             members.refused();
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
@@ -190,12 +193,12 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-pub(crate) fn scope<'env, F, T>(shared: &Arc<Shared>, f: F) -> T
+pub(crate) fn scope<'env, F, T>(core: &Arc<Core>, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
     let scope = Scope {
-        shared: Arc::clone(shared),
+        core: Arc::clone(core),
         inner: Inner {
             members: Handle::new(),
             panic: Mutex::new(None),
@@ -204,10 +207,7 @@ where
         env: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope
-        .inner
-        .members
-        .wait(&Deadline::never(), shared.parallel);
+    scope.inner.members.wait(&Deadline::never(), core.parallel);
     let panic = lock(&scope.inner.panic).take();
     match (result, panic) {
         (Ok(value), None) => value,

@@ -86,7 +86,7 @@ pub struct PoolSettings {
 impl Default for PoolSettings {
     fn default() -> Self {
         // Kept equal to `Builder::new` by a test.
-        let cores = crate::park::cores();
+        let cores = crate::parts::backoff::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
             min_workers: 0,

@@ -4,10 +4,10 @@
 
 // The ring is private to the crate: its source is compiled in here.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../src/ring.rs"]
+#[path = "../../src/parts/ring.rs"]
 mod ring;
 #[allow(dead_code, unused_imports, unreachable_pub)]
-#[path = "../../src/sync.rs"]
+#[path = "../../src/sync/mod.rs"]
 mod sync;
 
 use crossbeam_queue::ArrayQueue;

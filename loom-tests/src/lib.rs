@@ -65,7 +65,7 @@ mod parts {
         result
     }
 
-    /// A [`pool`] whose one worker is idle, and known to this thread's hint.
+    /// A [`pool`] whose one worker is idle, and this thread's affinity.
     pub fn warm_pool(queue_capacity: usize) -> Pool {
         quietly(|| {
             let pool = pool(1, queue_capacity);
@@ -109,7 +109,7 @@ mod parts {
         }
     }
 
-    /// A thread that looks around twice as the cleaner does: it benches idle
+    /// A thread that looks around twice as the cleaner does: it marks idle
     /// workers, then retires those that still are.
     pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
         let pool = Arc::clone(pool);
@@ -120,9 +120,9 @@ mod parts {
         })
     }
 
-    /// Two tasks behind a worker that seeks, the first of which ends after the second.
+    /// Two tasks behind a worker that looks at the queue, the first of which ends after the second.
     pub fn one_waits_for_the_next(pool: &Pool) {
-        // Its worker seeks after this.
+        // Its worker looks at the queue after this.
         assert!(pool.serve(|| ()).is_ok());
         let (open, gate) = loom::sync::mpsc::channel();
         assert!(pool.serve(move || gate.recv().unwrap()).is_ok());

@@ -1,4 +1,4 @@
-//! Groups and scopes (`members.rs`, `group.rs`, `scope.rs`): the last task against its waiter.
+//! Groups and scopes (`src/parts/members.rs`, `src/group.rs`, `src/scope.rs`): the last task against its waiter.
 #![cfg(lazypool_loom)]
 
 use loom::cell::UnsafeCell;
@@ -241,11 +241,12 @@ fn two_waiters_and_a_third() {
     });
 }
 
-/// A scope's queued task against a discarding shutdown: it is kept, and runs.
-/// Excludes: a scope whose task is dropped, or waits for workers that have all
-/// ended. Preemptions: 2.
+/// A scope's queued task against a discarding shutdown, which pushes it again, and the
+/// worker, which ends. Excludes: a scope whose task is dropped, or waits for workers that
+/// have all ended; a last worker that leaves while the task is on its way from one place in
+/// the queue to another. Preemptions: 2.
 #[test]
-fn kept_against_discard() {
+fn scope_against_discard() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
         let ran = Ran::new();

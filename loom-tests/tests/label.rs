@@ -1,4 +1,4 @@
-//! The label of a running task (`slot.rs`), which snapshots read meanwhile.
+//! The label of a running task (`src/parts/label.rs`), which snapshots read meanwhile.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Label;

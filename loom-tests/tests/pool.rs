@@ -4,7 +4,6 @@
 
 use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
-use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
     check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
@@ -50,9 +49,9 @@ fn claim_against_park() {
     });
 }
 
-/// One thread claims by its hint, past the entry in the ready ring; another pops
+/// One thread claims by affinity, past the entry in the ready ring; another pops
 /// that entry while the worker lists itself again. Excludes: an idle worker
-/// without an entry, which a thread without a hint would never find; a refusal
+/// without an entry, which a thread without an affinity would never find; a refusal
 /// of both. Preemptions: 3.
 #[test]
 fn stale_entry_against_relisting() {
@@ -70,7 +69,7 @@ fn stale_entry_against_relisting() {
             let pool = Arc::clone(&pool);
             move || pool.do_with_deadline(|| (), Duration::MAX).is_ok()
         });
-        assert!(last.join().unwrap(), "no hint, but an entry");
+        assert!(last.join().unwrap(), "no affinity, but an entry");
         loom::explore();
         end(&pool);
     });
@@ -88,7 +87,7 @@ fn burst_onto_no_threads() {
 
 /// Two submissions to one worker and one cell, no thread yet: there is room for
 /// both, whoever starts it. The other waits for its task: nobody else would look
-/// again. Excludes: a push that neither a seeker nor the new worker looks at, a
+/// again. Excludes: a push that neither a worker in flight nor the new one looks at, a
 /// refusal with room in the queue. Preemptions: 2.
 #[test]
 fn burst_onto_one_worker_and_a_queue() {
@@ -122,7 +121,7 @@ fn push_against_park() {
 }
 
 /// The same with a worker that no ring has an entry of, so that the submission need not
-/// look for seekers: it sees that nothing came into the rings. Excludes: a queued task
+/// look who is awake: it sees that nothing came into the rings. Excludes: a queued task
 /// whose worker came into the ready ring meanwhile. Preemptions: 3.
 #[test]
 fn push_against_first_park() {
@@ -153,7 +152,7 @@ fn room_for_a_worker_and_a_cell() {
 }
 
 /// Two tasks in the queue, one worker looking at it, another that may be
-/// started; the first task waits for the second. Excludes: a seeker that takes a
+/// started; the first task waits for the second. Excludes: a worker that takes a
 /// task and leaves the next one to nobody. Preemptions: 2.
 #[test]
 fn a_burst_spreads() {
@@ -168,21 +167,21 @@ fn a_burst_spreads() {
     });
 }
 
-/// Two threads that each push a task for a worker that sleeps, and call it, while it
+/// Two threads that each push a task for a worker that sleeps, and notify it, while it
 /// comes, takes one and goes to sleep again. Excludes: a task left in the queue beside a
-/// sleeping worker; a count of the called that loses one of two changes. Preemptions: 3.
+/// sleeping worker; a count of the notified that loses one of two changes. Preemptions: 3.
 #[test]
-fn called_by_two() {
+fn notified_by_two() {
     check(Some(3), || {
         two_serve(warm_pool(2));
     });
 }
 
-/// Two workers that sleep and two tasks that wait for each other: the second is called,
+/// Two workers that sleep and two tasks that wait for each other: the second is notified,
 /// too, though the first has yet to come. Excludes: tasks that wait one behind the other
 /// beside a sleeping worker. Preemptions: 1.
 #[test]
-fn two_are_called() {
+fn two_are_notified() {
     check(Some(1), || {
         let pool = warm_pair(2, 3);
         one_waits_for_the_next(&pool);
@@ -190,32 +189,10 @@ fn two_are_called() {
     });
 }
 
-/// Two idle workers and two tasks, one of which waits for the other. Excludes: a thread
-/// that is started because the task that the other worker is about to take was still
-/// seen. Preemptions: 2.
+/// Two workers that end their tasks at once, and look at the queue. Excludes: a count of
+/// those awake that loses one of two changes. Preemptions: 2.
 #[test]
-fn two_idle_workers_and_no_third() {
-    check(Some(2), || {
-        let pool = warm_pair(3, 4);
-        quietly(|| {
-            while pool.stats().idle < 2 {
-                thread::yield_now();
-            }
-        });
-        assert_eq!(pool.stats().spawned, 2);
-        let (open, gate) = mpsc::channel();
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
-        assert_eq!(pool.stats().spawned, 2);
-        end(&pool);
-    });
-}
-
-/// Two workers that end their tasks at once, and seek. Excludes: a count of
-/// seekers that loses one of two changes. Preemptions: 2.
-#[test]
-fn two_seekers() {
+fn two_search() {
     check(Some(2), || {
         let pool = pool(2, 1);
         let both = pool.group();
@@ -226,6 +203,83 @@ fn two_seekers() {
         };
         quietly(twice);
         twice();
+        end(&pool);
+    });
+}
+
+/// A worker whose last task came from the queue watches it, stops, looks once more and
+/// parks; a push that sees it awake notifies nobody. Excludes: a queued task beside a
+/// worker that has stopped watching. Preemptions: 4.
+#[test]
+fn push_against_stop_watching() {
+    check(Some(4), || {
+        let pool = warm_pool(2);
+        let ran = Ran::new();
+        // Pushed for the sleeping worker, which watches after it.
+        assert!(pool.serve(ran.task()).is_ok());
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert_eq!(ran.times(), 1);
+        end(&pool);
+    });
+}
+
+/// A worker that watches: it claims itself for a task that one thread pushes, while another,
+/// whose affinity it is, hands it a task. Excludes: a task for a worker that looks at the
+/// queue; a queued task that nobody looks at because its worker was given another; a count
+/// of those awake that goes wrong. Preemptions: 2.
+#[test]
+fn self_claim_against_hand_over() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(2));
+        let ran = Ran::new();
+        assert!(pool.serve(ran.task()).is_ok(), "it watches after this");
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        let mine = pool.do_with_deadline(|| (), Duration::MAX);
+        assert!(mine.is_ok());
+        other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    });
+}
+
+/// A sleeping worker that one thread notifies of a queued task, while another hands it one.
+/// Excludes: two orders for one worker; a queued task left beside it. Preemptions: 2.
+#[test]
+fn notify_against_hand_over() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(2));
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        for _ in 0..2 {
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        }
+        other.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (1, 0));
+    });
+}
+
+/// A task ends, and its caller is released, while another thread pushes: the worker has
+/// looked at the queue before that, and must look again. Excludes: a task whose push was half
+/// done at the first look, and that nobody comes back to. Preemptions: 3.
+#[test]
+fn half_done_push_against_end() {
+    check(Some(3), || {
+        let pool = Arc::new(pool(1, 1));
+        let ran = Ran::new();
+        quietly(|| assert!(pool.serve(ran.task()).is_ok()));
+        let other = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+        });
+        other.join().unwrap();
+        assert_eq!(ran.times(), 1);
         end(&pool);
     });
 }

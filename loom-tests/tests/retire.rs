@@ -1,4 +1,4 @@
-//! Retirement (`cleaner.rs`, `Worker::end`) against everything else.
+//! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{refuse_threads, Cleaner};
@@ -8,9 +8,9 @@ use loom_tests::{check, cleaner, end, hook, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The cleaner benches and then retires the idle worker of a pool of one while
+/// The cleaner marks and then retires the idle worker of a pool of one while
 /// a task is handed over. Excludes: a task given to a worker that ends, a
-/// refusal on the way from bench to free slot, a slot with two threads or none
+/// refusal on the way from marked to free slot, a slot with two threads or none
 /// (retirement against respawn). Preemptions: 3.
 #[test]
 fn cleaner_against_claim() {
@@ -41,8 +41,8 @@ fn cleaner_against_push() {
 }
 
 /// The cleaner against a worker on its way from a task to idle. Excludes: a
-/// worker retired while it holds a task, one benched and claimed in one, a count
-/// of the benched that goes wrong (`end` would find a pool not at rest).
+/// worker retired while it holds a task, one marked and claimed in one, a count
+/// of the marked that goes wrong (`end` would find a pool not at rest).
 /// Preemptions: 3.
 #[test]
 fn cleaner_against_going_idle() {
@@ -109,13 +109,13 @@ fn the_cleaner_comes_again() {
 }
 
 /// A worker that ends while a submission waits for its slot, and a queue with a
-/// task in it: it goes back to the queue. Excludes: `RETIRING` with a queued task
-/// and no seeker. Preemptions: 2.
+/// task in it: it goes back to the queue. Excludes: a worker that ends beside a
+/// queued task. Preemptions: 2.
 #[test]
 fn retiring_against_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
-        quietly(|| Cleaner::default().look_around(&pool)); // on the bench
+        quietly(|| Cleaner::default().look_around(&pool)); // marked
         let submitter = thread::spawn({
             let pool = Arc::clone(&pool);
             move || pool.do_with_deadline(|| 1, Duration::MAX).ok()
@@ -129,10 +129,10 @@ fn retiring_against_push() {
     });
 }
 
-/// A submission that calls the worker that the cleaner benches and retires. Excludes: a
+/// A submission that notifies the worker that the cleaner marks and retires. Excludes: a
 /// queued task whose worker has gone. Preemptions: 3.
 #[test]
-fn call_against_cleaner() {
+fn notify_against_cleaner() {
     check(Some(3), || {
         let pool = Arc::new(warm_pool(2));
         let cleaner = cleaner(&pool);
@@ -172,7 +172,7 @@ fn stop_hook_against_push() {
 fn listed_and_ended(queue: usize) -> Arc<Pool> {
     let pool = Arc::new(warm_pool(queue));
     quietly(|| {
-        // Claimed by hint: its entry stays.
+        // Claimed by affinity: its entry stays.
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
         let mut cleaner = Cleaner::default();
         while pool.stats().workers > 0 {
@@ -221,7 +221,7 @@ fn dropped_listing_against_no_thread() {
     dropped_listing_against_start(0, 1);
 }
 
-/// The cleaner, with one worker to bench and retire, while a submission starts
+/// The cleaner, with one worker to mark and retire, while a submission starts
 /// another. Excludes: a count of those in transit that loses one of two changes.
 /// Preemptions: 2.
 #[test]
@@ -240,6 +240,77 @@ fn cleaner_against_start() {
         let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok());
         assert!(pool.serve(|| ()).is_ok());
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// The last worker leaves and puts the queue to sleep while two threads submit. Excludes: a
+/// task in a queue that sleeps; a submission refused because the slot was on its way; a
+/// spawner that wakes the queue and loses the other's push. Preemptions: 2.
+#[test]
+fn last_worker_leaves_against_two() {
+    check(Some(2), || {
+        let pool = warm_pool(2);
+        quietly(|| Cleaner::default().look_around(&pool)); // marked
+        let pool = Arc::new(pool);
+        let ran = Ran::new();
+        let other = thread::spawn({
+            let (pool, task) = (Arc::clone(&pool), ran.task());
+            move || assert!(pool.serve(task).is_ok())
+        });
+        let cleaner = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                let mut cleaner = Cleaner::default();
+                cleaner.look_around(&pool);
+                cleaner.look_around(&pool);
+            }
+        });
+        assert!(pool.serve(ran.task()).is_ok());
+        other.join().unwrap();
+        cleaner.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (2, 0));
+    });
+}
+
+/// The same with one submitter whose thread the system refuses. Excludes: a task accepted
+/// as the last worker leaves, without another. Preemptions: 3.
+#[test]
+fn last_worker_leaves_against_no_thread() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(1));
+        refuse_threads(1);
+        let ran = Ran::new();
+        let cleaner = cleaner(&pool);
+        let accepted = usize::from(pool.serve(ran.task()).is_ok());
+        cleaner.join().unwrap();
+        refuse_threads(0);
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// A scope's task, a discarding shutdown, and a worker that the cleaner tells to end at the
+/// same time. Excludes: a task that nobody sees on its way from one place in the queue to
+/// another, so that the last worker leaves. Preemptions: 2.
+#[test]
+fn retiring_against_discard() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(2));
+        let ran = Ran::new();
+        let cleaner = cleaner(&pool);
+        let closer = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
+                    .is_clean()
+            }
+        });
+        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        assert!(closer.join().unwrap());
         cleaner.join().unwrap();
         end(&pool);
     });

@@ -1,4 +1,4 @@
-//! The ring of slot indices (`ring.rs`): an index pushed is popped once, and
+//! The ring of slot indices (`src/parts/ring.rs`): an index pushed is popped once, and
 //! neither end is mistaken.
 #![cfg(lazypool_loom)]
 
@@ -117,7 +117,7 @@ fn announce_and_look(finds_nothing: fn(&Ring) -> bool) {
 }
 
 /// One of two that announce and look sees the other. This is what `SeqCst` buys (the
-/// pairs in `shared.rs`), and shows that the shim gives it to models as C++20 gives
+/// pairs of the protocol page), and shows that the shim gives it to models as C++20 gives
 /// it to programs. All interleavings.
 #[test]
 fn who_announces_and_looks_is_seen() {

@@ -1,4 +1,4 @@
-//! The end of a pool (`shutdown.rs`): accepted tasks run or are discarded, and
+//! The end of a pool (`src/engine/shutdown.rs`): accepted tasks run or are discarded, and
 //! nobody is left.
 #![cfg(lazypool_loom)]
 
@@ -40,7 +40,7 @@ fn going_idle(mode: Shutdown, queue: usize) {
 }
 
 /// A worker that ends its task and goes idle while the pool closes. Excludes: a
-/// worker that misses both the closing and the call to end, and is left behind.
+/// worker that misses both the closing and the order to end, and is left behind.
 /// Preemptions: 3.
 #[test]
 fn going_idle_against_drain() {
@@ -99,7 +99,7 @@ fn claim_against_drain() {
 
 /// A queued task that its group cancels, when the only worker has ended, and a shutdown
 /// right after; its submitter has yet to look whether somebody looks after it. Excludes:
-/// a thread that is started for a hole, after a clean report. Preemptions: 2.
+/// a thread that is started for a tombstone, after a clean report. Preemptions: 2.
 #[test]
 fn cancelled_and_clean() {
     check(Some(2), || {
@@ -125,11 +125,11 @@ fn cancelled_and_clean() {
     });
 }
 
-/// A hole in the queue of a pool whose worker has ended, and one who pushes into it
+/// A tombstone in the queue of a pool whose worker ends, and one who pushes into it
 /// while the pool closes. Excludes: a task accepted after a clean report.
 /// Preemptions: 1.
 #[test]
-fn push_into_a_hole_against_clean() {
+fn push_into_a_tombstone_against_clean() {
     check(Some(1), || {
         let pool = Arc::new(warm_pool(1));
         let group = pool.group();
@@ -157,15 +157,15 @@ fn push_into_a_hole_against_clean() {
     });
 }
 
-/// Submissions that call a worker that is being told to end. Preemptions: 2.
+/// Submissions that notify a worker that is being told to end. Preemptions: 2.
 #[test]
-fn call_against_drain() {
+fn notify_against_drain() {
     submission(2, Shutdown::Drain, false, 2);
 }
 
 /// The same; what was pushed is discarded. Preemptions: 2.
 #[test]
-fn call_against_discard() {
+fn notify_against_discard() {
     submission(2, Shutdown::Discard, false, 2);
 }
 
@@ -195,8 +195,7 @@ fn push_against_last_look() {
 }
 
 /// Submissions into the queue of a closing pool: pushed before it closed, each
-/// has a worker to look after it. (Found: a worker told to end that waited for
-/// itself, see the README.) Preemptions: 3.
+/// has a worker to look after it. Preemptions: 3.
 #[test]
 fn push_against_drain() {
     submission(3, Shutdown::Drain, false, 1);
@@ -275,7 +274,7 @@ fn the_strictest_mode_stays() {
     });
 }
 
-/// A worker that has been claimed by hint, so that its listing is old, ends with
+/// A worker that has been claimed by affinity, so that its listing is old, ends with
 /// the pool while a submission drops that listing. Excludes: a listing that comes
 /// back, or a state lost, because one of two changes of the word is. Preemptions: 3.
 #[test]

@@ -1,4 +1,4 @@
-//! `do_with_deadline` (`wait.rs`): the two decisions between a caller and its
+//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two decisions between a caller and its
 //! task, with a deadline that passes at any moment.
 #![cfg(lazypool_loom)]
 
@@ -55,7 +55,7 @@ fn call_and_check(pool: &Pool) -> bool {
 
 /// The task goes from hand to hand to an idle worker. Excludes: a closure that
 /// ran and came back; a result that both or neither own; a worker that touches
-/// the block of a caller that left; a pool of one that refuses after `Expired`.
+/// the node of a caller that left; a pool of one that refuses after `Expired`.
 /// Preemptions: 3.
 #[test]
 fn in_the_mailbox() {
@@ -85,9 +85,9 @@ fn in_the_queue() {
     });
 }
 
-/// The same, pushed for a worker that sleeps and is called. Preemptions: 2.
+/// The same, pushed for a worker that sleeps and is notified. Preemptions: 2.
 #[test]
-fn in_the_queue_of_a_called_worker() {
+fn in_the_queue_of_a_notified_worker() {
     check(Some(2), || {
         call_and_check(&warm_pool(2));
     });
@@ -127,8 +127,8 @@ fn left_in_time_from_the_queue() {
     });
 }
 
-/// A labelled task, whose worker reads the label in its caller's block before the
-/// caller may leave. Excludes: a read that is not over when the block goes.
+/// A labelled task, whose worker reads the label in its caller's node before the
+/// caller may leave. Excludes: a read that is not over when the node goes.
 /// Preemptions: 2.
 #[test]
 fn the_label_of_a_caller_that_leaves() {
@@ -160,7 +160,7 @@ fn asks(pool: &Pool) {
     end(pool);
 }
 
-/// Excludes: a worker that looks into the block of a caller that has left, one
+/// Excludes: a worker that looks into the node of a caller that has left, one
 /// that reads a deadline before it is written. Preemptions: 2.
 #[test]
 fn asked_from_the_mailbox() {

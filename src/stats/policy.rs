@@ -50,6 +50,17 @@ pub enum WhenFull {
     BlockFor(Duration),
 }
 
+impl WhenFull {
+    /// Whether a submission waits at all.
+    pub(crate) fn blocks(self) -> bool {
+        match self {
+            Self::Refuse => false,
+            Self::Block => true,
+            Self::BlockFor(limit) => !limit.is_zero(),
+        }
+    }
+}
+
 /// The word that a settings file has for the policy.
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

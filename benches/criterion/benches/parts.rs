@@ -1,8 +1,7 @@
 //! Benches of the crate's parts, each beside the obvious thing to use instead.
 //!
 //! The parts are private. Rather than make them public for this, the bench is
-//! a crate of the same modules: what it measures is the code that ships, and a
-//! module that is added to `lib.rs` is to be added here.
+//! a crate of the same modules: what it measures is the code that ships.
 
 #![allow(dead_code, unused_imports)] // what only the library uses
 #![allow(unexpected_cfgs)] // its features
@@ -17,50 +16,25 @@ macro_rules! same_modules {
 }
 
 same_modules! {
-    mod builder = "../../../src/builder.rs";
-    mod cleaner = "../../../src/cleaner.rs";
-    mod deadline = "../../../src/deadline.rs";
     mod duration = "../../../src/duration.rs";
     mod error = "../../../src/error/mod.rs";
-    mod group = "../../../src/group.rs";
-    mod members = "../../../src/members.rs";
-    mod observe = "../../../src/observe.rs";
-    mod park = "../../../src/park.rs";
-    mod pool = "../../../src/pool.rs";
-    mod queue = "../../../src/queue.rs";
-    mod ring = "../../../src/ring.rs";
-    mod room = "../../../src/room.rs";
-    mod scope = "../../../src/scope.rs";
-    mod shared = "../../../src/shared.rs";
-    mod shutdown = "../../../src/shutdown.rs";
-    mod slot = "../../../src/slot.rs";
+    mod parts = "../../../src/parts/mod.rs";
     mod stats = "../../../src/stats/mod.rs";
-    mod sync = "../../../src/sync.rs";
-    pub mod task = "../../../src/task.rs";
-    mod wait = "../../../src/wait.rs";
-    mod worker = "../../../src/worker.rs";
+    mod sync = "../../../src/sync/mod.rs";
+    mod work = "../../../src/work/mod.rs";
 }
-
-pub use builder::Builder;
-pub use error::{
-    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskPanic, Unfinished,
-    Unrun,
-};
-pub use group::Group;
-pub use pool::{Pool, View};
-pub use scope::Scope;
-pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use queue::Queue;
-use ring::Ring;
-use slot::{For, Hand, Order, Slot};
+use parts::backoff::{AdaptiveSpin, Step};
+use parts::queue::{Popped, Queue};
+use parts::ring::Ring;
+use parts::slot::{Hand, Order, Rest};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use task::{Serve, Task};
+use work::job::{Serve, Task};
 
 /// A task that does nothing and carries `N` words.
 fn empty_task<const N: usize>() -> Task {
@@ -154,6 +128,7 @@ fn queues(c: &mut Criterion) {
     type Plain = [u64; 7];
     let mut g = c.benchmark_group("queue: a task in and out");
     let queue = Queue::new(1024);
+    queue.wake();
     let array = ArrayQueue::<Plain>::new(1024);
     let discard = |place: Option<Task>| match place {
         Some(task) => {
@@ -169,7 +144,7 @@ fn queues(c: &mut Criterion) {
     };
     let take = || {
         let mut place = None;
-        let _ = queue.pop(&mut place);
+        let _: Popped = queue.try_pop(&mut place);
         discard(place)
     };
     g.bench_function("ours/alone", |b| {
@@ -229,11 +204,12 @@ fn task_cells(c: &mut Criterion) {
     g.finish();
 }
 
+type Slot = parts::slot::Slot<Task, ()>;
+
 /// An idle slot of a pool of one.
 fn idle_slot() -> (Slot, Ring) {
-    let (slot, ready) = (Slot::new(), Ring::new(1, 0));
-    slot.start(false);
-    slot.start_seeking();
+    let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
+    slot.begin_start();
     slot.publish_idle(&ready, 0);
     (slot, ready)
 }
@@ -242,7 +218,7 @@ fn idle_slot() -> (Slot, Ring) {
 fn hand_over(slot: &Slot) {
     let mut claimed = None;
     until(|| {
-        claimed = slot.claim_hinted(For::Task, 0, true);
+        claimed = slot.claim_hinted(0, true);
         claimed.is_some()
     });
     let claim = claimed.expect("just waited for it");
@@ -252,31 +228,41 @@ fn hand_over(slot: &Slot) {
 
 /// The worker's half: waits for a task, disposes of it, is idle again.
 /// `false` when told to end.
-fn serve_once(slot: &Slot, ready: &Ring, habit: &park::Habit) -> bool {
-    match slot.wait_for_order(habit, || (), thread::park) {
-        Order::Run { task, .. } => {
-            let _ = task.discard();
-            slot.publish_idle(ready, 0);
-            true
+fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
+    loop {
+        let mut spin = adaptive.spin();
+        while spin.step() != Step::Spent {
+            match slot.poll_order() {
+                Some(Order::Run { task, .. }) => {
+                    adaptive.met(&spin);
+                    let _ = task.discard();
+                    slot.publish_idle(ready, 0);
+                    return true;
+                }
+                Some(Order::Search | Order::Retire) => return false,
+                None => {}
+            }
         }
-        Order::Seek | Order::Retire => false,
+        adaptive.missed();
+        if slot.rest() == Rest::MayPark {
+            thread::park();
+        }
     }
 }
 
 /// `n` hand-overs to a worker on another thread; `pause` goes before each.
 fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
-    let (slot, ready) = (Slot::new(), Ring::new(1, 0));
-    slot.start(false);
+    let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
+    slot.begin_start();
     thread::scope(|s| {
         let worker = s.spawn(|| {
-            slot.await_first_order();
-            slot.publish_idle(&ready, 0);
-            let habit = park::Habit::new(parallel);
-            while serve_once(&slot, &ready, &habit) {}
+            until(|| !slot.is_held());
+            let adaptive = AdaptiveSpin::new(parallel);
+            while serve_once(&slot, &ready, &adaptive) {}
         });
         // SAFETY: started above; the worker awaits its first order.
         unsafe { slot.set_thread(worker.thread().clone()) };
-        slot.start_seeking();
+        slot.publish_idle(&ready, 0);
         hand_over(&slot);
         until(|| slot.see().is_idle());
         let mut took = Duration::ZERO;
@@ -303,7 +289,7 @@ fn slots(c: &mut Criterion) {
     g.bench_function("one thread", |b| {
         b.iter(|| {
             hand_over(&slot);
-            assert!(serve_once(&slot, &ready, &park::Habit::new(false)));
+            assert!(serve_once(&slot, &ready, &AdaptiveSpin::new(true)));
         })
     });
     g.bench_function("two threads, the worker spins", |b| {
@@ -367,8 +353,8 @@ fn parking(c: &mut Criterion) {
     });
     g.bench_function("our wait, from spinning to the advice to park", |b| {
         b.iter_batched(
-            || park::Spin::new(true),
-            |mut spin| while spin.step() != park::Step::Spent {},
+            || parts::backoff::Spin::new(true),
+            |mut spin| while spin.step() != Step::Spent {},
             BatchSize::SmallInput,
         )
     });

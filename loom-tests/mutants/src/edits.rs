@@ -106,9 +106,35 @@ enum Made {
     TimedOut,
 }
 
-fn make(edit: &Edit, copy: &Path) -> Result<Made, String> {
-    let path = copy.join(&edit.file);
-    let mut text = fs::read_to_string(&path).map_err(|e| e.to_string())?;
+/// Whether each edit can be made, and its models are there; how many cannot.
+pub(crate) fn check(root: &Path) -> usize {
+    let text = fs::read_to_string(root.join("loom-tests/mutants/edits.txt")).expect("the edits");
+    let edits = parse(&text);
+    let mut failures = 0;
+    for edit in &edits {
+        let mut wrong = changed(edit, root).err();
+        for model in &edit.models {
+            let there = model.split_once("::").is_some_and(|(file, test)| {
+                let file = root.join(format!("loom-tests/tests/{file}.rs"));
+                let text = fs::read_to_string(file).unwrap_or_default();
+                text.contains(&format!("fn {test}("))
+            });
+            if !there {
+                wrong = Some(format!("no model {model}"));
+            }
+        }
+        if let Some(why) = wrong {
+            failures += 1;
+            println!("{} | {} | {why}", edit.file, edit.name);
+        }
+    }
+    println!("{} edits, {failures} that cannot be made", edits.len());
+    failures
+}
+
+/// The file's text with the edit.
+fn changed(edit: &Edit, tree: &Path) -> Result<String, String> {
+    let mut text = fs::read_to_string(tree.join(&edit.file)).map_err(|e| e.to_string())?;
     for (old, new) in &edit.changes {
         let times = text.matches(old.as_str()).count();
         if times != 1 {
@@ -116,7 +142,11 @@ fn make(edit: &Edit, copy: &Path) -> Result<Made, String> {
         }
         text = text.replace(old.as_str(), new);
     }
-    fs::write(&path, text).map_err(|e| e.to_string())?;
+    Ok(text)
+}
+
+fn make(edit: &Edit, copy: &Path) -> Result<Made, String> {
+    fs::write(copy.join(&edit.file), changed(edit, copy)?).map_err(|e| e.to_string())?;
     let mut late = false;
     for wanted in &edit.models {
         let (test, _) = wanted.split_once("::").ok_or("file::model")?;

@@ -5,13 +5,14 @@
 //! cargo run --release -p mutants             # all of it
 //! cargo run --release -p mutants ring slot   # sites and edits whose name has one of these
 //! cargo run --release -p mutants -- --sites  # accesses only; --edits: edits only
+//! cargo run --release -p mutants -- --check  # whether each edit's old texts are there once; runs nothing
 //! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
-//! cargo run --release -p mutants -- --over=2 'src/ring.rs pop: the line / Relaxed'   # by the others
+//! cargo run --release -p mutants -- --over=2 'src/parts/ring.rs pop: the line / Relaxed'   # by the others
 //! cargo run --release -p mutants -- --by=ring::,queue:: ring  # by models whose name has one of these
 //! taskset -c 0 cargo run --release -p mutants   # one model at a time
 //! ```
 //!
-//! An access is weakened at run time, by the shim in `src/sync.rs`, so that one
+//! An access is weakened at run time, by the shim in `src/sync/`, so that one
 //! build serves all of those; accesses are taken in the order of the filters. An
 //! edit of `edits.txt` is made to a copy of the tree and built. A survivor must be in `survivors.txt`, with its reason.
 
@@ -87,11 +88,18 @@ fn main() -> ExitCode {
         filters.len() < before
     };
     let (sites_only, edits_only) = (given("--sites"), given("--edits"));
+    let check_only = given("--check");
     if let Some(flag) = filters.iter().find(|f| f.starts_with('-')) {
-        eprintln!("{flag}: none of --sites, --edits, --upto=, --over=, --by=");
+        eprintln!("{flag}: none of --sites, --edits, --check, --upto=, --over=, --by=");
         return ExitCode::from(2);
     }
     let root = models::root();
+    if check_only {
+        return match edits::check(&root) {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        };
+    }
     let mut failures = 0;
     if !edits_only {
         failures += sites::run(&root, &filters, &which);

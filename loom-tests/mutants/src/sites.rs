@@ -79,21 +79,26 @@ struct Source(BTreeMap<String, Vec<String>>);
 
 impl Source {
     fn read(root: &Path) -> Self {
-        let files = fs::read_dir(root.join("src")).expect("src");
-        let files = files.map(|f| f.expect("readable").path());
-        let read = files.filter(|f| f.extension().is_some_and(|e| e == "rs"));
-        Self(
-            read.map(|f| {
-                let name = f.file_name().expect("a file").to_string_lossy();
-                let text = fs::read_to_string(&f).expect("readable");
-                let lines = text.lines().map(str::to_owned).collect();
-                (format!("src/{name}"), lines)
-            })
-            .collect(),
-        )
+        let mut files = BTreeMap::new();
+        Self::read_folder(&mut files, &root.join("src"), "src");
+        Self(files)
     }
 
-    /// `src/ring.rs pop: the line`, numbered where a function has several alike.
+    fn read_folder(files: &mut BTreeMap<String, Vec<String>>, folder: &Path, name: &str) {
+        for entry in fs::read_dir(folder).expect("src") {
+            let path = entry.expect("readable").path();
+            let file = path.file_name().expect("a name").to_string_lossy();
+            let name = format!("{name}/{file}");
+            if path.is_dir() {
+                Self::read_folder(files, &path, &name);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path).expect("readable");
+                files.insert(name, text.lines().map(str::to_owned).collect());
+            }
+        }
+    }
+
+    /// `src/parts/ring.rs pop: the line`, numbered where a function has several alike.
     fn name(&self, site: &Site) -> String {
         let lines = &self.0[&site.file];
         let line = &lines[site.line - 1];
@@ -137,7 +142,7 @@ impl Source {
         ];
         let mut found = Vec::new();
         for (file, lines) in &self.0 {
-            if OURS.contains(&file.as_str()) {
+            if is_ours(file) {
                 continue;
             }
             let mut callers = false;
@@ -187,7 +192,10 @@ fn function(line: &str) -> Option<&str> {
 }
 
 /// Not the library's: the shim, and what is there for models only.
-const OURS: [&str; 2] = ["src/sync.rs", "src/model.rs"];
+fn is_ours(file: &str) -> bool {
+    file.starts_with("src/sync/") || file == "src/model.rs"
+}
+
 const AT_REST: &str = "assert_at_rest";
 
 /// Weakens every access; returns how many survivors nobody has explained.
@@ -225,7 +233,7 @@ pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
 
     let sites: Vec<(Site, String, BTreeSet<String>)> = sites
         .into_iter()
-        .filter(|(site, _)| !OURS.contains(&site.file.as_str()))
+        .filter(|(site, _)| !is_ours(&site.file))
         .map(|(site, models)| (source.name(&site), site, models))
         .filter(|(name, ..)| !name.contains(&format!(" {AT_REST}: ")))
         .map(|(name, site, models)| (site, name, models))

@@ -1,0 +1,233 @@
+//! One slot alone (`src/parts/slot`): one order at a time reaches its worker, which wakes
+//! for it, and an idle worker can be found. The model's own thread is the worker.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{Held, Slot, Told};
+use loom::thread;
+use loom_tests::check;
+use std::sync::Arc;
+
+/// A slot of this thread, idle.
+fn idle() -> Arc<Slot> {
+    let slot = Slot::of_this_thread();
+    slot.publish_idle();
+    Arc::new(slot)
+}
+
+/// A claim by affinity fails where the worker is just saying that it parks; then by its entry.
+fn claim(slot: &Slot) -> Held {
+    let claimed = slot.claim_hinted().or_else(|| slot.claim_ready());
+    claimed.expect("idle, and listed")
+}
+
+/// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read
+/// before it was written. All interleavings.
+#[test]
+fn hand_over_against_park() {
+    check(None, || {
+        let slot = idle();
+        let submitter = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let held = slot.claim_ready().expect("idle, and listed");
+                assert_eq!(slot.hand_over(held, 7, false), 1);
+            }
+        });
+        assert_eq!(slot.wait(), Told::Run(7));
+        submitter.join().unwrap();
+    });
+}
+
+/// The same with the order to look at the queue. All interleavings.
+#[test]
+fn notify_against_park() {
+    check(None, || {
+        let slot = idle();
+        let notifier = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                slot.send_searching(claim(&slot));
+            }
+        });
+        assert_eq!(slot.wait(), Told::Search);
+        notifier.join().unwrap();
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// Two claims, one by affinity and past the entry in the ready ring, one by that entry,
+/// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that
+/// is neither listed nor marked, because its new listing was dropped before it was idle.
+/// Preemptions: 4.
+#[test]
+fn claims_against_going_idle() {
+    check(Some(4), || {
+        let slot = idle();
+        let by_affinity = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || match slot.claim_hinted() {
+                Some(held) => slot.hand_over(held, 1, false) > 0,
+                None => false,
+            }
+        });
+        let by_entry = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
+                match claimed {
+                    Some(held) => slot.hand_over(held, 2, false) > 0,
+                    None => false,
+                }
+            }
+        });
+        assert!(matches!(slot.wait(), Told::Run(_)), "one of them has it");
+        slot.publish_idle();
+        let handed = [by_affinity, by_entry].map(|t| usize::from(t.join().unwrap()));
+        if handed == [1, 1] {
+            assert!(matches!(slot.wait(), Told::Run(_)));
+            slot.publish_idle();
+        }
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A caller takes its task back while the worker starts it, and hands over another.
+/// Excludes: a task that ran and came back, or neither; a worker that sleeps past the next
+/// order. All interleavings.
+#[test]
+fn revoke_against_start() {
+    check(None, || {
+        let slot = idle();
+        let caller = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let generation = slot.hand_over(claim(&slot), 1, true);
+                let Some(task) = slot.revoke(generation) else {
+                    return false;
+                };
+                assert_eq!(task, 1);
+                slot.publish_idle();
+                slot.hand_over(claim(&slot), 2, false);
+                true
+            }
+        });
+        let told = slot.wait();
+        let revoked = caller.join().unwrap();
+        assert_eq!(told, Told::Run(if revoked { 2 } else { 1 }));
+    });
+}
+
+/// The cleaner marks the worker while a submission asks for it as it asks all: by the entry
+/// in the ready ring, then by the mark. Excludes: a worker that leaves the ring and is not
+/// yet marked when looked at. All interleavings.
+#[test]
+fn mark_against_claim() {
+    check(None, || {
+        let slot = idle();
+        let cleaner = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || slot.mark()
+        });
+        let submitter = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
+                slot.hand_over(claimed.expect("idle all the time"), 1, false);
+            }
+        });
+        assert_eq!(slot.wait(), Told::Run(1));
+        cleaner.join().unwrap();
+        submitter.join().unwrap();
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// The cleaner marks the worker and then retires it, if it is still marked, while a
+/// submission claims it. Excludes: a worker retired although it was needed since; one that
+/// is told to end and to run. Preemptions: 4.
+#[test]
+fn retire_against_claim() {
+    check(Some(4), || {
+        let slot = idle();
+        let cleaner = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || slot.mark() && slot.retire(true)
+        });
+        let claimed = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
+                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+            }
+        });
+        let told = slot.wait();
+        let (retired, claimed) = (cleaner.join().unwrap(), claimed.join().unwrap());
+        assert!(retired != claimed, "one of the two");
+        if retired {
+            assert_eq!(told, Told::Retire);
+            slot.vacate();
+            assert!(slot.is_free());
+        } else {
+            assert_eq!(told, Told::Run(1));
+        }
+    });
+}
+
+/// A worker that has seen a queued task claims itself, while a submission claims it.
+/// Excludes: a worker that looks at the queue with a task in its mailbox; an order for
+/// nobody. All interleavings.
+#[test]
+fn self_claim_against_claim() {
+    check(None, || {
+        let slot = idle();
+        let submitter = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_ready();
+                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+            }
+        });
+        let own = slot.claim_self();
+        if own {
+            slot.start_queued();
+            slot.publish_idle();
+        }
+        // Given by then, or in vain.
+        if submitter.join().unwrap() {
+            assert_eq!(slot.wait(), Told::Run(1));
+            slot.publish_idle();
+        } else {
+            assert!(own, "one of the two has it");
+        }
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A worker told to end stays, because a task is queued, while a submission drops its old
+/// listing. Excludes: a listing that comes back, or a state lost, because one of two changes
+/// of the word is. All interleavings.
+#[test]
+fn dropped_listing_against_staying() {
+    check(None, || {
+        let slot = idle();
+        let submitter = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_ready();
+                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+            }
+        });
+        if slot.retire(false) {
+            assert_eq!(slot.wait(), Told::Retire);
+            slot.cancel_retirement();
+            slot.publish_idle();
+        }
+        if submitter.join().unwrap() {
+            assert_eq!(slot.wait(), Told::Run(1));
+            slot.publish_idle();
+        }
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}

@@ -1,0 +1,446 @@
+//! A pool with a ledger beside it, and an oracle for refusals.
+//!
+//! **Refusals.** `Saturated` is right only if at some moment during the call
+//! `max_workers + queue_capacity` others were unended. The oracle counts calls that
+//! were entered, less those that were refused and tasks that have ended; the pool's
+//! own `stats` are read for that between two steps, whenever a call is entered. In
+//! between the number only falls, so its greatest value during a call is known
+//! exactly. A call that has not come back yet counts as well: it may be taking a
+//! worker. So the oracle never blames a refusal that was right.
+//!
+//! **Ledger.** Each closure carries a [`Ticket`] that knows how often it ran and that
+//! it was dropped.
+
+use crate::ledger::{Books, Fate, Known};
+use crate::{Dice, Ticket};
+use lazypool::model::{self, peek};
+use lazypool::{Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown};
+use std::cell::RefCell;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// One tick of the clock that pools have here.
+pub const TICK: Duration = Duration::from_micros(100);
+
+/// So many of them.
+pub fn ticks(n: u64) -> Duration {
+    TICK * u32::try_from(n).expect("few")
+}
+
+/// Another thread may run here.
+pub fn step() {
+    shuttle::thread::sleep(Duration::ZERO);
+}
+
+/// What a planned panic carries. It is raised without the hook, which takes all others
+/// for failures.
+#[derive(Debug)]
+pub struct Planned;
+
+/// A panic that a scenario wants.
+pub fn planned_panic() -> ! {
+    resume_unwind(Box::new(Planned))
+}
+
+/// A pool, and what must come true of it.
+#[derive(Debug)]
+pub struct Bench {
+    /// The pool; its calls go through the bench where they are to be counted.
+    pub pool: Pool,
+    room: u64,
+    blocks: bool,
+    books: Arc<Books>,
+}
+
+thread_local! {
+    static NEWEST: RefCell<Weak<Bench>> = const { RefCell::new(Weak::new()) };
+}
+
+/// What the newest pool says of itself, for a failure's report.
+pub(crate) fn report() -> Option<lazypool::Stats> {
+    let bench = NEWEST.with_borrow(Weak::upgrade)?;
+    let stats = peek(|| bench.pool.stats());
+    std::mem::forget(bench); // its drop would be one more thing that happens
+    stats
+}
+
+/// Where `serve` comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Via<'a> {
+    /// The pool.
+    Pool,
+    /// A group of it.
+    Group(&'a Group),
+}
+
+impl Bench {
+    /// A pool that refuses what it has no room for.
+    pub fn new(workers: usize, queue: usize, set: impl FnOnce(Builder) -> Builder) -> Arc<Self> {
+        Self::with(workers, queue, false, set)
+    }
+
+    /// A pool whose submitters wait for room.
+    pub fn blocking(
+        workers: usize,
+        queue: usize,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Arc<Self> {
+        Self::with(workers, queue, true, set)
+    }
+
+    fn with(
+        workers: usize,
+        queue: usize,
+        blocks: bool,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Arc<Self> {
+        let builder = Pool::builder()
+            .max_workers(workers)
+            .queue_capacity(queue)
+            .idle_timeout(Duration::MAX);
+        let builder = if blocks {
+            builder.when_full(lazypool::WhenFull::Block)
+        } else {
+            builder
+        };
+        let pool = set(builder).build().expect("good settings");
+        let bench = Arc::new(Self {
+            pool,
+            room: (workers + queue) as u64,
+            blocks,
+            books: Arc::new(Books {
+                workers,
+                book: Mutex::default(),
+                gone: shuttle::sync::Condvar::new(),
+                lock: shuttle::sync::Mutex::new(()),
+            }),
+        });
+        NEWEST.with_borrow_mut(|newest| *newest = Arc::downgrade(&bench));
+        bench
+    }
+
+    /// For one more closure.
+    pub fn ticket(&self) -> Ticket {
+        let mut book = self.books.book();
+        book.undropped += 1;
+        book.tickets.push(Known::default());
+        Ticket {
+            books: Arc::clone(&self.books),
+            number: book.tickets.len() - 1,
+        }
+    }
+
+    // ---- the oracle ---------------------------------------------------------------
+
+    fn enter(&self) -> u64 {
+        let stats = peek(|| self.pool.stats());
+        let mut book = self.books.book();
+        // Where the pool could not say at once, less has ended than has: that errs on
+        // the pool's side.
+        if let Some(stats) = stats {
+            // Until it is back, a caller that gives up may still hold a worker.
+            let expired = stats.expired.saturating_sub(book.may_expire);
+            let ended = stats.completed + stats.panicked + expired + stats.discarded;
+            book.ended = book.ended.max(ended);
+            book.refused = book.refused.max(stats.refused);
+        }
+        book.entered += 1;
+        let others = (book.entered - 1).saturating_sub(book.ended + book.refused);
+        for (_, most) in &mut book.open {
+            *most = others.max(*most);
+        }
+        book.calls += 1;
+        let call = book.calls;
+        book.open.push((call, others));
+        call
+    }
+
+    /// The most others that were unended during the call.
+    fn leave(&self, call: u64) -> u64 {
+        let mut book = self.books.book();
+        let at = book.open.iter().position(|(c, _)| *c == call);
+        book.open.swap_remove(at.expect("entered")).1
+    }
+
+    fn judge(&self, refusal: &Refusal, most: u64, on_worker: bool) {
+        match refusal {
+            // There a call never waits, nor queues what it would wait for.
+            Refusal::Saturated if on_worker => {}
+            Refusal::Saturated => {
+                assert!(!self.blocks, "refused where it is to wait");
+                assert!(
+                    most >= self.room,
+                    "refused beside {most} others, with room for {}: {:?}",
+                    self.room,
+                    peek(|| self.pool.stats()),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn fate(&self, number: usize, fate: Fate) {
+        let mut book = self.books.book();
+        let known = &mut book.tickets[number];
+        assert_eq!(known.fate, Fate::Unknown);
+        known.fate = fate;
+        match fate {
+            Fate::Back => assert_eq!(known.runs, 0, "closure {number} came back, and ran"),
+            Fate::Unknown | Fate::Accepted | Fate::Runs => {}
+        }
+    }
+
+    // ---- calls --------------------------------------------------------------------
+
+    /// A call of a `serve` with a closure that carries this ticket; whether it was
+    /// accepted.
+    pub fn call<F>(
+        &self,
+        number: usize,
+        closure: F,
+        serve: impl FnOnce(F) -> Result<(), Refused<F>>,
+    ) -> Result<(), Refusal> {
+        let on_worker = lazypool::task::slot().is_some();
+        let call = self.enter();
+        let answer = serve(closure);
+        let most = self.leave(call);
+        match answer {
+            Ok(()) => {
+                self.fate(number, Fate::Accepted);
+                Ok(())
+            }
+            Err(refused) => {
+                self.judge(refused.reason(), most, on_worker);
+                self.fate(number, Fate::Back);
+                let (closure, why) = parts(refused);
+                drop(closure);
+                Err(why)
+            }
+        }
+    }
+
+    /// Serves a task that the dice choose.
+    pub fn serve(self: &Arc<Self>, via: Via<'_>, dice: &mut Dice, depth: u32) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        if dice.one_in(2) {
+            let closure = move || ticket.run(|| ());
+            return match via {
+                Via::Pool => self.call(number, closure, |f| self.pool.serve(f)),
+                Via::Group(group) => self.call(number, closure, |f| group.serve(f)),
+            }
+            .is_ok();
+        }
+        let bench = Arc::clone(self);
+        let mut dice = dice.fork();
+        let closure = move || ticket.run(|| bench.work(&mut dice, depth));
+        match via {
+            Via::Pool => self.call(number, closure, |f| self.pool.serve(f)),
+            Via::Group(group) => self.call(number, closure, |f| group.serve(f)),
+        }
+        .is_ok()
+    }
+
+    /// Serves a task that does nothing but run.
+    pub fn serve_small(&self) -> Result<(), Refusal> {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        self.call(number, move || ticket.run(|| ()), |f| self.pool.serve(f))
+    }
+
+    /// What a task does.
+    fn work(self: &Arc<Self>, dice: &mut Dice, depth: u32) {
+        for _ in 0..dice.below(4) {
+            step();
+        }
+        if depth > 0 && dice.one_in(3) {
+            self.act(dice, depth - 1);
+        }
+        if dice.one_in(6) {
+            planned_panic();
+        }
+    }
+
+    /// Does a task and waits for it.
+    pub fn wait_for(self: &Arc<Self>, limit: Duration, dice: &mut Dice, depth: u32) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        if dice.one_in(2) {
+            let closure = move || ticket.run(|| ticket.number());
+            return self.do_call(number, closure, limit);
+        }
+        let bench = Arc::clone(self);
+        let mut dice = dice.fork();
+        let closure = move || {
+            ticket.run(|| bench.work(&mut dice, depth));
+            ticket.number()
+        };
+        self.do_call(number, closure, limit)
+    }
+
+    /// Does a task that does nothing but run.
+    pub fn wait_small(&self, limit: Duration) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        self.do_call(number, move || ticket.run(|| ticket.number()), limit)
+    }
+
+    fn do_call<F>(&self, number: usize, closure: F, limit: Duration) -> bool
+    where
+        F: FnOnce() -> usize + Send + 'static,
+    {
+        let on_worker = lazypool::task::slot().is_some();
+        let before = model::ticks();
+        // One that has no time is counted nowhere.
+        let call = (!limit.is_zero()).then(|| self.enter());
+        let may_expire = u64::from(call.is_some() && limit != Duration::MAX);
+        self.books.book().may_expire += may_expire;
+        let answer = self.pool.do_with_deadline(closure, limit);
+        self.books.book().may_expire -= may_expire;
+        let most = call.map_or(0, |call| self.leave(call));
+        let runs = self.books.book().tickets[number].runs;
+        let error = match answer {
+            Ok(value) => {
+                assert_eq!((value, runs), (number, 1), "another's result");
+                self.fate(number, Fate::Runs);
+                return true;
+            }
+            Err(error) => error,
+        };
+        let late = matches!(error, DeadlineError::Expired(_) | DeadlineError::TimedOut);
+        if late {
+            let passed = TICK * u32::try_from(model::ticks() - before).expect("short");
+            assert!(passed >= limit, "{passed:?} of {limit:?} have passed");
+        }
+        match &error {
+            DeadlineError::Refused(refused) => {
+                self.judge(refused.reason(), most, on_worker);
+                if refused.is_closed() {
+                    self.books.book().closed += 1;
+                }
+                self.fate(number, Fate::Back);
+            }
+            DeadlineError::Expired(_) => {
+                self.fate(number, Fate::Back);
+            }
+            DeadlineError::TimedOut => {
+                self.books.book().timed_out += 1;
+                self.fate(number, Fate::Runs);
+            }
+            DeadlineError::Panicked(_) => {
+                assert_eq!(runs, 1, "a panic of another");
+                self.fate(number, Fate::Runs);
+            }
+        }
+        drop(error.into_inner());
+        false
+    }
+
+    /// A deadline: none, near, or past.
+    pub fn limit(dice: &mut Dice) -> Duration {
+        match dice.below(8) {
+            0 => Duration::ZERO,
+            1..4 => Duration::MAX,
+            _ => ticks(dice.between(1, 40)),
+        }
+    }
+
+    /// Any call of the pool.
+    pub fn act(self: &Arc<Self>, dice: &mut Dice, depth: u32) {
+        if dice.one_in(2) {
+            self.serve(Via::Pool, dice, depth);
+        } else {
+            let limit = Self::limit(dice);
+            self.wait_for(limit, dice, depth);
+        }
+    }
+
+    /// Threads that each make some calls.
+    pub fn submitters(
+        self: &Arc<Self>,
+        dice: &mut Dice,
+        threads: u64,
+        act: impl Fn(&Arc<Self>, &mut Dice) + Clone + Send + 'static,
+    ) -> Vec<model::JoinHandle<()>> {
+        (0..threads)
+            .map(|_| {
+                let (bench, mut dice, act) = (Arc::clone(self), dice.fork(), act.clone());
+                model::spawn(move || act(&bench, &mut dice))
+            })
+            .collect()
+    }
+
+    // ---- the end ------------------------------------------------------------------
+
+    /// Waits until no closure is left, without any help: a task that nobody will look
+    /// at is a deadlock here.
+    pub fn wait_until_idle(&self) {
+        let mut guard = self
+            .books
+            .lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        while self.books.book().undropped > 0 {
+            guard = self
+                .books
+                .gone
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the pool and looks whether everything adds up.
+    pub fn finish(self: Arc<Self>, discards: bool) {
+        let report = self.pool.shutdown(Shutdown::Drain, Duration::MAX);
+        assert!(report.is_clean(), "{report:?}");
+        let stats = self.pool.stats();
+        let ended = stats.completed + stats.panicked + stats.expired + stats.discarded;
+        assert_eq!((stats.queued, stats.running), (0, 0), "left: {stats:?}");
+        assert_eq!((stats.workers, stats.idle), (0, 0), "{stats:?}");
+        assert_eq!(stats.accepted, ended, "{stats:?}");
+        assert_eq!(stats.spawned, stats.retired, "{stats:?}");
+        {
+            let book = self.books.book();
+            assert_eq!(book.entered, stats.accepted + stats.refused, "{stats:?}");
+            assert_eq!(stats.timed_out, book.timed_out, "{stats:?}");
+            let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
+            assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
+            let mut unrun = 0;
+            for (number, ticket) in book.tickets.iter().enumerate() {
+                assert_eq!(ticket.drops, 1, "closure {number}: {ticket:?}");
+                match ticket.fate {
+                    Fate::Accepted if ticket.runs == 0 => unrun += 1,
+                    Fate::Accepted | Fate::Runs => assert_eq!(ticket.runs, 1),
+                    Fate::Back => assert_eq!(ticket.runs, 0),
+                    Fate::Unknown => panic!("closure {number} went nowhere"),
+                }
+            }
+            assert!(discards || stats.discarded == 0, "{stats:?}");
+            let most = unrun + book.closed;
+            assert!(
+                (unrun..=most).contains(&stats.discarded),
+                "{unrun} did not run: {stats:?}"
+            );
+        }
+        model::assert_at_rest(&self.pool);
+    }
+}
+
+/// `Refused::into_parts`, which is not there yet.
+fn parts<F>(refused: Refused<F>) -> (F, Refusal) {
+    let why = match refused.reason() {
+        Refusal::Closed => Refusal::Closed,
+        Refusal::Cancelled => Refusal::Cancelled,
+        Refusal::SpawnFailed(error) => Refusal::SpawnFailed(error.kind().into()),
+        _ => Refusal::Saturated,
+    };
+    (refused.into_inner(), why)
+}
+
+/// Waits for all of them.
+pub fn join_all(threads: Vec<model::JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().expect("no panic leaves a thread");
+    }
+}

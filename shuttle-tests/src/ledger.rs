@@ -1,0 +1,113 @@
+//! The ledger: what became of each closure, and which calls are under way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) entered: u64,
+    /// Of these, as the pool's `stats` said last.
+    pub(crate) refused: u64,
+    pub(crate) ended: u64,
+    /// By call under way: the most others that were unended meanwhile.
+    pub(crate) open: Vec<(u64, u64)>,
+    pub(crate) calls: u64,
+    pub(crate) running: usize,
+    pub(crate) tickets: Vec<Known>,
+    pub(crate) undropped: usize,
+    /// Calls of `do_with_deadline` that got the closure back from a shutdown, or never
+    /// had it accepted.
+    pub(crate) closed: u64,
+    pub(crate) timed_out: u64,
+    /// Calls with a deadline that are not back yet.
+    pub(crate) may_expire: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) runs: u32,
+    pub(crate) drops: u32,
+    pub(crate) fate: Fate,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) enum Fate {
+    #[default]
+    Unknown,
+    /// Accepted by `serve`: it runs, unless it is discarded.
+    Accepted,
+    /// Accepted, and known to run.
+    Runs,
+    /// Not run, and never will be.
+    Back,
+}
+
+/// What a closure carries: who it is.
+#[derive(Debug)]
+pub struct Ticket {
+    pub(crate) books: Arc<Books>,
+    pub(crate) number: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Books {
+    pub(crate) workers: usize,
+    pub(crate) book: Mutex<Book>,
+    /// Whether all closures are gone; the threads of an execution wait for it.
+    pub(crate) gone: shuttle::sync::Condvar,
+    pub(crate) lock: shuttle::sync::Mutex<()>,
+}
+
+impl Books {
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// Which of its ledger's closures this is.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Does the closure's work, which counts as one run.
+    pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        struct Running<'a>(&'a Books);
+        impl Drop for Running<'_> {
+            fn drop(&mut self) {
+                self.0.book().running -= 1;
+            }
+        }
+        let (running, runs) = {
+            let mut book = self.books.book();
+            book.running += 1;
+            let known = &mut book.tickets[self.number];
+            known.runs += 1;
+            let runs = known.runs;
+            (book.running, runs)
+        };
+        let _running = Running(&self.books);
+        assert_eq!(runs, 1, "closure {} runs again", self.number);
+        assert!(running <= self.books.workers, "more closures than workers");
+        work()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let (drops, left) = {
+            let mut book = self.books.book();
+            book.undropped -= 1;
+            let known = &mut book.tickets[self.number];
+            known.drops += 1;
+            (known.drops, book.undropped)
+        };
+        if drops != 1 {
+            eprintln!("closure {} is dropped again", self.number);
+            std::process::abort();
+        }
+        if left == 0 {
+            drop(self.books.lock.lock());
+            self.books.gone.notify_all();
+        }
+    }
+}

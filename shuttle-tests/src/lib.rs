@@ -1,0 +1,18 @@
+//! What the scenarios share. Everything here is empty without `--cfg
+//! lazypool_shuttle`; run `cargo shuttle`.
+
+#[cfg(not(lazypool_shuttle))]
+const _: () = assert!(
+    option_env!("LAZYPOOL_SHUTTLE").is_none(),
+    "`cargo shuttle` without `--cfg lazypool_shuttle`: unset RUSTFLAGS, which replaced it"
+);
+
+#[cfg(lazypool_shuttle)]
+mod bench;
+#[cfg(lazypool_shuttle)]
+mod ledger;
+#[cfg(lazypool_shuttle)]
+mod run;
+
+#[cfg(lazypool_shuttle)]
+pub use {bench::*, ledger::Ticket, run::*};

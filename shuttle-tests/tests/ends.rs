@@ -1,0 +1,171 @@
+//! Shutdowns, blocked submitters, retirement, hooks.
+#![cfg(lazypool_shuttle)]
+
+use lazypool::Shutdown;
+use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+
+/// A clean report is the last word: nothing is queued or runs.
+fn shut_down(bench: &Bench, dice: &mut Dice, mode: Shutdown) {
+    for _ in 0..dice.below(80) {
+        step();
+    }
+    let timeout = match dice.below(4) {
+        0 => Duration::ZERO,
+        1 => ticks(dice.between(1, 40)),
+        _ => Duration::MAX,
+    };
+    let report = bench.pool.shutdown(mode, timeout);
+    assert!(timeout != Duration::MAX || report.is_clean(), "{report:?}");
+    if report.is_clean() {
+        let stats = bench.pool.stats();
+        let left = (stats.queued, stats.running, stats.workers);
+        assert_eq!(left, (0, 0, 0), "after a clean report: {stats:?}");
+    }
+}
+
+/// Two or three shutdowns, in each pair of modes, against submitters of all kinds.
+#[test]
+fn shutdowns() {
+    explore("shutdowns", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
+        let blocks = dice.one_in(3);
+        let bench = if blocks {
+            Bench::blocking(workers, queue, |b| b)
+        } else {
+            Bench::new(workers, queue, |b| b)
+        };
+        let threads = dice.between(2, 5);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 3) {
+                bench.act(dice, 1);
+            }
+        });
+        let modes: Vec<_> = (0..dice.between(1, 3)).map(|_| dice.of(&MODES)).collect();
+        let discards = modes.iter().any(|mode| *mode != Shutdown::Drain);
+        for mode in modes {
+            all.extend(bench.submitters(dice, 1, move |bench, dice| shut_down(bench, dice, mode)));
+        }
+        join_all(all);
+        bench.finish(discards);
+    });
+}
+
+/// Submitters that wait for room: all of them get it.
+#[test]
+fn blocking() {
+    explore("blocking", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(3) as usize);
+        let bench = Bench::blocking(workers, queue, |b| b);
+        let threads = dice.between(3, 6);
+        let all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 3) {
+                if dice.one_in(2) {
+                    assert!(bench.serve(Via::Pool, dice, 0), "it waits");
+                } else {
+                    let limit = Bench::limit(dice);
+                    let done = bench.wait_small(limit);
+                    assert!(done || limit != Duration::MAX, "it waits");
+                }
+            }
+        });
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
+/// Workers that retire as soon as they are idle, or a little later, against calls.
+#[test]
+fn retirement() {
+    explore("retirement", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(3) as usize);
+        let idle = ticks(dice.of(&[0, 0, 1, 10, 40]));
+        let min = dice.below(2) as usize;
+        let blocks = dice.one_in(4);
+        let set = |b: lazypool::Builder| b.idle_timeout(idle).min_workers(min);
+        let bench = if blocks {
+            Bench::blocking(workers, queue, set)
+        } else {
+            Bench::new(workers, queue, set)
+        };
+        let threads = dice.between(1, 4);
+        let all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 4) {
+                bench.act(dice, 0);
+                for _ in 0..dice.of(&[0, 10, 100]) {
+                    shuttle::thread::yield_now();
+                }
+            }
+        });
+        join_all(all);
+        bench.wait_until_idle();
+        if dice.one_in(4) {
+            // They go by themselves, but for the least number.
+            while bench.pool.stats().workers > min {
+                lazypool::model::sleep(ticks(20));
+            }
+        }
+        bench.finish(false);
+    });
+}
+
+/// Hooks that serve, or panic, where workers come and go.
+#[test]
+fn hooks() {
+    explore("hooks", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
+        let slot: Arc<OnceLock<Weak<Bench>>> = Arc::default();
+        let hook = |dice: &mut Dice| {
+            let (slot, seed) = (Arc::clone(&slot), dice.below(1 << 30));
+            let (serves, panics) = (dice.one_in(2), dice.one_in(8));
+            let verb = dice.below(3);
+            move |index: usize| {
+                let mut dice = Dice::new(seed + index as u64);
+                for _ in 0..dice.below(6) {
+                    step();
+                }
+                if let (true, Some(bench)) = (serves, slot.get().and_then(Weak::upgrade)) {
+                    if verb == 0 {
+                        bench.wait_small(ticks(dice.below(10)));
+                    } else {
+                        let _ = bench.serve_small();
+                    }
+                }
+                if panics {
+                    planned_panic();
+                }
+            }
+        };
+        let (start, stop) = (hook(dice), hook(dice));
+        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
+        let (starts, stops) = (!dice.one_in(3), !dice.one_in(3));
+        let bench = Bench::new(workers, queue, |mut b| {
+            if starts {
+                b = b.on_worker_start(start);
+            }
+            if stops {
+                b = b.on_worker_stop(stop);
+            }
+            b.idle_timeout(idle)
+        });
+        slot.set(Arc::downgrade(&bench)).expect("once");
+        let threads = dice.between(1, 4);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 3) {
+                bench.act(dice, 1);
+            }
+        });
+        let discards = dice.one_in(3);
+        if discards {
+            let mode = dice.of(&MODES);
+            all.extend(bench.submitters(dice, 1, move |bench, dice| shut_down(bench, dice, mode)));
+        }
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(discards);
+    });
+}

@@ -1,0 +1,434 @@
+//! Admission: who is asked in which order, and when a submission is refused.
+//!
+//! In this order: the worker that this thread's last task went to; the queue, while a
+//! worker is awake that watches it; an idle worker, the marked ones last; a free slot and a
+//! new thread; the queue; then a refusal, or a wait for room. A task whose caller waits goes
+//! to an idle worker first, a plain one to the queue: its worker may be asleep, and in a burst
+//! the first worker to wake takes the task.
+
+use super::core::Core;
+use super::counts::Reason;
+use super::request::{Location, SubmitError, SubmitOptions};
+use super::saturation::Occupied;
+use super::threads::{hand, First, NotSpawned};
+use crate::error::Refusal;
+use crate::parts::backoff::{Backoff, Spin, Step};
+use crate::parts::deadline::Deadline;
+use crate::parts::queue::{NotPushed, Queue};
+use crate::parts::slot::Claim;
+use crate::parts::waiters::{Entry, Waiting};
+use crate::stats::WhenFull;
+use crate::sync::Arc;
+use crate::work::job::Task;
+use std::io;
+
+/// As many tasks must find room in the queue where one is pushed for an idle worker, and as
+/// many as there can be workers.
+const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
+    2
+} else {
+    16
+};
+
+/// One attempt's result, where the task was not accepted.
+#[derive(Debug)]
+enum Not {
+    /// Saturated, exactly.
+    Saturated,
+    /// Something is half done: look again.
+    Settled,
+    Refused(Refusal),
+}
+
+impl Core {
+    /// Accepts the task, or leaves it.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Location, SubmitError> {
+        self.submit_as(task, options)
+    }
+
+    /// The same without options, of which the compiler makes less.
+    pub(crate) fn submit_plain(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+    ) -> Result<Location, SubmitError> {
+        self.submit_as(task, &SubmitOptions::PLAIN)
+    }
+
+    #[inline(always)]
+    fn submit_as(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Location, SubmitError> {
+        if self.is_open_to_newcomers() && !options.is_cancelled() {
+            if let Some(location) = self.submit_fast(task, options) {
+                return Ok(location);
+            }
+            // First of all the rest, so that a saturated pool refuses cheaply.
+            if !options.blocks(self.blocks)
+                && match &self.queue {
+                    Some(queue) => !options.awaited && self.is_saturated(Some(queue)),
+                    None => self.is_saturated(None),
+                }
+            {
+                self.counts.refuse(Reason::Saturated);
+                let nested = options.awaited && self.env.is_own_worker();
+                return Err(SubmitError::Refused(no_room(nested)));
+            }
+        }
+        self.submit_slowly(task, options)
+    }
+
+    /// Neither closed, nor with submitters before whom some have to line up: the rest is for
+    /// the slow way.
+    #[inline]
+    fn is_open_to_newcomers(&self) -> bool {
+        self.env.phase() | self.waiters.aged() == 0
+    }
+
+    /// The ways that most tasks go: to the worker that this thread's last task went to; or
+    /// into the queue, if it has room and a worker watches it or nobody could be given the
+    /// task.
+    #[inline(always)]
+    fn submit_fast(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Option<Location> {
+        let mut even_parked = true;
+        if let Some(queue) = &self.queue {
+            if options.awaited {
+                // Two lines move instead of five: its worker's, and the caller's own.
+                if let Some((slot, claim)) = self.claim_by_affinity(false) {
+                    return Some(self.hand_over(slot, claim, task));
+                }
+            }
+            if !(options.awaited && self.env.is_own_worker()) {
+                let awake = self.in_flight.see().is_any_awake();
+                let tail = queue.room()?;
+                let occupied = if awake { None } else { self.nobody_idle() };
+                if awake || occupied.is_some() {
+                    return self.push_fast(queue, tail, task, occupied);
+                }
+                even_parked = !self.spreads(queue);
+            }
+        }
+        let (slot, claim) = self.claim_by_affinity(even_parked)?;
+        if claim.parked {
+            options.start();
+        }
+        Some(self.hand_over(slot, claim, task))
+    }
+
+    #[inline]
+    fn push_fast(
+        self: &Arc<Self>,
+        queue: &Queue<Task>,
+        tail: u64,
+        task: &mut Option<Task>,
+        occupied: Option<Occupied>,
+    ) -> Option<Location> {
+        let position = if queue.push_at(tail, task) {
+            tail
+        } else {
+            queue.push(task).ok()?
+        };
+        let looked_after = match occupied {
+            Some(occupied) => self.is_still(occupied),
+            None => self.in_flight.see().is_any_awake(),
+        };
+        if !looked_after {
+            self.notify();
+        }
+        Some(Location::Queue { position })
+    }
+
+    #[cold]
+    fn submit_slowly(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Location, SubmitError> {
+        options.start();
+        let entry = Entry::new();
+        let mut wait = Wait::new(self, options, &entry);
+        let why = loop {
+            wait.before_try();
+            let not = match self.attempt(task, options, &wait) {
+                Ok(location) => return Ok(location),
+                Err(not) => not,
+            };
+            let settled = match not {
+                Not::Refused(why) => break SubmitError::Refused(why),
+                Not::Saturated if !wait.may_block => {
+                    break SubmitError::Refused(wait.no_room());
+                }
+                Not::Saturated => true,
+                // On a worker of its own nothing waits for more than a step of another.
+                Not::Settled if wait.own && wait.backoff.is_spent() => {
+                    break SubmitError::Refused(Refusal::OnWorker);
+                }
+                Not::Settled => false,
+            };
+            if options.has_expired() {
+                break SubmitError::Expired;
+            }
+            if settled && wait.room_within.has_passed() {
+                break SubmitError::Refused(Refusal::Saturated);
+            }
+            wait.before_next_try(settled);
+        };
+        drop(wait);
+        self.counts.refuse(why.reason());
+        Err(why)
+    }
+
+    fn attempt(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+        wait: &Wait<'_>,
+    ) -> Result<Location, Not> {
+        if self.is_closed() {
+            return Err(Not::Refused(Refusal::Closed));
+        }
+        if options.is_cancelled() {
+            return Err(Not::Refused(Refusal::Cancelled));
+        }
+        let queue = self.queue.as_ref().filter(|_| wait.may_queue);
+        if let Some(queue) = queue {
+            let awake = self.in_flight.see().is_any_awake();
+            if awake || self.is_somebody_idle() && self.spreads(queue) {
+                if let Some(location) = self.enqueue(queue, task)? {
+                    return Ok(location);
+                }
+            }
+        }
+        // Read before looking for an idle worker: one that looks at the queue is idle before
+        // it stops being counted.
+        let searching = self.in_flight.see().is_any_searching();
+        if let Some((slot, claim)) = self.claim_idle() {
+            return Ok(self.hand_over(slot, claim, task));
+        }
+        if searching && !(wait.own && wait.backoff.is_spent()) {
+            // No reason to start another.
+            let Some(queue) = queue else {
+                return Err(Not::Settled);
+            };
+            if let Some(location) = self.enqueue(queue, task)? {
+                return Ok(location);
+            }
+        }
+        if let Some(location) = self.start_one(queue, task)? {
+            return Ok(location);
+        }
+        if let Some(queue) = queue {
+            if let Some(location) = self.enqueue(queue, task)? {
+                return Ok(location);
+            }
+        }
+        Err(if self.is_saturated_now(queue) {
+            Not::Saturated
+        } else {
+            Not::Settled
+        })
+    }
+
+    /// A worker in its start hook, which is as far from a task as a new thread; or a new
+    /// thread. `None`: no slot is free.
+    fn start_one(
+        self: &Arc<Self>,
+        queue: Option<&Queue<Task>>,
+        task: &mut Option<Task>,
+    ) -> Result<Option<Location>, Not> {
+        // Not from a hook, whose own worker it may be.
+        if self.in_flight.is_any_marked() && !self.is_in_own_hook() {
+            if let Some((slot, claim)) = self.claim_marked(true) {
+                return Ok(Some(self.hand_over(slot, claim, task)));
+            }
+        }
+        let Some(slot) = self.take_free() else {
+            return Ok(None);
+        };
+        match self.spawn(slot, First::Run(task)) {
+            Ok(location) => Ok(location),
+            Err(NotSpawned::Closed) => Err(Not::Refused(Refusal::Closed)),
+            Err(NotSpawned::Failed(error)) => self.without_thread(task, queue, error).map(Some),
+        }
+    }
+
+    /// The system gave no thread: another worker, the queue while a worker lives, or back.
+    #[cold]
+    fn without_thread(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        queue: Option<&Queue<Task>>,
+        error: io::Error,
+    ) -> Result<Location, Not> {
+        if let Some((slot, claim)) = self.claim_idle() {
+            return Ok(self.hand_over(slot, claim, task));
+        }
+        match queue.map(|queue| queue.push(task)) {
+            Some(Ok(position)) => {
+                if !self.in_flight.see().is_any_awake() {
+                    self.wake_idle();
+                }
+                Ok(Location::Queue { position })
+            }
+            Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),
+            Some(Err(NotPushed::Full | NotPushed::Asleep)) | None => {
+                Err(Not::Refused(Refusal::SpawnFailed(error)))
+            }
+        }
+    }
+
+    /// `None`: full, or asleep.
+    fn enqueue(
+        self: &Arc<Self>,
+        queue: &Queue<Task>,
+        task: &mut Option<Task>,
+    ) -> Result<Option<Location>, Not> {
+        match queue.push(task) {
+            Ok(position) => {
+                if !self.in_flight.see().is_any_awake() {
+                    self.notify();
+                }
+                Ok(Some(Location::Queue { position }))
+            }
+            Err(NotPushed::Full | NotPushed::Asleep) => Ok(None),
+            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+        }
+    }
+
+    #[inline]
+    fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
+        let task = task.take().expect("a task to hand over");
+        let hand = hand(&task);
+        // SAFETY: claimed.
+        let generation = unsafe { self.slots[slot].hand_over(claim, task, hand) };
+        self.set_affinity(slot, generation);
+        Location::Mailbox { slot, generation }
+    }
+
+    /// Whether a task for an idle worker goes into the queue, and the worker is notified: in
+    /// a burst, the first worker to wake takes the task. Until then the task takes room that
+    /// others are promised, so there must be some to spare. Not in a hook, whose worker others
+    /// may have to wait for.
+    #[inline]
+    fn spreads(&self, queue: &Queue<Task>) -> bool {
+        queue.has_room_for(SPARE.max(self.settings.max_workers as u64)) && !self.is_in_own_hook()
+    }
+}
+
+/// Why a submission without room is refused; `nested`: as it must not wait here.
+fn no_room(nested: bool) -> Refusal {
+    if nested {
+        Refusal::OnWorker
+    } else {
+        Refusal::Saturated
+    }
+}
+
+/// How a submission waits between its attempts.
+struct Wait<'a> {
+    core: &'a Core,
+    options: &'a SubmitOptions<'a>,
+    /// On a worker of the pool.
+    own: bool,
+    may_queue: bool,
+    may_block: bool,
+    /// How long it may wait for room, its deadline aside.
+    room_within: Deadline,
+    backoff: Backoff,
+    spin: Spin,
+    entry: &'a Entry,
+    waiting: Option<Waiting<'a>>,
+    /// It has lined up behind others, and has not been notified yet.
+    lined_up: bool,
+}
+
+impl<'a> Wait<'a> {
+    fn new(core: &'a Core, options: &'a SubmitOptions<'a>, entry: &'a Entry) -> Self {
+        let own = core.env.is_own_worker();
+        let blocks = options.blocks(core.blocks);
+        let may_block = !own && blocks;
+        let mut this = Self {
+            core,
+            options,
+            own,
+            may_queue: !(own && options.awaited),
+            may_block,
+            room_within: match options.when_full(core.settings.when_full) {
+                WhenFull::BlockFor(limit) => Deadline::from_now(limit),
+                _ => Deadline::never(),
+            },
+            backoff: Backoff::default(),
+            spin: Spin::new(core.parallel),
+            entry,
+            waiting: None,
+            lined_up: false,
+        };
+        if may_block && core.waiters.has_aged() && !core.is_closed() {
+            let (waiting, is_first) = core.waiters.line_up(entry);
+            this.waiting = Some(waiting);
+            this.lined_up = !is_first;
+        }
+        this
+    }
+
+    fn no_room(&self) -> Refusal {
+        let waits = self.options.blocks(self.core.blocks) || self.options.awaited;
+        no_room(self.own && waits)
+    }
+
+    /// Before an attempt: waits for its turn, if it has lined up; then it is back on the
+    /// list, if it was taken off.
+    fn before_try(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            if std::mem::take(&mut self.lined_up) {
+                waiting.sleep(self.options.earlier(&self.room_within));
+            }
+            waiting.rejoin();
+        }
+    }
+
+    /// After an attempt. `settled`: all is occupied; else something is half done.
+    fn before_next_try(&mut self, settled: bool) {
+        let may_sleep = settled || self.backoff.is_spent() && self.is_in_transit();
+        match &mut self.waiting {
+            _ if !may_sleep => self.backoff.wait(),
+            None if settled && self.core.may_make_room(&mut self.spin) => {}
+            // Joined, it must look once more before it sleeps.
+            None => self.waiting = Some(self.core.waiters.join(self.entry)),
+            Some(waiting) if settled => waiting.sleep(self.options.earlier(&self.room_within)),
+            Some(waiting) => waiting.sleep(self.options.earlier(&Deadline::never())),
+        }
+    }
+
+    /// A thread is being started or ends, hooks included: that may take its time. Who ends
+    /// it notifies.
+    fn is_in_transit(&self) -> bool {
+        !self.own && self.core.in_flight.see().is_any_in_transit()
+    }
+}
+
+impl Core {
+    /// Watches for room, which is a few short tasks' ends away, before it is worth the while
+    /// to sleep for it; not in front of others who do.
+    fn may_make_room(&self, spin: &mut Spin) -> bool {
+        while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
+            let room = match &self.queue {
+                Some(queue) => queue.has_ample_room(),
+                None => !self.ready.is_empty(),
+            };
+            if room {
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,296 @@
+//! `do_with_deadline`: a caller, its closure and its result.
+//!
+//! The closure travels in the task, the result comes back in a [`Waiter`] on the caller's
+//! stack. Who owns which of them when is decided in [`completion`](crate::parts::completion).
+
+use super::core::Core;
+use super::request::{Location, SubmitError, SubmitOptions};
+use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
+use crate::parts::backoff::Backoff;
+use crate::parts::completion::{
+    is_queued, mailbox_ticket, queue_ticket, Completed, Leave, WaitNode, NO_DEADLINE,
+};
+use crate::parts::deadline::Deadline;
+use crate::sync::{Arc, Ordering, UnsafeCell};
+use crate::work::context::Ctx;
+use crate::work::job::{End, Job, Release, Task};
+use crate::work::observe;
+use crate::work::panics::{drop_payload, Payload};
+use std::time::Duration;
+
+enum Outcome<R> {
+    Pending,
+    Value(R),
+    Panicked(Payload),
+    /// A shutdown discarded the task before it started.
+    Returned(Task),
+}
+
+/// What a caller waits with. Aligned so that the worker's touches share no line with
+/// the caller's own variables.
+#[repr(C, align(64))]
+struct Waiter<R> {
+    node: WaitNode,
+    /// Written by the worker (or discarder) that owns it by decision, before
+    /// `done`; read by the caller after it.
+    outcome: UnsafeCell<Outcome<R>>,
+}
+
+impl<R> Waiter<R> {
+    /// # Safety
+    /// The one writer by decision, before `done` is raised.
+    unsafe fn write(this: *const Self, outcome: Outcome<R>) {
+        // SAFETY: the node is alive and nobody else touches the outcome until
+        // `done`. The value replaced is `Pending`, which needs no drop.
+        unsafe { (*this).outcome.with_mut(|o| o.write(outcome)) };
+    }
+}
+
+/// The task of a caller that waits.
+struct WaitJob<F, R> {
+    waiter: *const Waiter<R>,
+    /// What the worker needs to know before it has a result to write: here rather
+    /// than in the node, whose line it then touches once and not twice.
+    labelled: bool,
+    timed: bool,
+    f: F,
+}
+
+impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
+    const AWAITED: bool = true;
+
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let Self {
+            waiter,
+            labelled,
+            timed,
+            f,
+        } = self;
+        let label = if labelled {
+            // SAFETY: the task has been started, and the caller cannot leave
+            // before `start` publishes the ticket: its node is alive.
+            let node = unsafe { &(*waiter).node };
+            node.touch();
+            node.label
+        } else {
+            None
+        };
+        let (decision, ticket) = (&ctx.record.decision, ctx.ticket.get());
+        decision.start(ticket);
+        // SAFETY: only the address is taken.
+        let node = unsafe { std::ptr::addr_of!((*waiter).node) };
+        if is_queued(ticket) {
+            // SAFETY: the caller of a queued task cannot leave before it has been told the
+            // place: its node is alive. That of another may have left.
+            unsafe { WaitNode::publish_place(node, ctx.slot) };
+        }
+
+        let mut panicked = false;
+        let result = ctx.with_label(label, || {
+            ctx.with_caller(timed.then_some(node), || {
+                let result = ctx.call(f);
+                panicked = result.is_err();
+                if decision.complete(ticket) == Completed::CallerWaits {
+                    return Some(result);
+                }
+                match result {
+                    Ok(value) => panicked = ctx.drop_reported(value),
+                    Err(payload) => drop_payload(payload),
+                }
+                decision.forget(ticket);
+                None
+            })
+        });
+        end(panicked);
+        if let Some(result) = result {
+            let outcome = match result {
+                Ok(value) => Outcome::Value(value),
+                Err(payload) => Outcome::Panicked(payload),
+            };
+            // Only now, so that the caller's line, which it polls, is taken from it once and
+            // not twice.
+            // SAFETY: the decision is won: the caller waits for `done`.
+            unsafe {
+                Waiter::write(waiter, outcome);
+                WaitNode::release(node);
+            }
+        }
+    }
+
+    fn discard(self) -> Release {
+        let waiter = self.waiter;
+        // SAFETY: the discarder took the task out of the queue, so the caller
+        // can neither withdraw nor leave; it waits for `done`, and is where the
+        // job came from.
+        unsafe {
+            Waiter::write(waiter, Outcome::Returned(Task::renew(self)));
+            Release::Caller(std::ptr::addr_of!((*waiter).node))
+        }
+    }
+}
+
+/// Runs `f` on the pool and waits for it until the deadline.
+pub(crate) fn do_with_deadline<F, R>(
+    core: &Arc<Core>,
+    label: Option<&'static str>,
+    f: F,
+    limit: Duration,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    if limit.is_zero() {
+        Err(DeadlineError::Expired(Unrun::new(f)))
+    } else {
+        do_until(core, label, f, &Deadline::after(limit))
+    }
+}
+
+pub(crate) fn do_until<F, R>(
+    core: &Arc<Core>,
+    label: Option<&'static str>,
+    f: F,
+    deadline: &Deadline,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let waiter = Waiter {
+        node: WaitNode::new(label),
+        outcome: UnsafeCell::new(Outcome::Pending),
+    };
+    // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
+    // `wait_for` returns only with the task back in hand, with `done` seen, or
+    // with the decision won.
+    let task = unsafe { erase(&waiter, !deadline.is_never(), f) };
+    let (task, why) = match wait_for(core, &waiter.node, task, deadline) {
+        How::TimedOut => return Err(DeadlineError::TimedOut),
+        How::Back(task, why) => (task, why),
+        How::Outcome => {
+            // SAFETY: `done` was seen with Acquire: the outcome is written, and
+            // nobody else touches the node any more.
+            let outcome = waiter
+                .outcome
+                .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
+            match outcome {
+                Outcome::Value(value) => return Ok(value),
+                Outcome::Panicked(payload) => {
+                    return Err(DeadlineError::Panicked(Panic::new(payload)))
+                }
+                Outcome::Returned(task) => (task, SubmitError::Refused(Refusal::Closed)),
+                Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
+            }
+        }
+    };
+    // SAFETY: only this call's task comes back to it.
+    Err(unsafe { give_back::<F, R>(task, why) })
+}
+
+// Functions of their own: in an unoptimised build each temporary copy of a large
+// closure stays in its function's frame.
+
+/// # Safety
+/// As [`Task::new`].
+#[inline]
+unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, timed: bool, f: F) -> Task {
+    let labelled = waiter.node.label.is_some();
+    let job = WaitJob {
+        waiter,
+        labelled,
+        timed,
+        f,
+    };
+    // SAFETY: by this function's contract.
+    unsafe { Task::new(job) }
+}
+
+/// # Safety
+/// The task was made by `erase` with the same types.
+#[cold]
+unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
+    // SAFETY: by this function's contract.
+    let job = unsafe { task.into_job::<WaitJob<F, R>>() };
+    match why {
+        SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
+        SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
+    }
+}
+
+/// How a call ends, before its types are looked at.
+enum How {
+    Outcome,
+    TimedOut,
+    Back(Task, SubmitError),
+}
+
+fn wait_for(core: &Arc<Core>, node: &WaitNode, task: Task, deadline: &Deadline) -> How {
+    let timed = !deadline.is_never();
+    let mut task = Some(task);
+    let options = SubmitOptions::AWAITED.until(deadline);
+    let location = match core.submit(&mut task, &options) {
+        Ok(location) => location,
+        Err(why) => return How::Back(task.expect("what is refused stays"), why),
+    };
+    let left_at = match timed {
+        true => node.set_deadline(core.env.epoch, deadline),
+        false => NO_DEADLINE,
+    };
+    if node.wait(deadline, core.parallel) {
+        return How::Outcome;
+    }
+    match leave(core, location, node, left_at) {
+        Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
+        Left::Abandoned => {
+            // Relaxed: a count.
+            core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+            How::TimedOut
+        }
+        Left::Outcome => {
+            let done = node.wait(&Deadline::never(), core.parallel);
+            debug_assert!(done);
+            How::Outcome
+        }
+    }
+}
+
+enum Left {
+    Withdrawn(Task),
+    Abandoned,
+    Outcome,
+}
+
+/// A caller at its deadline: takes the task back, or leaves it running, or finds that the
+/// outcome is being delivered.
+#[cold]
+fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> Left {
+    if let Some(task) = core.withdraw(location) {
+        return Left::Withdrawn(task);
+    }
+    let mut backoff = Backoff::default();
+    let (slot, ticket) = match location {
+        Location::Mailbox { slot, generation } => (slot, mailbox_ticket(generation)),
+        Location::Queue { position } => loop {
+            if let Some(slot) = node.place() {
+                break (slot, queue_ticket(position));
+            }
+            if node.is_done() {
+                return Left::Outcome;
+            }
+            backoff.wait();
+        },
+    };
+    let decision = &core.slots[slot].record.decision;
+    loop {
+        match decision.leave(ticket, left_at) {
+            Leave::Left => {
+                observe::caller_timed_out(&core.env, slot, node.label);
+                return Left::Abandoned;
+            }
+            Leave::Outcome => return Left::Outcome,
+            Leave::NotYet if node.is_done() => return Left::Outcome,
+            Leave::NotYet => backoff.wait(),
+        }
+    }
+}

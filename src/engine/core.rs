@@ -1,0 +1,205 @@
+//! What a pool and its workers share: data, and the questions that every room asks of it.
+
+use crate::parts::backoff::cores;
+use crate::parts::in_flight::InFlight;
+use crate::parts::queue::Queue;
+use crate::parts::ring::Ring;
+use crate::parts::slot::Slot;
+use crate::parts::waiters::Waiters;
+use crate::stats::{Shutdown, WhenFull};
+use crate::sync::{thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::work::context::with_current;
+use crate::work::env::Env;
+use crate::work::job::Task;
+use crate::work::record::Record;
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::counts::Counts;
+
+/// What a builder settled.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_workers: usize,
+    pub(crate) min_workers: usize,
+    pub(crate) queue_capacity: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) stack_size: Option<usize>,
+}
+
+/// What the pool's threads run: values, so that who starts a thread needs not know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mains {
+    pub(crate) worker: fn(&Arc<Core>, usize),
+    pub(crate) cleaner: fn(&Arc<Core>),
+}
+
+/// What changes only with threads, under one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    /// Workers that exist: started and not yet ended.
+    pub(crate) live: usize,
+    /// Threads that the system has been asked for.
+    pub(crate) starting: usize,
+    pub(crate) spawned: u64,
+    pub(crate) retired: u64,
+    pub(crate) peak: usize,
+    /// Scopes' tasks that a discarding shutdown has pushed again.
+    pub(crate) pushed_again: u64,
+    /// By slot; as long as the highest slot ever used.
+    pub(crate) handles: Vec<Option<thread::JoinHandle<()>>>,
+    /// By slot: tasks that ended there before its present worker started.
+    pub(crate) tasks_before: Vec<u64>,
+    pub(crate) cleaner: Cleaner,
+    /// Threads past their last step, to be joined.
+    pub(crate) to_join: Vec<thread::JoinHandle<()>>,
+    /// Taken from there, and being joined.
+    pub(crate) joining: usize,
+}
+
+/// The cleaner's thread, in the registry.
+#[derive(Debug, Default)]
+pub(crate) enum Cleaner {
+    #[default]
+    Absent,
+    Starting,
+    Here(thread::JoinHandle<()>),
+}
+
+/// Whether there is a cleaner, and what it does; see `retirement`.
+#[derive(Debug)]
+pub(crate) struct Cleaning {
+    pub(crate) state: AtomicU32,
+    /// When to try to start it: nanoseconds after the pool's epoch.
+    pub(crate) due: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    // Read by every submission, written once or never.
+    pub(crate) env: Env,
+    pub(crate) slots: Box<[Slot<Task, Record>]>,
+    pub(crate) queue: Option<Queue<Task>>,
+    pub(crate) settings: Settings,
+    pub(crate) mains: Mains,
+    /// More than one core: spinning can pay.
+    pub(crate) parallel: bool,
+    /// Whether submissions wait for room, if they do not say otherwise.
+    pub(crate) blocks: bool,
+
+    pub(crate) ready: Ring,
+    pub(crate) free: Ring,
+    pub(crate) in_flight: InFlight,
+    pub(crate) waiters: Waiters,
+    pub(crate) cleaning: Cleaning,
+    pub(crate) counts: Counts,
+    pub(crate) registry: Mutex<Registry>,
+    /// A thread has been started, has ended or has been joined.
+    pub(crate) changed: Condvar,
+}
+
+thread_local! {
+    /// The pool and slot that this thread's last task went to, and its generation.
+    static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
+}
+
+impl Core {
+    pub(crate) fn new(env: Env, settings: Settings, mains: Mains) -> Self {
+        let max = settings.max_workers;
+        Self {
+            env,
+            slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
+            queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
+            mains,
+            parallel: cores() > 1,
+            blocks: settings.when_full.blocks(),
+            ready: Ring::new(max, 0),
+            free: Ring::new(max, max),
+            in_flight: InFlight::new(),
+            waiters: Waiters::new(),
+            cleaning: Cleaning {
+                state: AtomicU32::new(0),
+                due: AtomicU64::new(0),
+            },
+            counts: Counts::new(),
+            registry: Mutex::new(Registry::default()),
+            changed: Condvar::new(),
+            settings,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.env.is_closed()
+    }
+
+    /// Closes the pool; the strictest mode asked stays. Where the queue ends, if its tasks
+    /// are to be discarded.
+    pub(crate) fn close(&self, mode: Shutdown) -> Option<u64> {
+        let discards = self.env.close(mode);
+        let end = self.queue.as_ref().map(Queue::close);
+        end.filter(|_| discards)
+    }
+
+    /// Whether there is nothing for a worker in the queue.
+    #[inline]
+    pub(crate) fn nothing_queued(&self) -> bool {
+        self.queue.as_ref().is_none_or(Queue::is_empty)
+    }
+
+    /// Whether this thread is a worker of this pool in its start or stop hook, or past its
+    /// last step.
+    pub(crate) fn is_in_own_hook(&self) -> bool {
+        self.env.is_own_worker() && with_current(|ctx| ctx.is_none_or(|c| c.in_hook.get()))
+    }
+
+    /// Room for one more task has come up.
+    #[inline]
+    pub(crate) fn made_room(&self) {
+        self.waiters.notify();
+    }
+
+    // ---- last-worker affinity ---------------------------------------------------
+
+    /// The slot that this thread's last task went to, and its generation; zero after a
+    /// miss.
+    #[inline]
+    pub(crate) fn affinity(&self) -> Option<(usize, u64)> {
+        let (pool, slot, last) = AFFINITY.with(Cell::get);
+        (pool == self.env.id).then_some((slot, last))
+    }
+
+    #[inline]
+    pub(crate) fn set_affinity(&self, slot: usize, generation: u64) {
+        AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
+    }
+
+    /// For models, once every thread has ended: nobody and nothing is counted any more, and
+    /// every slot is in the free ring once.
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    pub(crate) fn assert_at_rest(&self) {
+        self.in_flight.assert_at_rest();
+        self.waiters.assert_at_rest();
+        if let Some(queue) = &self.queue {
+            queue.assert_at_rest();
+        }
+        let registry = crate::sync::lock(&self.registry);
+        assert_eq!((registry.live, registry.starting), (0, 0), "workers");
+        drop(registry);
+        let all = |ring: &Ring| {
+            let mut slots: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
+            slots.sort_unstable();
+            slots
+        };
+        let listed = all(&self.ready);
+        for (index, slot) in self.slots.iter().enumerate() {
+            let times = listed.iter().filter(|&&l| l == index).count();
+            assert!(times <= 1, "listed {times} times");
+            slot.assert_at_rest(times == 1);
+            slot.record.assert_at_rest(slot.see().generation());
+        }
+        let slots: Vec<_> = (0..self.slots.len()).collect();
+        assert_eq!(all(&self.free), slots, "the free ring");
+    }
+}

@@ -1,0 +1,134 @@
+//! Counts of what is rare.
+
+use crate::error::Refusal;
+use crate::stats::Refusals;
+use crate::sync::{AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::cell::Cell;
+
+#[derive(Debug)]
+pub(crate) struct Counts {
+    refused: Sharded,
+    pub(crate) expired: AtomicU64,
+    pub(crate) discarded: AtomicU64,
+    /// Of those, by shutdowns.
+    pub(crate) shut_out: AtomicU64,
+    /// Queued tasks that were taken out by others than workers: expired, discarded, or
+    /// pushed again.
+    pub(crate) removed: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) spawn_failures: AtomicU64,
+}
+
+/// Refusals, counted on a line per thread as far as there are lines.
+#[derive(Debug)]
+struct Sharded([CachePadded<[AtomicU64; REASONS]>; SHARDS]);
+
+const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
+    2
+} else {
+    16
+};
+const REASONS: usize = 5;
+
+/// Why a submission was not taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reason {
+    Saturated,
+    Closed,
+    Cancelled,
+    SpawnFailed,
+    Expired,
+}
+
+impl Reason {
+    pub(crate) fn of(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Saturated | Refusal::OnWorker => Self::Saturated,
+            Refusal::Closed | Refusal::Forked => Self::Closed,
+            Refusal::Cancelled => Self::Cancelled,
+            Refusal::SpawnFailed(_) => Self::SpawnFailed,
+        }
+    }
+}
+
+impl Sharded {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| {
+            CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)))
+        }))
+    }
+
+    #[inline]
+    fn count(&self, reason: Reason) {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        std::thread_local! {
+            /// Zero: not chosen yet.
+            static SHARD: Cell<usize> = const { Cell::new(0) };
+        }
+        let shard = SHARD.with(|shard| {
+            if shard.get() == 0 {
+                shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);
+            }
+            shard.get()
+        });
+        // Relaxed: a count.
+        self.0[shard % SHARDS][reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn of(&self, reason: Reason) -> u64 {
+        (self.0.iter())
+            .map(|shard| shard[reason as usize].load(Ordering::Relaxed))
+            .sum()
+    }
+}
+
+impl Counts {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            refused: Sharded::new(),
+            expired: zero(),
+            discarded: zero(),
+            shut_out: zero(),
+            removed: zero(),
+            timed_out: zero(),
+            spawn_failures: zero(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn refuse(&self, reason: Reason) {
+        self.refused.count(reason);
+    }
+
+    pub(crate) fn refusals(&self) -> Refusals {
+        Refusals {
+            saturated: self.refused.of(Reason::Saturated),
+            closed: self.refused.of(Reason::Closed),
+            cancelled: self.refused.of(Reason::Cancelled),
+            spawn_failed: self.refused.of(Reason::SpawnFailed),
+            expired: self.refused.of(Reason::Expired),
+        }
+    }
+
+    /// A queued task whose caller has taken it back.
+    pub(crate) fn expire_queued(&self) {
+        // ORDERING: L1: ended before it is queued no more, so it is never lost.
+        self.expired.fetch_add(1, Ordering::SeqCst);
+        self.removed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A task that its caller has taken back from a worker's mailbox.
+    pub(crate) fn expire_handed(&self) {
+        // ORDERING: L1: ended before it is running no more.
+        self.expired.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A queued task that was dropped.
+    pub(crate) fn discard_queued(&self) {
+        // ORDERING: L1: as `expire_queued`.
+        self.discarded.fetch_add(1, Ordering::SeqCst);
+        self.removed.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,122 @@
+//! What a pool tells about itself.
+//!
+//! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the
+//! queue, ended, taken back. What is queued or runs is a difference of them, so a task is
+//! never lost between two places, and no figure depends on a look at a queue in motion.
+//! Counts of ends are read before counts of starts, so no end is seen without its start.
+
+use super::core::{Core, Registry};
+use crate::parts::slot::State;
+use crate::stats::{Stats, WorkerSnapshot};
+use crate::sync::{lock, AtomicU64, Ordering};
+
+impl Core {
+    /// The figures; read twice, until no task has ended in between.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.collect();
+        for _ in 0..16 {
+            let again = self.collect();
+            let endings = |s: &Stats| (s.completed, s.panicked, s.expired, s.discarded);
+            if endings(&again) == endings(&stats) {
+                break;
+            }
+            stats = again;
+        }
+        stats
+    }
+
+    fn collect(&self) -> Stats {
+        let counts = &self.counts;
+        // ORDERING: L1: ends before starts.
+        let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
+        // The lock holds the number of workers still.
+        let registry = lock(&self.registry);
+        // A task is removed after it was counted as ended: read the other way round, it is
+        // never in neither.
+        let removed = load(&counts.removed);
+        let mut stats = Stats {
+            expired: load(&counts.expired),
+            discarded: load(&counts.discarded),
+            timed_out: load(&counts.timed_out),
+            workers: registry.live,
+            peak_workers: registry.peak,
+            spawned: registry.spawned,
+            retired: registry.retired,
+            spawn_failures: load(&counts.spawn_failures),
+            hook_panics: load(&self.env.hook_panics),
+            ..Stats::default()
+        };
+        let taken = self.collect_slots(&registry, &mut stats);
+        if let Some(queue) = &self.queue {
+            let pushed = queue.pushed();
+            let accepted = pushed.wrapping_sub(registry.pushed_again);
+            stats.accepted = stats.accepted.wrapping_add(accepted);
+            // Their number is small: the low 32 bits are enough.
+            let gone = taken.wrapping_add(removed as u32);
+            stats.queued = (pushed as u32).wrapping_sub(gone) as usize;
+        }
+        stats.refusals = counts.refusals();
+        stats.refused = stats.refusals.total();
+        stats.waiting = self.waiters.waiting() as usize;
+        stats
+    }
+
+    /// Adds up the slots. Tasks taken from the queue; the low 32 bits.
+    fn collect_slots(&self, registry: &Registry, stats: &mut Stats) -> u32 {
+        let mut taken = 0_u32;
+        for (slot, handle) in self.slots.iter().zip(&registry.handles) {
+            let tally = slot.record.tally(|| slot.see().generation());
+            stats.completed = stats.completed.wrapping_add(tally.completed);
+            stats.panicked = stats.panicked.wrapping_add(tally.panicked);
+            stats.accepted = stats.accepted.wrapping_add(tally.generation);
+            taken = taken.wrapping_add(tally.taken);
+            if tally.is_running() {
+                stats.running += 1;
+                stats.abandoned += usize::from(slot.record.decision.is_abandoned());
+            } else if handle.is_some() {
+                stats.idle += 1;
+            }
+        }
+        taken
+    }
+
+    /// The workers that exist, by slot.
+    pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
+        self.existing(&lock(&self.registry))
+    }
+
+    pub(super) fn existing(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
+        let slots = registry.handles.iter().zip(&registry.tasks_before);
+        (slots.enumerate())
+            .filter(|(_, (handle, _))| handle.is_some())
+            .map(|(slot, (_, before))| self.snapshot(slot, Some(*before)))
+            .collect()
+    }
+
+    /// Those that the system has been asked for.
+    pub(super) fn starting<'a>(
+        &'a self,
+        registry: &'a Registry,
+    ) -> impl Iterator<Item = WorkerSnapshot> + 'a {
+        let is_registered = |slot| matches!(registry.handles.get(slot), Some(Some(_)));
+        (self.slots.iter().enumerate())
+            .filter(move |(slot, it)| it.see().state() == State::Held && !is_registered(*slot))
+            .map(|(slot, _)| self.snapshot(slot, None))
+    }
+
+    /// `before`: tasks that ended on the slot before this worker; `None`: all.
+    fn snapshot(&self, slot: usize, before: Option<u64>) -> WorkerSnapshot {
+        let it = &self.slots[slot];
+        let record = &it.record;
+        let tally = record.tally(|| it.see().generation());
+        let busy = tally.is_running();
+        let tasks = tally.ended();
+        WorkerSnapshot {
+            slot,
+            busy,
+            label: record.label.get().filter(|_| busy),
+            abandoned: busy && record.decision.is_abandoned(),
+            tasks: tasks.saturating_sub(before.unwrap_or(tasks)),
+        }
+    }
+}

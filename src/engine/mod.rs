@@ -1,0 +1,35 @@
+//! How the pool works. One question a file:
+//!
+//! | file | question |
+//! |---|---|
+//! | `admission` | who is asked in which order? |
+//! | `saturation` | when is a submission refused? |
+//! | `waking` | who looks after what is queued? |
+//! | `threads` | how do threads start, and how are they told to end? |
+//! | `worker` | what does a worker do, from its start to its end? |
+//! | `retirement` | which workers are surplus? |
+//! | `shutdown` | how does a pool end? |
+//! | `call` | how does a caller wait for its task? |
+//! | `revoke` | how does it take it back? |
+//! | `ledger`, `counts` | what is counted, and when? |
+//! | `core`, `request` | what do all of these share? |
+//! | `submit` | how does a closure become a task, and a closure again? |
+#![doc = include_str!("protocol.md")]
+
+pub(crate) mod admission;
+pub(crate) mod call;
+pub(crate) mod core;
+pub(crate) mod counts;
+pub(crate) mod ledger;
+pub(crate) mod request;
+pub(crate) mod retirement;
+pub(crate) mod revoke;
+pub(crate) mod saturation;
+pub(crate) mod shutdown;
+pub(crate) mod submit;
+pub(crate) mod threads;
+pub(crate) mod waking;
+pub(crate) mod worker;
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests;

@@ -1,0 +1,113 @@
+//! What a submission asks for, and what becomes of it.
+
+use super::counts::Reason;
+use crate::error::Refusal;
+use crate::parts::deadline::Deadline;
+use crate::stats::WhenFull;
+use crate::sync::{AtomicBool, Ordering};
+
+/// Where an accepted task went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Location {
+    Mailbox { slot: usize, generation: u64 },
+    Queue { position: u64 },
+}
+
+/// Why a task came back.
+#[derive(Debug)]
+pub(crate) enum SubmitError {
+    Refused(Refusal),
+    /// The deadline passed before there was room.
+    Expired,
+}
+
+impl SubmitError {
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Refused(why) => Reason::of(why),
+            Self::Expired => Reason::Expired,
+        }
+    }
+}
+
+/// How long, and for what, a submission waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SubmitOptions<'a> {
+    deadline: Option<&'a Deadline>,
+    /// Somebody waits for the task's end: on a worker of the pool it must not queue.
+    pub(crate) awaited: bool,
+    /// Its group's flag.
+    cancelled: Option<&'a AtomicBool>,
+    /// What it does where there is no room; `None`: as the pool does.
+    when_full: Option<WhenFull>,
+}
+
+impl<'a> SubmitOptions<'a> {
+    pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
+        deadline: None,
+        awaited: false,
+        cancelled: None,
+        when_full: None,
+    };
+
+    pub(crate) const AWAITED: SubmitOptions<'static> = SubmitOptions {
+        awaited: true,
+        ..SubmitOptions::PLAIN
+    };
+
+    pub(crate) const fn until(self, deadline: &'a Deadline) -> Self {
+        Self {
+            deadline: Some(deadline),
+            ..self
+        }
+    }
+
+    pub(crate) const fn of_group(self, cancelled: &'a AtomicBool) -> Self {
+        Self {
+            cancelled: Some(cancelled),
+            ..self
+        }
+    }
+
+    /// Whether it waits for room where there is none; `pool`: whether the pool's
+    /// submissions do.
+    #[inline]
+    pub(crate) fn blocks(&self, pool: bool) -> bool {
+        self.when_full.map_or(pool, WhenFull::blocks)
+    }
+
+    pub(crate) fn when_full(&self, pool: WhenFull) -> WhenFull {
+        self.when_full.unwrap_or(pool)
+    }
+
+    pub(crate) fn has_expired(&self) -> bool {
+        self.deadline.is_some_and(Deadline::has_passed)
+    }
+
+    /// Its deadline or the given one, whichever is first.
+    pub(crate) fn earlier<'d>(&self, other: &'d Deadline) -> &'d Deadline
+    where
+        'a: 'd,
+    {
+        match (self.deadline, other.instant()) {
+            (Some(own), Some(at)) if own.instant().is_some_and(|own| own < at) => own,
+            (Some(own), None) => own,
+            _ => other,
+        }
+    }
+
+    /// Starts the clock of a deadline: before all that may take its time.
+    #[inline]
+    pub(crate) fn start(&self) {
+        if let Some(deadline) = self.deadline {
+            deadline.instant();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // Relaxed: a flag; a cancel that races the submission may miss it or not.
+        self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed))
+    }
+}

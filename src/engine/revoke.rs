@@ -1,0 +1,44 @@
+//! Tasks that their callers take back.
+
+use super::core::Core;
+use super::request::Location;
+use crate::sync::Arc;
+use crate::work::job::Task;
+
+impl Core {
+    /// Takes a task back from where it was put; `None` if it is being started.
+    #[must_use]
+    pub(super) fn withdraw(self: &Arc<Self>, location: Location) -> Option<Task> {
+        match location {
+            Location::Mailbox { slot, generation } => self.withdraw_handed(slot, generation),
+            Location::Queue { position } => self.withdraw_queued(position),
+        }
+    }
+
+    fn withdraw_queued(&self, position: u64) -> Option<Task> {
+        let queue = self.queue.as_ref()?;
+        let task = queue.withdraw(position, || self.counts.expire_queued())?;
+        self.made_room();
+        Some(task)
+    }
+
+    fn withdraw_handed(self: &Arc<Self>, slot: usize, generation: u64) -> Option<Task> {
+        let it = &self.slots[slot];
+        let task = it.revoke(generation)?;
+        self.counts.expire_handed();
+        it.record.count_revoked();
+        // The slot is held by this thread, which does what its worker does after a task.
+        if it.record.is_hooked() {
+            self.in_flight.mark();
+            it.publish_marked();
+        } else {
+            it.publish_idle(&self.ready, slot);
+        }
+        self.made_room();
+        if self.is_closed() {
+            self.retire_one(slot);
+        }
+        self.notify_another();
+        Some(task)
+    }
+}

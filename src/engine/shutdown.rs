@@ -1,0 +1,127 @@
+//! Ending a pool: close it, empty the queue if asked to, tell idle workers, wait for the
+//! others, join.
+//!
+//! A task is queued only while a worker lives, and the last worker leaves only by putting an
+//! empty queue to sleep, under the registry's lock. So once no worker lives and none is being
+//! started, nothing is left.
+
+use super::core::{Cleaner, Core, Registry};
+use crate::parts::backoff::Backoff;
+use crate::parts::deadline::Deadline;
+use crate::parts::queue::Popped;
+use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
+use crate::sync::{self, lock, Arc, Ordering};
+use crate::work::job::Task;
+use crate::work::observe;
+use std::time::Duration;
+
+/// Begins a shutdown, and waits for its end unless this is one of the workers.
+pub(crate) fn shutdown(core: &Arc<Core>, mode: Shutdown, timeout: Duration) -> ShutdownReport {
+    if let Some(end) = core.close(mode) {
+        discard_queued(core, end);
+    }
+    core.waiters.notify_all();
+    core.retire_idle();
+    let waits = !core.env.is_own_worker();
+    if waits {
+        wait(core, timeout);
+    }
+    let report = ShutdownReport {
+        // ORDERING: L1: the discards of this call come before.
+        discarded: core.counts.shut_out.load(Ordering::SeqCst),
+        stragglers: core.stragglers(),
+    };
+    if waits {
+        for worker in &report.stragglers {
+            observe::straggler(&core.env, worker);
+        }
+    }
+    report
+}
+
+/// Takes every task out of the closed queue that was pushed before `end`. A scope's tasks
+/// are pushed again, behind the others.
+fn discard_queued(core: &Arc<Core>, end: u64) {
+    while let Some(task) = pop_one(core, end) {
+        task.discard().finish();
+    }
+    core.notify_another();
+}
+
+/// The next task to discard, if there is one.
+fn pop_one(core: &Core, end: u64) -> Option<Task> {
+    let queue = core.queue.as_ref()?;
+    let mut backoff = Backoff::default();
+    let mut place = None;
+    while queue.is_before(end) {
+        // Under the lock the last worker puts the queue to sleep: it must not miss a task on
+        // its way from one place in it to another.
+        let mut registry = lock(&core.registry);
+        match queue.try_pop(&mut place) {
+            Popped::Task(_) => {}
+            Popped::Empty => return None,
+            Popped::InProgress => {
+                drop(registry);
+                backoff.wait();
+                continue;
+            }
+        }
+        let task = place.take()?;
+        if !task.must_run() {
+            // Under the lock, so that a clean report has them.
+            core.counts.discard_queued();
+            // ORDERING: L1: as `discard_queued`.
+            core.counts.shut_out.fetch_add(1, Ordering::SeqCst);
+            return Some(task);
+        }
+        queue.push_again(task);
+        registry.pushed_again += 1;
+        // ORDERING: L1: read under the lock, with `pushed_again`.
+        core.counts.removed.fetch_add(1, Ordering::SeqCst);
+    }
+    None
+}
+
+/// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
+/// for workers, those included that the system is starting or that are starting the cleaner;
+/// once none is left, what remains are the cleaner's and the threads' last instructions.
+fn wait(core: &Arc<Core>, timeout: Duration) {
+    let deadline = Deadline::from_now(timeout);
+    let mut registry = lock(&core.registry);
+    loop {
+        if is_worker_left(&registry) {
+            if timeout.is_zero() || deadline.has_passed() {
+                return;
+            }
+            registry = sync::wait(&core.changed, registry, deadline.left());
+            continue;
+        }
+        let ending = registry.take_ending(true);
+        if !ending.is_empty() {
+            drop(registry);
+            core.join(ending);
+            registry = lock(&core.registry);
+        } else if !matches!(registry.cleaner, Cleaner::Absent) || registry.joining > 0 {
+            registry = sync::wait(&core.changed, registry, None);
+        } else {
+            return;
+        }
+    }
+}
+
+fn is_worker_left(registry: &Registry) -> bool {
+    registry.live + registry.starting > 0
+}
+
+impl Core {
+    /// The workers that exist, and those that the system has been asked for.
+    fn stragglers(&self) -> Vec<WorkerSnapshot> {
+        let registry = lock(&self.registry);
+        let mut found = self.existing(&registry);
+        if registry.starting > 0 {
+            found.extend(self.starting(&registry));
+            found.sort_by_key(|worker| worker.slot);
+        }
+        found
+    }
+}

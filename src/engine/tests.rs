@@ -1,0 +1,51 @@
+//! The protocol page says what the code does.
+
+use crate::parts::queue::legal_steps as cell_steps;
+use crate::parts::slot::legal_steps as slot_steps;
+
+/// The rows of the table that follows a marker, as words without backquotes.
+fn table(marker: &str) -> Vec<Vec<String>> {
+    let page = include_str!("protocol.md");
+    let (_, after) = page.split_once(marker).expect("a marked table");
+    let rows = after.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+    let words = |row: &str| {
+        let cells = row.trim_matches('|').split('|');
+        cells.map(|cell| cell.trim().replace('`', "")).collect()
+    };
+    rows.map(words).collect()
+}
+
+fn steps(legal: impl Iterator<Item = (String, String, &'static str)>) -> Vec<Vec<String>> {
+    legal
+        .map(|(from, to, by)| vec![from, to, by.replace('`', "")])
+        .collect()
+}
+
+#[test]
+fn the_pages_tables_are_the_codes() {
+    assert_eq!(table("<!-- slot steps"), steps(slot_steps()));
+    assert_eq!(table("<!-- cell steps"), steps(cell_steps()));
+}
+
+#[test]
+fn every_state_of_a_step_has_a_meaning_on_the_page() {
+    let states = |heading: &str| -> Vec<String> {
+        let rows = table(heading).into_iter();
+        rows.map(|mut row| row.swap_remove(0)).collect()
+    };
+    for (heading, legal) in [
+        ("## A slot's states", steps(slot_steps())),
+        ("## A queue cell's states", steps(cell_steps())),
+    ] {
+        let known = states(heading);
+        let mut used: Vec<_> = legal
+            .into_iter()
+            .flat_map(|s| s.into_iter().take(2))
+            .collect();
+        used.sort();
+        used.dedup();
+        assert!(used.iter().all(|state| known.contains(state)), "{heading}");
+        assert_eq!(used.len(), known.len(), "{heading}");
+    }
+}

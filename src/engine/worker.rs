@@ -1,0 +1,388 @@
+//! A worker's life.
+//!
+//! ```text
+//!            order: task                     none queued
+//!  Idle ------------------> Busy: run --------------------> Idle
+//!   | ^                        ^ \--- the next queued ---\
+//!   | |                        |  ^----------------------/
+//!   | +--- none queued ---- Searching <---- order: look at the queue
+//!   +------- sees one queued --^
+//!   +------- order: retire ---> Retiring ---> end, or Searching
+//! ```
+//!
+//! A task's end goes in this order, which the laws on admission and accounting rest on: the
+//! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
+//! *then* releases whoever waits for it. So who sees the end of a task, by its counters or its
+//! result, finds its worker free. None of these steps waits for another thread: a push that is
+//! half done is left for the look at the queue that follows the release.
+//!
+//! A worker whose last task came from the queue **watches** the queue as well as its own word,
+//! and counts as awake. One whose last task was handed over watches its own word only, and
+//! looks at the queue once, after it has published that it is idle.
+
+use super::core::Core;
+use crate::parts::backoff::{AdaptiveSpin, Backoff, Step};
+use crate::parts::completion::{mailbox_ticket, queue_ticket};
+use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
+use crate::parts::queue::{Popped, Queue};
+use crate::parts::slot::{Order, Rest, Slot};
+use crate::sync::{lock, now, thread, Arc};
+use crate::work::context::Ctx;
+use crate::work::job::Task;
+use crate::work::observe;
+use crate::work::record::Record;
+use std::cell::Cell;
+
+/// The thread of the worker on a slot.
+pub(crate) fn main(core: &Arc<Core>, slot: usize) {
+    core.env.own_this_thread();
+    let it = &core.slots[slot];
+    let mut backoff = Backoff::default();
+    while it.is_held() {
+        backoff.wait();
+    }
+    let notify = || core.notify_another();
+    let ctx = Ctx::new(&core.env, &it.record, slot, &notify);
+    let _entered = ctx.enter();
+    Worker {
+        core,
+        slot,
+        it,
+        ctx: &ctx,
+        spin: AdaptiveSpin::new(core.parallel),
+        watches: Cell::new(false),
+    }
+    .live();
+}
+
+struct Worker<'a> {
+    core: &'a Arc<Core>,
+    slot: usize,
+    it: &'a Slot<Task, Record>,
+    ctx: &'a Ctx<'a>,
+    spin: AdaptiveSpin,
+    /// It counts as awake, and watches the queue.
+    watches: Cell<bool>,
+}
+
+/// What a wait ended in.
+enum Woken {
+    Ordered(Order<Task>),
+    /// It has taken itself, to look at the queue.
+    SawTask,
+}
+
+impl Worker<'_> {
+    fn live(&self) {
+        self.start_hook();
+        // One that has no order becomes visible by looking at the queue.
+        if self.take_self() {
+            self.search();
+        }
+        loop {
+            match self.wait() {
+                Woken::SawTask => self.search(),
+                Woken::Ordered(Order::Run { task, generation }) => {
+                    self.work(&mut Some(task), mailbox_ticket(generation), false);
+                }
+                Woken::Ordered(Order::Search) => {
+                    self.arrive();
+                    self.search();
+                }
+                Woken::Ordered(Order::Retire) => {
+                    if self.end() {
+                        return;
+                    }
+                    self.search();
+                }
+            }
+        }
+    }
+
+    // ---- hooks --------------------------------------------------------------------
+
+    fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
+        self.ctx.in_hook.set(true);
+        self.core.env.hook(|| hook(self.slot));
+        self.ctx.in_hook.set(false);
+    }
+
+    fn start_hook(&self) {
+        if let Some(start) = &self.core.env.hooks.start {
+            self.hook(start);
+            self.it.record.end_hook();
+        }
+    }
+
+    // ---- tasks --------------------------------------------------------------------
+
+    /// Runs a task, and queued ones after it as long as there are any. Then looks at the
+    /// queue once more, as an idle worker.
+    ///
+    /// It watches the queue after it, if its last task came from there: the next one is
+    /// likely to.
+    fn work(&self, first: &mut Option<Task>, ticket: u64, mut from_queue: bool) {
+        let (mut now, mut next) = (first, &mut None);
+        let mut ticket = Some(ticket);
+        self.stop_watching();
+        while let Some(its) = ticket.take() {
+            self.ctx.ticket.set(its);
+            Task::run_in(now, self.ctx, &mut |panicked| {
+                ticket = self.end_task(panicked, next, from_queue);
+            });
+            from_queue = true;
+            std::mem::swap(&mut now, &mut next);
+        }
+    }
+
+    /// A task has run: finds what comes next, and counts the task. The next one's ticket.
+    fn end_task(&self, panicked: bool, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
+        if next.is_none() {
+            if watch {
+                self.start_watching();
+            }
+            self.it.publish_idle(&self.core.ready, self.slot);
+        }
+        self.core.made_room();
+        self.it.record.count_end(panicked);
+        next
+    }
+
+    /// Moves the next queued task into the place, if it is there; its ticket.
+    #[inline]
+    fn take_ready(&self, queue: &Queue<Task>, place: &mut Option<Task>) -> Option<u64> {
+        let position = queue.try_pop_ready(place)?;
+        self.it.record.count_taken();
+        Some(queue_ticket(position))
+    }
+
+    // ---- the queue ----------------------------------------------------------------
+
+    fn start_watching(&self) {
+        self.watches.set(true);
+        self.core.in_flight.add(AWAKE);
+    }
+
+    /// It counts as awake no more; who relied on that is answered by
+    /// [`Ctx::owes_a_look`] or by a last look at the queue.
+    fn stop_watching(&self) {
+        if self.watches.replace(false) {
+            self.core.in_flight.sub(AWAKE);
+            self.ctx.owes_a_look.set(true);
+        }
+    }
+
+    /// It has been told to look at the queue, and is there.
+    fn arrive(&self) {
+        if self.watches.replace(true) {
+            // It counts already.
+            self.core.in_flight.sub(NOTIFIED);
+        } else {
+            self.core.in_flight.shift(NOTIFIED, AWAKE);
+        }
+    }
+
+    /// Takes itself from idle, to look at the queue; `false` if another was faster, whose
+    /// order is on its way.
+    fn take_self(&self) -> bool {
+        // Counted before it leaves the ring.
+        let counted = self.watches.get();
+        if !counted {
+            self.start_watching();
+        }
+        match self.it.claim_self() {
+            Some(claim) => {
+                if claim.marked {
+                    self.core.in_flight.unmark();
+                }
+                true
+            }
+            None => {
+                if !counted {
+                    self.watches.set(false);
+                    self.core.in_flight.sub(AWAKE);
+                    // The count may have been relied on meanwhile.
+                    self.core.notify_another();
+                }
+                false
+            }
+        }
+    }
+
+    /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
+    fn search(&self) {
+        let Some(queue) = &self.core.queue else {
+            return self.go_idle();
+        };
+        let mut place = None;
+        let mut backoff = Backoff::default();
+        loop {
+            match queue.try_pop(&mut place) {
+                Popped::Task(position) => {
+                    self.it.start_queued();
+                    self.it.record.count_taken();
+                    self.core.made_room();
+                    return self.work(&mut place, queue_ticket(position), true);
+                }
+                Popped::Empty => return self.go_idle(),
+                Popped::InProgress => backoff.wait(),
+            }
+        }
+    }
+
+    fn go_idle(&self) {
+        self.it.publish_idle(&self.core.ready, self.slot);
+        self.core.made_room();
+    }
+
+    // ---- waiting ------------------------------------------------------------------
+
+    /// Waits for an order, or for a task in the queue.
+    fn wait(&self) -> Woken {
+        // After it has published that it is idle: what was queued before that. One that
+        // watches will see it.
+        if !self.watches.get() && !self.core.nothing_queued() && self.take_self() {
+            return Woken::SawTask;
+        }
+        loop {
+            if let Some(woken) = self.spin() {
+                return woken;
+            }
+            if self.watches.replace(false) {
+                self.core.in_flight.sub(AWAKE);
+                if !self.core.nothing_queued() && self.take_self() {
+                    return Woken::SawTask;
+                }
+            }
+            if self.core.is_closed() {
+                self.retire_self();
+            }
+            match self.it.rest() {
+                // Claimed, its order a few instructions away; or a caller that took its task
+                // back is about to make it idle again.
+                Rest::OrderComing => thread::yield_now(),
+                Rest::MayPark => self.sleep(),
+            }
+        }
+    }
+
+    /// Looks for a while.
+    fn spin(&self) -> Option<Woken> {
+        let mut spin = self.spin.spin();
+        loop {
+            if let Some(order) = self.it.poll_order() {
+                self.spin.met(&spin);
+                return Some(Woken::Ordered(order));
+            }
+            if self.watches.get() && self.is_next_there() && self.take_self() {
+                self.spin.met(&spin);
+                return Some(Woken::SawTask);
+            }
+            if self.core.is_closed() || spin.step() == Step::Spent {
+                self.spin.missed();
+                return None;
+            }
+        }
+    }
+
+    fn is_next_there(&self) -> bool {
+        self.core.queue.as_ref().is_some_and(Queue::is_next_there)
+    }
+
+    fn sleep(&self) {
+        self.core.tell_cleaner(self.slot);
+        let start = now();
+        self.core.sleep_idle(self.slot);
+        self.spin.slept(now().saturating_duration_since(start));
+    }
+
+    /// The pool is closed: nobody needs to tell it to end. Who closed it looks for idle
+    /// workers, too: one of the two sees the other (P5).
+    fn retire_self(&self) {
+        self.core.in_flight.add(TRANSIT);
+        match self.it.retire(false) {
+            Some(claim) if claim.marked => self.core.in_flight.unmark(),
+            Some(_) => {}
+            None => self.core.leave_transit(),
+        }
+    }
+
+    // ---- the end ------------------------------------------------------------------
+
+    /// Told to end: does so, unless there is a queued task to look at. In transit on entry;
+    /// `Searching` and awake if it stays.
+    fn end(&self) -> bool {
+        self.stop_watching();
+        self.ctx.owes_a_look.set(false);
+        let mut has_stopped = false;
+        loop {
+            let registry = lock(&self.core.registry);
+            if !self.core.nothing_queued() {
+                drop(registry);
+                if has_stopped {
+                    self.restart_hook();
+                }
+                self.stay();
+                return false;
+            }
+            match &self.core.env.hooks.stop {
+                Some(stop) if !has_stopped => {
+                    drop(registry);
+                    self.hook(stop);
+                    has_stopped = true;
+                }
+                _ => {
+                    if self.leave(registry) {
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// It has stopped, so it starts again.
+    fn restart_hook(&self) {
+        if let Some(start) = &self.core.env.hooks.start {
+            self.hook(start);
+        }
+    }
+
+    /// Back to the queue instead of ending.
+    fn stay(&self) {
+        self.watches.set(true);
+        self.core.in_flight.shift(TRANSIT, AWAKE);
+        self.it.cancel_retirement();
+        self.core.settled();
+    }
+
+    /// The last steps on the slot; `false` if a task has been queued that nobody else would
+    /// look at.
+    fn leave(&self, mut registry: crate::sync::MutexGuard<'_, super::core::Registry>) -> bool {
+        let core = self.core;
+        if let (Some(queue), 1) = (&core.queue, registry.live) {
+            if !queue.sleep() {
+                return false;
+            }
+        }
+        let ending = registry.take_ending(false);
+        registry.live -= 1;
+        registry.retired += 1;
+        let own = registry.handles[self.slot].take();
+        registry.to_join.extend(own);
+        self.it.vacate();
+        core.free_slot(self.slot);
+        if registry.live <= core.settings.min_workers {
+            core.wake_cleaner(&registry);
+        }
+        core.changed.notify_all();
+        drop(registry);
+        core.leave_transit();
+        core.made_room();
+        // What was pushed before the slot was free for a thread of its own.
+        core.notify_another();
+        core.join(ending);
+        observe::worker_retired(&core.env, self.slot);
+        true
+    }
+}

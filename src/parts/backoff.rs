@@ -1,0 +1,256 @@
+//! How long to stay awake for something that is about to happen.
+//!
+//! A hand-over between two running threads takes a fraction of a microsecond,
+//! waking a parked one tens of them. So: spin for a few microseconds where another
+//! core can make progress meanwhile, offer the core a few times, then park. Between
+//! two looks comes a pause: each look steals the cache line from the thread that is
+//! about to write it.
+
+use crate::sync::{spin_loop, thread};
+use std::cell::Cell;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+mod limits {
+    /// Looks while spinning.
+    pub(super) const LOOKS: u32 = 256;
+    /// Looks of a long spin, which lasts longer than it takes to wake a thread.
+    pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
+    /// Pauses between two looks.
+    pub(super) const PAUSES: u32 = 1;
+    /// Looks before the core is offered for the first time where that has helped.
+    pub(super) const FEW_LOOKS: u32 = 16;
+    /// Times the core is offered before parking.
+    pub(super) const YIELDS: u32 = 2;
+    /// Looks before the core is offered, where it cannot be long.
+    pub(super) const TRIES: u32 = 32;
+    /// Times the core is offered before something else is tried.
+    pub(super) const OFFERS: u32 = 8;
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+mod limits {
+    pub(super) const LOOKS: u32 = 0;
+    pub(super) const MANY_LOOKS: u32 = 0;
+    pub(super) const FEW_LOOKS: u32 = 0;
+    pub(super) const PAUSES: u32 = 1;
+    pub(super) const YIELDS: u32 = 0;
+    pub(super) const TRIES: u32 = 3;
+    pub(super) const OFFERS: u32 = 0;
+}
+
+/// One wait that starts spinning and ends in the advice to park.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    looks: u32,
+    yields: u32,
+    /// Looks until the core is offered before its time; zero: it is not.
+    offer_in: u32,
+    offered: bool,
+}
+
+/// What the waiting thread just did.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Step {
+    Spun,
+    Yielded,
+    /// Nothing: enough time has gone by to park.
+    Spent,
+}
+
+impl Spin {
+    /// `parallel`: another core can run what we wait for.
+    #[inline]
+    pub(crate) fn new(parallel: bool) -> Self {
+        Self {
+            looks: if parallel { limits::LOOKS } else { 0 },
+            yields: limits::YIELDS,
+            offer_in: 0,
+            offered: false,
+        }
+    }
+
+    /// Offers the core early, if what this thread waited for last came by that: it is
+    /// likely to share its core with whoever brings it, and no kernel hurries to part
+    /// two threads that never sleep.
+    #[inline]
+    pub(crate) fn offering(mut self, early: bool) -> Self {
+        self.offer_in = if early { limits::FEW_LOOKS } else { 0 };
+        self
+    }
+
+    /// Whether the step before was to offer the core.
+    #[inline]
+    pub(crate) fn has_offered(&self) -> bool {
+        self.offered
+    }
+
+    #[inline]
+    pub(crate) fn step(&mut self) -> Step {
+        self.offered = false;
+        if self.looks > 0 {
+            self.looks -= 1;
+            if self.offer_in > 0 {
+                self.offer_in -= 1;
+                if self.offer_in == 0 {
+                    return self.offer();
+                }
+            }
+            for _ in 0..limits::PAUSES {
+                spin_loop();
+            }
+            Step::Spun
+        } else if self.yields > 0 {
+            self.yields -= 1;
+            self.offer()
+        } else {
+            Step::Spent
+        }
+    }
+
+    fn offer(&mut self) -> Step {
+        self.offered = true;
+        thread::yield_now();
+        Step::Yielded
+    }
+}
+
+/// How long a worker spins before it sleeps: longer, once, where it was woken soon
+/// after it had gone to sleep.
+///
+/// Waking a thread takes longer than a spin lasts. So a worker and a caller that
+/// waits for each of its tasks, once they have missed each other, would go on to do
+/// so: each sleeps while the other is being woken, call after call. One long spin
+/// ends that. Where tasks do come that slowly it ends nothing; so each doubles the
+/// number of short sleeps before the next, until plain spins have been enough for
+/// many tasks in a row.
+#[derive(Debug)]
+pub(crate) struct AdaptiveSpin {
+    parallel: bool,
+    /// See [`Spin::offering`].
+    offers: Cell<bool>,
+    long: Cell<bool>,
+    /// Short sleeps before the next long spin, and before the one after that.
+    passes: Cell<u32>,
+    pause: Cell<u32>,
+    /// Waits since the last sleep for which a plain spin was enough.
+    enough: Cell<u32>,
+}
+
+impl AdaptiveSpin {
+    /// As a sleep where two miss each other: one thread is woken meanwhile.
+    const SHORT: Duration = Duration::from_micros(200);
+    const LONGEST_PAUSE: u32 = 1 << 10;
+    const MANY: u32 = 32;
+
+    /// `parallel`: as for [`Spin::new`].
+    pub(crate) fn new(parallel: bool) -> Self {
+        Self {
+            parallel,
+            offers: Cell::new(false),
+            long: Cell::new(false),
+            passes: Cell::new(0),
+            pause: Cell::new(0),
+            enough: Cell::new(0),
+        }
+    }
+
+    /// For a wait with another behind it.
+    #[inline]
+    pub(crate) fn first_spin(&self) -> Spin {
+        Spin::new(self.parallel).offering(self.offers.get())
+    }
+
+    /// For a wait that ends in a sleep.
+    #[inline]
+    pub(crate) fn spin(&self) -> Spin {
+        let mut spin = self.first_spin();
+        if self.parallel && self.long.get() {
+            spin.looks = limits::MANY_LOOKS;
+        }
+        spin
+    }
+
+    /// What it waited for came during that spin.
+    #[inline]
+    pub(crate) fn met(&self, spin: &Spin) {
+        self.offers.set(spin.has_offered());
+        let long = self.long.replace(false);
+        if !long && self.pause.get() > 0 {
+            self.enough.set(self.enough.get() + 1);
+            if self.enough.get() == Self::MANY {
+                self.pause.set(0);
+                self.passes.set(0);
+            }
+        }
+    }
+
+    /// It did not.
+    pub(crate) fn missed(&self) {
+        self.offers.set(false);
+        self.long.set(false);
+    }
+
+    /// It was woken, after so long.
+    pub(crate) fn slept(&self, took: Duration) {
+        self.enough.set(0);
+        if took >= Self::SHORT {
+            return;
+        }
+        match self.passes.get() {
+            0 => {
+                self.long.set(true);
+                let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
+                self.pause.set(pause);
+                self.passes.set(pause);
+            }
+            n => self.passes.set(n - 1),
+        }
+    }
+}
+
+/// Waits for a step that another thread is in the middle of: a few instructions
+/// away unless that thread has lost its core.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    /// Whether the step was not just a few instructions away: what is waited for may be
+    /// more than a step, and the core has been offered in vain.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.0 > limits::TRIES + limits::OFFERS
+    }
+
+    pub(crate) fn wait(&mut self) {
+        if self.0 < limits::TRIES {
+            self.0 += 1;
+            spin_loop();
+        } else {
+            self.0 = self.0.saturating_add(1);
+            #[cfg(lazypool_loom)]
+            crate::sync::assume_fairness();
+            thread::yield_now();
+        }
+    }
+}
+
+/// Cores that can run threads of this process. Asked once: on Linux the answer takes
+/// several files and tens of microseconds, more than all else of building a pool.
+pub(crate) fn cores() -> usize {
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: two threads may both ask, and get the same.
+    match CORES.load(Ordering::Relaxed) {
+        0 => {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            CORES.store(cores, Ordering::Relaxed);
+            cores
+        }
+        cores => cores,
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+#[path = "backoff_tests.rs"]
+mod tests;

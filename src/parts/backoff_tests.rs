@@ -1,0 +1,94 @@
+use super::*;
+
+const SOON: Duration = Duration::from_micros(50);
+
+fn is_long(adaptive: &AdaptiveSpin) -> bool {
+    adaptive.spin().looks == limits::MANY_LOOKS
+}
+
+#[test]
+fn one_long_spin_after_a_short_sleep() {
+    let adaptive = AdaptiveSpin::new(true);
+    assert!(!is_long(&adaptive));
+    adaptive.slept(Duration::from_millis(1));
+    assert!(!is_long(&adaptive), "it was idle");
+    adaptive.slept(SOON);
+    assert!(is_long(&adaptive));
+    assert!(adaptive.spin().looks > 8 * Spin::new(true).looks);
+    adaptive.met(&adaptive.spin());
+    assert!(!is_long(&adaptive), "once");
+    let alone = AdaptiveSpin::new(false);
+    alone.slept(SOON);
+    assert_eq!(alone.spin().looks, 0, "nobody runs meanwhile");
+}
+
+#[test]
+fn long_spins_in_vain_get_rare_and_come_back() {
+    let adaptive = AdaptiveSpin::new(true);
+    let until_long = |adaptive: &AdaptiveSpin| {
+        let mut sleeps = 0_u32;
+        while !is_long(adaptive) {
+            adaptive.slept(SOON);
+            sleeps += 1;
+        }
+        adaptive.missed();
+        sleeps
+    };
+    let gaps: Vec<_> = (0..13).map(|_| until_long(&adaptive)).collect();
+    assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
+    assert_eq!(gaps[11..], [1 + AdaptiveSpin::LONGEST_PAUSE; 2]);
+    // Plain spins that were enough, but not for many tasks in a row.
+    let enough = |times| (0..times).for_each(|_| adaptive.met(&adaptive.spin()));
+    enough(AdaptiveSpin::MANY - 1);
+    adaptive.slept(SOON);
+    enough(AdaptiveSpin::MANY - 1);
+    assert_eq!(until_long(&adaptive), AdaptiveSpin::LONGEST_PAUSE);
+    enough(AdaptiveSpin::MANY);
+    assert_eq!([until_long(&adaptive), until_long(&adaptive)], [1, 2]);
+}
+
+#[test]
+fn the_core_is_offered_early_where_that_has_helped() {
+    let adaptive = AdaptiveSpin::new(true);
+    let until_offer = || {
+        let mut spin = adaptive.spin();
+        let looks = (1..).find(|_| spin.step() == Step::Yielded);
+        (looks.expect("an offer"), spin)
+    };
+    let (looks, spin) = until_offer();
+    assert_eq!(looks, limits::LOOKS + 1);
+    adaptive.met(&spin);
+    let (looks, mut spin) = until_offer();
+    assert_eq!(looks, limits::FEW_LOOKS);
+    for _ in limits::FEW_LOOKS..limits::LOOKS {
+        assert_eq!(spin.step(), Step::Spun, "it goes on if that was in vain");
+    }
+    adaptive.met(&spin);
+    assert_eq!(until_offer().0, limits::LOOKS + 1);
+}
+
+#[test]
+fn a_wait_ends_in_the_advice_to_park() {
+    for (parallel, looks) in [(true, limits::LOOKS), (false, 0)] {
+        let mut spin = Spin::new(parallel);
+        for _ in 0..looks {
+            assert_eq!(spin.step(), Step::Spun);
+        }
+        for _ in 0..limits::YIELDS {
+            assert_eq!(spin.step(), Step::Yielded);
+        }
+        assert_eq!([spin.step(), spin.step()], [Step::Spent; 2]);
+    }
+}
+
+#[test]
+fn a_step_of_another_is_awaited_spinning_and_then_without_the_core() {
+    let mut backoff = Backoff::default();
+    for looks in 1..=2 * limits::TRIES {
+        backoff.wait();
+        assert_eq!(
+            (backoff.0, backoff.is_spent()),
+            (looks, looks > limits::TRIES + limits::OFFERS)
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Two decisions between a caller that waits and the worker that runs its task.
+//!
+//! The caller's [`WaitNode`] lies on the caller's stack; nothing is allocated. Two races
+//! are decided, each by one atomic step:
+//!
+//! **Start.** Until a worker starts the task, the caller may take it back. In a slot's
+//! mailbox that is `Offered -> Busy` (worker) against `Offered -> Held` (caller), in the
+//! queue `Revocable -> Held` by the pop against the same step by the caller. Who wins owns
+//! the closure.
+//!
+//! **End.** A started task's result belongs to whoever moves the [`Decision`] of the
+//! worker's slot, which outlives the caller:
+//!
+//! | from | to | by | then |
+//! |---|---|---|---|
+//! | anything | `Running(t)` | worker, at start | it has copied what it needs of the node; the caller may leave from now on |
+//! | `Running(t)` | `Completing(t)` | worker | it becomes free, counts, writes the result, raises `done` |
+//! | `Running(t)` | `Leaving(t)` | caller, at its deadline | the worker never touches the node again, drops the result itself |
+//! | `Leaving(t)` | `Abandoned(t)` | caller | it has left its deadline in the slot |
+//! | `Abandoned(t)` | `Nobody` | worker | the result has been dropped |
+//! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
+//!
+//! The ticket `t` names the task uniquely: the slot's generation, or the queue's position
+//! with a bit of its own. So a caller that reads the word of a slot that has moved on can
+//! tell. A caller that loses the first race finds its ticket on the word, or `done`, within
+//! a few instructions of the worker. One that loses the second finds `done`.
+//!
+//! **The node's memory** is touched by others from the task's acceptance until: the task is
+//! taken back; or the decision becomes `Leaving`; or `done` is raised. Raising `done` is the
+//! worker's last touch; where the caller is parked, its handle is cloned before.
+//!
+//! **The clock** is read only once the task is on its way, so that it costs the caller
+//! nothing while a worker is at work. The deadline is therefore not in the task but in the
+//! node.
+
+mod decision;
+mod node;
+
+pub(crate) use decision::{is_queued, mailbox_ticket, queue_ticket, Completed, Decision, Leave};
+pub(crate) use node::{WaitNode, NO_DEADLINE};
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests;

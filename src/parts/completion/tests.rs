@@ -1,0 +1,114 @@
+use super::*;
+use crate::parts::deadline::Deadline;
+use std::time::{Duration, Instant};
+
+const WRAP: u64 = u64::MAX / 8;
+
+#[test]
+fn tickets_name_one_task_each() {
+    let mut tickets: Vec<u64> = (1..=100)
+        .chain(WRAP / 8 - 2..WRAP / 8)
+        .flat_map(|n| [mailbox_ticket(n), queue_ticket((n - 1) * 8)])
+        .collect();
+    assert!(tickets.iter().all(|ticket| ticket % 8 == 0));
+    let all = tickets.len();
+    tickets.sort_unstable();
+    tickets.dedup();
+    assert_eq!(tickets.len(), all);
+}
+
+#[test]
+fn a_started_task_is_its_workers_or_its_callers() {
+    let it = Decision::new();
+    let other = mailbox_ticket(6);
+    let tickets = [mailbox_ticket(5), queue_ticket(40), queue_ticket(48)];
+    for ticket in tickets.into_iter().chain([mailbox_ticket(u64::MAX >> 6)]) {
+        assert_eq!(it.leave(ticket, 9), Leave::NotYet, "not started");
+        it.start(ticket);
+        assert!(!it.is_abandoned() && !it.has_left(ticket));
+        assert_eq!(it.complete(other), Completed::CallerLeft);
+        assert_eq!(it.leave(other, 9), Leave::NotYet);
+        assert_eq!(it.complete(ticket), Completed::CallerWaits);
+        assert_eq!(it.leave(ticket, 9), Leave::Outcome);
+        assert!(!it.is_abandoned());
+
+        it.start(ticket);
+        assert_eq!(it.leave(other, 9), Leave::NotYet);
+        assert_eq!(it.leave(ticket, 9), Leave::Left);
+        assert!(it.is_abandoned() && it.has_left(ticket));
+        assert_eq!(it.complete(ticket), Completed::CallerLeft);
+        it.forget(ticket);
+        assert!(!it.is_abandoned());
+    }
+}
+
+#[test]
+fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
+    let epoch = Instant::now();
+    let it = Decision::new();
+    let told = WaitNode::new(None);
+    let deadline = Deadline::from_now(Duration::from_secs(1));
+    let after = told.set_deadline(epoch, &deadline);
+    let never = WaitNode::new(None);
+    assert_eq!(never.set_deadline(epoch, &Deadline::never()), NO_DEADLINE);
+    for ticket in [mailbox_ticket(5), queue_ticket(40)] {
+        it.start(ticket);
+        assert_eq!(it.deadline(ticket, &never), NO_DEADLINE);
+        assert_eq!(it.deadline(ticket, &told), after);
+        assert_eq!(it.leave(ticket, after), Leave::Left);
+        // The node is not looked at any more.
+        assert_eq!(it.deadline(ticket, std::ptr::null()), after);
+    }
+}
+
+#[test]
+fn a_caller_tells_its_task_the_deadline() {
+    let epoch = Instant::now();
+    let told = |deadline: &Deadline| WaitNode::new(None).set_deadline(epoch, deadline);
+    let deadline = Deadline::from_now(Duration::from_secs(60));
+    let after = deadline.instant().unwrap() - epoch;
+    assert_eq!(Duration::from_nanos(told(&deadline) - 1), after);
+    let years = |n: u64| Deadline::after(Duration::from_secs(n * 365 * 24 * 60 * 60));
+    assert!(told(&years(200)) > told(&years(100)));
+    assert!(told(&years(200)) < NO_DEADLINE);
+    assert_eq!(told(&years(300)), NO_DEADLINE);
+}
+
+/// Whether there is a deadline was once decided twice, with two answers.
+#[test]
+fn a_limit_beyond_the_clock_is_none_from_the_start() {
+    for limit in [
+        Duration::MAX,
+        Duration::MAX - Duration::from_nanos(1),
+        Duration::from_secs(u64::MAX),
+        Duration::from_secs(1 << 40),
+    ] {
+        let deadline = Deadline::after(limit);
+        assert!(deadline.is_never(), "{limit:?}");
+        assert_eq!(deadline.instant(), None);
+    }
+    let far = Deadline::after(Duration::from_secs(250 * 365 * 24 * 60 * 60));
+    assert!(!far.is_never() && far.instant().is_some() && !far.is_never());
+}
+
+#[test]
+fn a_caller_waits_for_its_outcome_or_its_deadline() {
+    let node = WaitNode::new(None);
+    for parallel in [true, false] {
+        let deadline = Deadline::from_now(Duration::from_millis(20));
+        assert!(!node.wait(&deadline, parallel));
+        assert!(deadline.has_passed() && !node.is_done());
+    }
+    // SAFETY: it waits no longer, but it is there, and this is the one call.
+    unsafe { WaitNode::release(&node) };
+    assert!(node.is_done() && node.wait(&Deadline::never(), false));
+}
+
+#[test]
+fn a_place_is_told_once_the_task_is_taken() {
+    let node = WaitNode::new(Some("label"));
+    assert_eq!((node.place(), node.label), (None, Some("label")));
+    // SAFETY: it waits, and this is the one call.
+    unsafe { WaitNode::publish_place(&node, 65_535) };
+    assert_eq!(node.place(), Some(65_535));
+}

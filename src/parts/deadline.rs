@@ -1,0 +1,173 @@
+//! When a wait ends: an instant, or under loom a flag that a model thread
+//! raises, so that expiry races everything else in every order.
+
+use crate::sync::{now, thread};
+
+#[cfg(not(lazypool_loom))]
+mod imp {
+    use super::{now, thread};
+    use std::cell::Cell;
+    use std::time::{Duration, Instant};
+
+    /// The end of a wait. The clock is read when it is first looked at: that takes
+    /// as long as half a hand-over, during which a worker can be at work already.
+    #[derive(Debug)]
+    pub(crate) struct Deadline(Cell<End>);
+
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        Never,
+        /// From the first look on.
+        After(Duration),
+        At(Instant),
+    }
+
+    /// Between two looks of a thread that cannot park.
+    const POLL: Duration = Duration::from_micros(100);
+
+    /// A longer limit is no limit: 292 years, which every platform's clock can add.
+    const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
+
+    /// The sum; half of the limit, and so on, on a platform whose clock ends before.
+    fn add(from: Instant, mut limit: Duration) -> Instant {
+        loop {
+            match from.checked_add(limit) {
+                Some(at) => return at,
+                None => limit /= 2,
+            }
+        }
+    }
+
+    impl Deadline {
+        pub(crate) const fn never() -> Self {
+            Self(Cell::new(End::Never))
+        }
+
+        /// Whether there is a deadline at all is decided here, once: who asks before the
+        /// clock is read and who asks after it get the same answer.
+        pub(crate) fn after(limit: Duration) -> Self {
+            Self(Cell::new(if limit > LONGEST {
+                End::Never
+            } else {
+                End::After(limit)
+            }))
+        }
+
+        /// With the clock read now.
+        pub(crate) fn from_now(limit: Duration) -> Self {
+            let deadline = Self::after(limit);
+            deadline.instant();
+            deadline
+        }
+
+        pub(crate) fn is_never(&self) -> bool {
+            matches!(self.0.get(), End::Never)
+        }
+
+        /// When it is; `None` if it is never.
+        #[inline]
+        pub(crate) fn instant(&self) -> Option<Instant> {
+            match self.0.get() {
+                End::Never => None,
+                End::At(at) => Some(at),
+                End::After(limit) => {
+                    let at = add(now(), limit);
+                    self.0.set(End::At(at));
+                    Some(at)
+                }
+            }
+        }
+
+        pub(crate) fn has_passed(&self) -> bool {
+            self.instant().is_some_and(|at| now() >= at)
+        }
+
+        /// Parks until unparked (perhaps spuriously) or until the end. `can_park`: the
+        /// thread has a handle for who wakes it; one whose thread-locals are gone has
+        /// none, and looks again after a while.
+        pub(crate) fn park(&self, can_park: bool) {
+            self.park_for(self.left(), can_park);
+        }
+
+        /// The same, until the earlier of the two.
+        pub(crate) fn park_within(&self, other: &Self, can_park: bool) {
+            let left = self.left().into_iter().chain(other.left()).min();
+            self.park_for(left, can_park);
+        }
+
+        fn park_for(&self, left: Option<Duration>, can_park: bool) {
+            match left {
+                left if !can_park => {
+                    std::thread::sleep(left.map_or(POLL, |left| left.min(POLL)));
+                }
+                None => thread::park(),
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+
+        /// What is left; `None`: no end.
+        pub(crate) fn left(&self) -> Option<Duration> {
+            self.instant().map(|at| at.saturating_duration_since(now()))
+        }
+    }
+}
+
+#[cfg(lazypool_loom)]
+mod imp {
+    use super::{now, thread};
+    use crate::sync::{Arc, AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// The end of a wait: a flag; whoever raises it unparks the waiter.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Deadline(pub(crate) Option<Arc<AtomicBool>>);
+
+    impl Deadline {
+        pub(crate) const fn never() -> Self {
+            Self(None)
+        }
+
+        pub(crate) fn after(limit: Duration) -> Self {
+            assert_eq!(limit, Duration::MAX, "models raise a flag instead");
+            Self::never()
+        }
+
+        /// No time at all has passed at once.
+        pub(crate) fn from_now(limit: Duration) -> Self {
+            if limit.is_zero() {
+                return Self(Some(Arc::new(AtomicBool::new(true))));
+            }
+            Self::after(limit)
+        }
+
+        pub(crate) fn is_never(&self) -> bool {
+            self.0.is_none()
+        }
+
+        /// Any: nothing depends on which.
+        pub(crate) fn instant(&self) -> Option<Instant> {
+            self.0.as_ref().map(|_| now())
+        }
+
+        pub(crate) fn has_passed(&self) -> bool {
+            self.0.as_ref().is_some_and(|f| f.load(Ordering::SeqCst))
+        }
+
+        pub(crate) fn park(&self, _: bool) {
+            if !self.has_passed() {
+                thread::park();
+            }
+        }
+
+        /// In models whoever waits so has an end that has passed.
+        pub(crate) fn park_within(&self, _: &Self, _: bool) {
+            unreachable!("it has passed");
+        }
+
+        pub(crate) fn left(&self) -> Option<Duration> {
+            self.0.as_ref().map(|_| Duration::ZERO)
+        }
+    }
+}
+
+pub(crate) use imp::Deadline;

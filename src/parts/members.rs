@@ -1,0 +1,358 @@
+//! The tasks of a group or scope: how many are pending, who waits for their end, and
+//! how long all that is kept.
+//!
+//! # Counting
+//!
+//! Submitters count on a cache line of their own (`entered`), and so do the tasks that
+//! end (`ended`): what is pending is the difference. One line for both would move
+//! between all of them with every task.
+//!
+//! # Waiting
+//!
+//! A task's end is counted, *then* it reads `waiting`; a waiter increments `waiting`,
+//! *then* reads the counts: one of the two sees the other. So does a submission that
+//! was refused, and takes back that it entered.
+//!
+//! # Lifetime
+//!
+//! [`Members`] live as long as there is a [`Handle`] or a task pending; a task needs no
+//! count of its own for that, and nothing that its submitter writes.
+//!
+//! | step on `ended` | by | |
+//! |---|---|---|
+//! | `+ ENDED + INSIDE` | a task's end | it is pending no more, but still looks whether to wake a waiter |
+//! | `- INSIDE` | the same | its last touch |
+//! | `+ LEFT - entered * ENDED` | the handle's drop | `entered` is final: the word alone says from now on what is pending |
+//!
+//! The word is `LEFT` and nothing else once the handle is gone, nothing is pending and
+//! nobody inside. It becomes that once, by one of these steps, and who makes it so frees
+//! the memory. The steps acquire and release: all others' touches happen before.
+
+use crate::parts::backoff::{Spin, Step};
+use crate::parts::deadline::Deadline;
+use crate::sync::{self, lock, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crossbeam_utils::CachePadded;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A thread that ends a task: a worker, or one that cancels a group or shuts down.
+const INSIDE: u64 = 1;
+/// The handle is gone. Above it, 43 bits: more than 2^42 tasks are never pending.
+const LEFT: u64 = 1 << 20;
+const ENDED_SHIFT: u32 = 21;
+const ENDED: u64 = 1 << ENDED_SHIFT;
+
+#[derive(Debug)]
+pub(crate) struct Members {
+    /// Tasks accepted, or being submitted.
+    entered: CachePadded<AtomicU64>,
+    ended: CachePadded<AtomicU64>,
+    waiting: AtomicUsize,
+    rare: Mutex<Rare>,
+    all_ended: Condvar,
+    pub(crate) cancelled: AtomicBool,
+    /// Tells loom who touches the memory, when it goes, and that it goes.
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    alive: (sync::UnsafeCell<()>, sync::Track),
+}
+
+/// The ends that are not completions: counted with them in one step, under the lock.
+#[derive(Debug, Default)]
+struct Rare {
+    panicked: u64,
+    discarded: u64,
+}
+
+/// How a task has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Completed,
+    Panicked,
+    Discarded,
+}
+
+/// A pending task's way to its set.
+#[derive(Debug)]
+pub(crate) struct Pending(NonNull<Members>);
+
+/// Keeps a set for those who submit to it and wait for it.
+#[derive(Debug)]
+pub(crate) struct Handle(NonNull<Members>);
+
+// SAFETY: as a `Box` or `Arc` of `Members`, which are `Send` and `Sync`.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Deref for Handle {
+    type Target = Members;
+
+    #[inline]
+    fn deref(&self) -> &Members {
+        // SAFETY: freed only after this handle's drop.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Handle {
+    pub(crate) fn new() -> Self {
+        let members = Box::new(Members {
+            entered: CachePadded::new(AtomicU64::new(0)),
+            ended: CachePadded::new(AtomicU64::new(0)),
+            waiting: AtomicUsize::new(0),
+            rare: Mutex::new(Rare::default()),
+            all_ended: Condvar::new(),
+            cancelled: AtomicBool::new(false),
+            #[cfg(any(lazypool_loom, lazypool_shuttle))]
+            alive: (sync::UnsafeCell::new(()), sync::Track::new(())),
+        });
+        Self(NonNull::from(Box::leak(members)))
+    }
+
+    /// One more: before it is submitted. To be followed by [`Handle::refused`], or by
+    /// [`Pending::end`].
+    #[inline]
+    pub(crate) fn enter(&self) -> Pending {
+        // ORDERING: G1: before the task can end.
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        Pending(self.0)
+    }
+
+    /// The way to the set for a task of it that is pending.
+    #[inline]
+    pub(crate) fn pending_task(&self) -> Pending {
+        Pending(self.0)
+    }
+
+    /// One that has entered is not accepted.
+    pub(crate) fn refused(&self) {
+        // ORDERING: G1: as a task's end.
+        self.entered.fetch_sub(1, Ordering::SeqCst);
+        self.wake();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody enters without a handle.
+        // ORDERING: G2: all touches through the handle come before.
+        let entered = self.entered.load(Ordering::SeqCst);
+        let step = LEFT.wrapping_sub(entered << ENDED_SHIFT);
+        let before = self.ended.fetch_add(step, Ordering::SeqCst);
+        // SAFETY: the word was last changed by this thread.
+        unsafe { Members::free_if_left(self.0, before.wrapping_add(step)) }
+    }
+}
+
+impl Pending {
+    /// The set, as long as the task has not ended.
+    #[inline]
+    pub(crate) fn members(&self) -> &Members {
+        // SAFETY: not freed while a task is pending, and `end` consumes this.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The task has ended: who waits for the set may go on.
+    pub(crate) fn end(self, how: Ended) {
+        // SAFETY: pending until the next step, and inside until the one after.
+        let members = unsafe { self.0.as_ref() };
+        members.touch();
+        // ORDERING: G1, G2: releases all that the task did, before it reads who waits.
+        if how == Ended::Completed {
+            members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
+        } else {
+            let mut rare = lock(&members.rare);
+            match how {
+                Ended::Panicked => rare.panicked += 1,
+                _ => rare.discarded += 1,
+            }
+            members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
+        }
+        members.wake();
+        members.touch();
+        // ORDERING: G2: this thread's last touch, but for the memory that it frees.
+        let before = members.ended.fetch_sub(INSIDE, Ordering::SeqCst);
+        // SAFETY: the word was last changed by this thread.
+        unsafe { Members::free_if_left(self.0, before - INSIDE) }
+    }
+}
+
+impl Members {
+    /// # Safety
+    /// `ended` became `now` by this thread's step. Nothing is touched after it but what
+    /// this frees.
+    #[inline]
+    unsafe fn free_if_left(this: NonNull<Self>, now: u64) {
+        if now == LEFT {
+            // SAFETY: made by `Box::leak`. No handle, nothing pending and nobody inside:
+            // nobody else touches it, and no other step makes the word this again.
+            drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+
+    /// What tells one set from another, as long as either lives.
+    pub(crate) fn address(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+
+    #[inline(always)]
+    fn touch(&self) {
+        #[cfg(any(lazypool_loom, lazypool_shuttle))]
+        self.alive.0.with(|_| ());
+    }
+
+    /// Wakes who waits, if nothing is pending.
+    #[inline]
+    fn wake(&self) {
+        // ORDERING: G1: after an end was counted.
+        if self.waiting.load(Ordering::SeqCst) != 0 && self.has_ended() {
+            drop(lock(&self.rare));
+            self.all_ended.notify_all();
+        }
+    }
+
+    /// Tasks accepted or being submitted, and how many of them are pending.
+    fn entered_and_pending(&self) -> (u64, u64) {
+        // ORDERING: G1: acquires what the ended tasks did; two equal readings of `ended` mean
+        // that `entered` belongs to them.
+        let ended = || self.ended.load(Ordering::SeqCst) >> ENDED_SHIFT;
+        let mut before = ended();
+        loop {
+            let entered = self.entered.load(Ordering::SeqCst);
+            let after = ended();
+            if after == before {
+                let pending = entered.wrapping_sub(after) << ENDED_SHIFT >> ENDED_SHIFT;
+                return (entered, pending);
+            }
+            before = after;
+        }
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.entered_and_pending().1 as usize
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pending() == 0
+    }
+
+    pub(crate) fn completed(&self) -> usize {
+        let rare = lock(&self.rare);
+        let (entered, pending) = self.entered_and_pending();
+        (entered - pending - rare.panicked - rare.discarded) as usize
+    }
+
+    pub(crate) fn panicked(&self) -> usize {
+        lock(&self.rare).panicked as usize
+    }
+
+    pub(crate) fn discarded(&self) -> usize {
+        lock(&self.rare).discarded as usize
+    }
+
+    /// Waits until nothing is pending; `false` if the deadline came first.
+    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        let mut spin = Spin::new(parallel);
+        while spin.step() != Step::Spent {
+            if self.has_ended() {
+                return true;
+            }
+        }
+        // ORDERING: G1: before it looks what is pending.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut guard = lock(&self.rare);
+        let ended = loop {
+            if self.has_ended() {
+                break true;
+            }
+            let left = deadline.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                break false;
+            }
+            guard = sync::wait(&self.all_ended, guard, left);
+        };
+        drop(guard);
+        // ORDERING: G1: after its last look.
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        ended
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.alive.0.with_mut(|_| ());
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn figures(set: &Members) -> [usize; 4] {
+        [
+            set.pending(),
+            set.completed(),
+            set.panicked(),
+            set.discarded(),
+        ]
+    }
+
+    #[test]
+    fn every_end_is_counted_once() {
+        let set = Handle::new();
+        let tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
+        set.enter();
+        assert_eq!(figures(&set), [7, 0, 0, 0]);
+        set.refused();
+        assert_eq!(figures(&set), [6, 0, 0, 0]);
+        let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
+        for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
+            assert_eq!(task.members().address(), set.address());
+            assert!(!set.has_ended());
+            task.end(how);
+        }
+        assert_eq!(figures(&set), [0, 2, 2, 2]);
+        assert!(set.wait(&Deadline::never(), true));
+    }
+
+    #[test]
+    fn tasks_outlive_the_handle_and_the_last_one_frees() {
+        // By the sanitizers: neither freed too soon nor never.
+        for handle_goes_before in 0..4 {
+            let set = Handle::new();
+            let mut tasks: Vec<_> = (0..3).map(|_| set.enter()).collect();
+            let mut set = Some(set);
+            for n in 0..3 {
+                if n == handle_goes_before {
+                    set = None;
+                }
+                let task = tasks.pop().expect("three");
+                task.members().cancelled.store(true, Ordering::SeqCst);
+                task.end(Ended::Completed);
+            }
+            drop(set);
+        }
+    }
+
+    #[test]
+    fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
+        let set = Handle::new();
+        let task = set.enter();
+        let soon = Deadline::from_now(Duration::from_millis(20));
+        assert!(!set.wait(&soon, false) && soon.has_passed());
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| assert!(set.wait(&Deadline::never(), false)));
+            }
+            while set.waiting.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            set.enter();
+            task.end(Ended::Completed);
+            set.refused(); // what was pending last
+        });
+        assert_eq!(set.waiting.load(Ordering::SeqCst), 0);
+    }
+}

@@ -1,0 +1,13 @@
+//! Mechanisms: each generic over what it carries, and knowing nothing of pools, tasks or
+//! hooks.
+
+pub(crate) mod backoff;
+pub(crate) mod completion;
+pub(crate) mod deadline;
+pub(crate) mod in_flight;
+pub(crate) mod label;
+pub(crate) mod members;
+pub(crate) mod queue;
+pub(crate) mod ring;
+pub(crate) mod slot;
+pub(crate) mod waiters;

@@ -1,0 +1,296 @@
+//! The cells of a queue: stamps, states, and where they lie.
+
+use super::Queued;
+use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
+use std::mem::MaybeUninit;
+
+/// How far a cell is with the position that its stamp names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Nothing has been pushed yet.
+    Empty = 0,
+    /// A task that stays until it is popped.
+    Full = 1,
+    /// A task that its caller or its group may take out.
+    Revocable = 2,
+    /// A task was taken out: room for another at the same position.
+    Tombstone = 3,
+    /// One thread owns the cell, and writes its next state.
+    Held = 4,
+}
+
+use State::{Empty, Full, Held, Revocable, Tombstone};
+
+/// A step that may be taken: from, to, by whom. Into `Empty` the position moves on by
+/// the number of cells.
+pub(crate) type Step = (State, State, &'static str);
+
+/// The one source of what is legal; the table of the protocol page is tested to equal it.
+pub(crate) const LEGAL: &[Step] = &[
+    (Empty, Full, "push that moved `tail` past it"),
+    (Empty, Revocable, "push that moved `tail` past it"),
+    (Full, Empty, "pop that moved `head` past it"),
+    (
+        Revocable,
+        Held,
+        "pop at `head`; caller that takes its task back; cancelled group",
+    ),
+    (Held, Empty, "that pop, after it moved `head`"),
+    (
+        Held,
+        Tombstone,
+        "that caller or group: taken out; push that finds the queue closed",
+    ),
+    (
+        Held,
+        Revocable,
+        "that group: a task of another; push into a tombstone",
+    ),
+    (Held, Full, "push into a tombstone"),
+    (
+        Tombstone,
+        Held,
+        "push into a full queue: it inherits the position; pop at `head`: it skips it",
+    ),
+];
+
+/// Positions count in steps of this: what is below holds a cell's state, or flags.
+pub(super) const STEP: u64 = 8;
+const STATE: u64 = STEP - 1;
+
+/// A position without what says which cell, and a state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp(pub(super) u64);
+
+impl Stamp {
+    pub(super) const fn state(self) -> State {
+        match self.0 & STATE {
+            0 => Empty,
+            1 => Full,
+            2 => Revocable,
+            3 => Tombstone,
+            4 => Held,
+            _ => unreachable!(),
+        }
+    }
+
+    /// Whether a cell whose position was `Empty` has been filled since, and not emptied.
+    pub(super) const fn is_behind(self, empty: Self) -> bool {
+        self.0.wrapping_sub(empty.0).wrapping_sub(1) < STATE
+    }
+
+    pub(super) const fn is_of_lap(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !STATE == 0
+    }
+}
+
+/// Asserts that a step is legal, where assertions are on.
+#[inline(always)]
+#[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
+fn assert_legal(from: State, to: State) {
+    debug_assert!(
+        LEGAL.iter().any(|&(f, t, _)| (f, t) == (from, to)),
+        "{from:?} -> {to:?} is no step of a queue's cell"
+    );
+}
+
+/// One cache line for a task of 56 bytes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(super) struct Cell<T> {
+    pub(super) stamp: AtomicU64,
+    pub(super) task: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// The cell of one position, and that position's lap.
+#[derive(Debug)]
+pub(super) struct Place<'a, T> {
+    pub(super) cell: &'a Cell<T>,
+    /// The position without what says which cell.
+    pub(super) lap: u64,
+}
+
+impl<T> Clone for Place<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Place<'_, T> {}
+
+impl<T: Queued> Place<'_, T> {
+    #[inline]
+    pub(super) fn stamp(self, state: State) -> Stamp {
+        Stamp(self.lap | state as u64)
+    }
+
+    #[inline]
+    pub(super) fn see(self) -> Stamp {
+        // ORDERING: Q1: acquires the task of the push that wrote the stamp.
+        Stamp(self.cell.stamp.load(Ordering::Acquire))
+    }
+
+    /// Writes the next stamp of a cell that is the caller's.
+    #[inline]
+    pub(super) fn write(self, from: State, to: State) {
+        assert_legal(from, to);
+        // ORDERING: Q1, Q2: releases the task to who takes it, or the emptied cell to the
+        // next push.
+        store_release(&self.cell.stamp, self.stamp(to).0);
+    }
+
+    /// Becomes the owner of the cell, if its stamp is `from`.
+    #[inline]
+    pub(super) fn hold(self, from: State) -> bool {
+        assert_legal(from, State::Held);
+        // ORDERING: Q1: acquires the task. P3: one order with the cancelled flag of a
+        // group, which its canceller sets before it looks at the cells.
+        let held = self.cell.stamp.compare_exchange(
+            self.stamp(from).0,
+            self.stamp(State::Held).0,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        held.is_ok()
+    }
+
+    /// Writes the task into a cell that is the caller's and publishes it.
+    ///
+    /// # Safety
+    /// There is a task. The caller reserved the position (`tail`), or holds its cell.
+    #[inline]
+    pub(super) unsafe fn fill(self, task: &mut Option<T>, from: State) {
+        // SAFETY: by this function's contract.
+        let task = unsafe { task.take().unwrap_unchecked() };
+        let state = if task.is_revocable() {
+            State::Revocable
+        } else {
+            State::Full
+        };
+        // SAFETY: the cell is the caller's.
+        self.cell.task.with_mut(|t| unsafe {
+            (*t).write(task);
+        });
+        self.write(from, state);
+    }
+
+    /// # Safety
+    /// The caller owns a cell with a task in it: it moved `head` past `Full`, or holds it,
+    /// having seen the stamp with Acquire.
+    #[inline]
+    pub(super) unsafe fn read(self) -> T {
+        // SAFETY: by this function's contract.
+        self.cell
+            .task
+            .with_mut(|t| unsafe { (*t).assume_init_read() })
+    }
+}
+
+/// A queue's cells, all `Empty` of lap 0 at first.
+#[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+mod memory {
+    use super::{Cell, STEP};
+    use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
+    use std::marker::PhantomData;
+    use std::ptr::NonNull;
+
+    /// Zero pages of the system's, which it gives on first touch: a long queue costs
+    /// nothing before it is used. So they are aligned by hand, within a block of no
+    /// great alignment: others `alloc_zeroed` writes.
+    #[derive(Debug)]
+    pub(crate) struct Cells<T> {
+        block: NonNull<u8>,
+        first: NonNull<Cell<T>>,
+        mask: u64,
+        owned: PhantomData<Cell<T>>,
+    }
+
+    // SAFETY: it owns its cells as a box would, and `Queue` says who touches them.
+    unsafe impl<T: Send> Send for Cells<T> {}
+    // SAFETY: as above.
+    unsafe impl<T: Send> Sync for Cells<T> {}
+
+    impl<T> Cells<T> {
+        const LINE: usize = {
+            assert!(size_of::<Cell<T>>() % STEP as usize == 0);
+            align_of::<Cell<T>>()
+        };
+
+        /// `len`: a power of two.
+        pub(crate) fn new(len: usize) -> Self {
+            assert!(len.is_power_of_two());
+            let layout = Self::layout(len);
+            // SAFETY: the layout is not empty.
+            let block = NonNull::new(unsafe { alloc_zeroed(layout) });
+            let block = block.unwrap_or_else(|| handle_alloc_error(layout));
+            let up = block.addr().get().wrapping_neg() & (Self::LINE - 1);
+            // SAFETY: less than a line further, and the block is a line longer than the
+            // cells.
+            let first = unsafe { block.add(up) }.cast();
+            Self {
+                block,
+                first,
+                mask: (len as u64 - 1) * STEP,
+                owned: PhantomData,
+            }
+        }
+
+        /// What of a position says which cell.
+        #[inline]
+        pub(crate) fn mask(&self) -> u64 {
+            self.mask
+        }
+
+        /// The cell of a position.
+        #[inline]
+        pub(crate) fn at(&self, position: u64) -> &Cell<T> {
+            let bytes = (position & self.mask) as usize * (size_of::<Cell<T>>() / STEP as usize);
+            // SAFETY: the first byte of one of the cells: the mask leaves a multiple of `STEP`
+            // below their number of them, and a cell's size is one. The block has room for
+            // them, and zeroes are a valid `Cell`: an atomic word and an uninitialised task.
+            unsafe { self.first.byte_add(bytes).as_ref() }
+        }
+
+        fn layout(len: usize) -> Layout {
+            let bytes = len * size_of::<Cell<T>>() + Self::LINE;
+            Layout::from_size_align(bytes, align_of::<u64>()).expect("a checked capacity")
+        }
+    }
+
+    impl<T> Drop for Cells<T> {
+        fn drop(&mut self) {
+            let len = (self.mask / STEP) as usize + 1;
+            // SAFETY: allocated with this layout; cells need no drop.
+            unsafe { dealloc(self.block.as_ptr(), Self::layout(len)) };
+        }
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+mod memory {
+    use super::{AtomicU64, Cell, MaybeUninit, UnsafeCell, STEP};
+
+    #[derive(Debug)]
+    pub(crate) struct Cells<T>(Box<[Cell<T>]>);
+
+    impl<T> Cells<T> {
+        pub(crate) fn new(len: usize) -> Self {
+            let empty = |_| Cell {
+                stamp: AtomicU64::new(0),
+                task: UnsafeCell::new(MaybeUninit::uninit()),
+            };
+            Self((0..len).map(empty).collect())
+        }
+
+        pub(crate) fn mask(&self) -> u64 {
+            (self.0.len() as u64 - 1) * STEP
+        }
+
+        pub(crate) fn at(&self, position: u64) -> &Cell<T> {
+            &self.0[((position & self.mask()) / STEP) as usize]
+        }
+    }
+}
+
+pub(super) use memory::Cells;

@@ -1,0 +1,147 @@
+//! Tasks that are taken out of the middle of a queue, and the room that they leave.
+//!
+//! A task taken out leaves a tombstone. It is room at once: a push that finds the queue
+//! full turns one into its own cell, and inherits the position. A pop skips it.
+
+use super::cell::{Place, Stamp, STEP};
+use super::{NotPushed, Queue, Queued, State, CLOSED, FLAGS};
+use crate::parts::backoff::Backoff;
+use crate::sync::Ordering;
+
+impl<T: Queued> Queue<T> {
+    #[inline]
+    pub(super) fn tombstones(&self) -> u64 {
+        // ORDERING: P2: read between two readings of `head`.
+        self.tombstones.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn tombstone_gone(&self) {
+        // ORDERING: P2: after the cell has stopped being one.
+        self.tombstones.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Leaves a held cell as a tombstone.
+    fn bury(&self, position: u64, count: impl FnOnce()) {
+        // ORDERING: P2: before the cell becomes one.
+        self.tombstones.fetch_add(1, Ordering::SeqCst);
+        count();
+        // Relaxed: a hint.
+        self.next_tombstone.store(position, Ordering::Relaxed);
+        self.at(position).write(State::Held, State::Tombstone);
+    }
+
+    /// Adds the task in place of one that was taken out; the queue was full but for that.
+    #[cold]
+    pub(super) fn revive(
+        &self,
+        task: &mut Option<T>,
+        head: u64,
+        tail: u64,
+    ) -> Result<u64, NotPushed> {
+        if self.tombstones() == 0 {
+            return Err(NotPushed::Full);
+        }
+        // Relaxed: a hint.
+        let hint = self.next_tombstone.load(Ordering::Relaxed) & !FLAGS;
+        let length = tail.wrapping_sub(head);
+        let ahead = hint.wrapping_sub(head);
+        let start = if ahead < length { ahead } else { 0 };
+        let offsets = (start..length).chain(0..start).step_by(STEP as usize);
+        for position in offsets.map(|offset| head.wrapping_add(offset)) {
+            let at = self.at(position);
+            if at.see() != at.stamp(State::Tombstone) || !at.hold(State::Tombstone) {
+                continue;
+            }
+            if self.load_tail() & CLOSED != 0 {
+                at.write(State::Held, State::Tombstone);
+                return Err(NotPushed::Closed);
+            }
+            self.tombstone_gone();
+            // ORDERING: L1: counted before anybody can take it.
+            self.revived.fetch_add(1, Ordering::SeqCst);
+            // Relaxed: a hint.
+            self.next_tombstone
+                .store(position.wrapping_add(STEP), Ordering::Relaxed);
+            // SAFETY: the caller's push has asserted that there is a task; the cell is held.
+            unsafe { at.fill(task, State::Held) };
+            return Ok(position);
+        }
+        Err(NotPushed::Full)
+    }
+
+    /// Takes a revocable task out again; `None` if a pop was faster. `count` is called once
+    /// there is room for another task, and before the queue can be seen empty.
+    #[must_use]
+    pub(crate) fn withdraw(&self, position: u64, count: impl FnOnce()) -> Option<T> {
+        let at = self.at(position);
+        // A group that is being cancelled only looks at the task; a pop takes it.
+        if !hold_revocable(at) {
+            return None;
+        }
+        // SAFETY: held, with a task in it.
+        let task = unsafe { at.read() };
+        self.bury(position, count);
+        Some(task)
+    }
+
+    /// Where a look through the queue begins.
+    pub(crate) fn first(&self) -> u64 {
+        self.load_head()
+    }
+
+    /// Takes out the next revocable task at `from` or behind it that is wanted, and moves
+    /// `from` past it; `None` once none is left. `count` as for [`Queue::withdraw`].
+    #[must_use]
+    pub(crate) fn take_wanted(
+        &self,
+        from: &mut u64,
+        wanted: impl Fn(&T) -> bool,
+        count: impl FnOnce(),
+    ) -> Option<T> {
+        let head = self.load_head();
+        if (head.wrapping_sub(*from) as i64) > 0 {
+            *from = head;
+        }
+        let tail = self.load_tail() & !FLAGS;
+        while (tail.wrapping_sub(*from) as i64) > 0 {
+            let position = *from;
+            *from = position.wrapping_add(STEP);
+            let at = self.at(position);
+            if hold_revocable(at) {
+                // SAFETY: held, with a task in it; a look only.
+                let ours = at
+                    .cell
+                    .task
+                    .with(|t| unsafe { wanted((*t).assume_init_ref()) });
+                if ours {
+                    // SAFETY: as above.
+                    let task = unsafe { at.read() };
+                    self.bury(position, count);
+                    return Some(task);
+                }
+                at.write(State::Held, State::Revocable);
+            }
+        }
+        None
+    }
+}
+
+/// Holds the cell of a position that has been pushed, if its task is revocable; waits for a
+/// push or another owner that is half done.
+fn hold_revocable<T: Queued>(at: Place<'_, T>) -> bool {
+    let mut backoff = Backoff::default();
+    loop {
+        // ORDERING: P3: after the group's flag was set; a push that this misses sees the
+        // flag.
+        let now = Stamp(at.cell.stamp.load(Ordering::SeqCst));
+        if now == at.stamp(State::Revocable) {
+            if at.hold(State::Revocable) {
+                return true;
+            }
+        } else if now == at.stamp(State::Empty) || now == at.stamp(State::Held) {
+            backoff.wait();
+        } else {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! A slot: a single-slot channel to one worker thread.
+//!
+//! One word is the truth about a slot; the rings only hint at it. The word holds a
+//! [state](State), three flags and a generation, and changes only by
+//! read-modify-write. The module's steps are the arrows of [`LEGAL`]; the protocol
+//! page says who takes which, and what each publishes.
+//!
+//! **Invariant**: an `Idle` slot is listed in the ready ring or marked, so a thread
+//! that finds the ready ring empty and nobody marked has seen every idle worker. A
+//! claim by affinity leaves the entry behind (`LISTED` stays). The popper of an entry
+//! whose slot is not idle clears `LISTED` by a compare-and-swap, and a worker that
+//! loses against that one lists itself again before it goes idle.
+//!
+//! **The mailbox** belongs to the one holder of a `Held` slot, and to the worker from
+//! `Busy` on. Every step into `Offered` or `Busy` releases what was written, and every
+//! step out of them acquires it.
+
+mod word;
+
+use crate::parts::ring::Ring;
+use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
+use std::mem::MaybeUninit;
+use word::{assert_legal, GENERATION, LISTED, MARKED, PARKED};
+pub(crate) use word::{State, Word};
+
+/// An idle worker that the caller now holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Claim {
+    /// Tasks handed over before.
+    generation: u64,
+    /// The worker sleeps, and must be woken once it has its order.
+    pub(crate) parked: bool,
+    /// It was marked; the pool's count of those must go down by one.
+    pub(crate) marked: bool,
+}
+
+impl Claim {
+    const fn of(before: Word) -> Self {
+        Self {
+            generation: before.generation(),
+            parked: before.is_parked(),
+            marked: before.is_marked(),
+        }
+    }
+}
+
+/// How a task is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hand {
+    /// For good.
+    Over,
+    /// Its caller may take it back until the worker starts it.
+    Offer,
+}
+
+impl Hand {
+    const fn state(self) -> State {
+        match self {
+            Self::Over => State::Busy,
+            Self::Offer => State::Offered,
+        }
+    }
+}
+
+/// What an idle worker is told.
+#[derive(Debug)]
+pub(crate) enum Order<T> {
+    Run { task: T, generation: u64 },
+    Search,
+    Retire,
+}
+
+/// What a worker that is about to park finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Rest {
+    /// Who gives it an order from now on wakes it.
+    MayPark,
+    /// An order is there, or a few instructions away.
+    OrderComing,
+}
+
+/// The line that a hand-over moves: the status word and the mailbox.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Hot<T> {
+    status: AtomicU64,
+    mailbox: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// A channel for tasks `T` to a worker, with that worker's own record `R` beside it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Slot<T, R> {
+    hot: Hot<T>,
+    pub(crate) record: R,
+    /// Written by the spawner while `Held` from `Free`; read by who claims the slot.
+    thread: UnsafeCell<Option<thread::Thread>>,
+}
+
+// SAFETY: the mailbox and the thread handle are touched only by the thread that the
+// status word makes their owner; see the module's doc.
+unsafe impl<T: Send, R: Sync> Sync for Slot<T, R> {}
+
+impl<T, R> Slot<T, R> {
+    pub(crate) fn new(record: R) -> Self {
+        Self::starting_at(0, record)
+    }
+
+    /// The same, as if so many tasks had been handed over: tests start near the wrap.
+    pub(crate) fn starting_at(generation: u64, record: R) -> Self {
+        Self {
+            hot: Hot {
+                status: AtomicU64::new(generation.wrapping_mul(GENERATION) | State::Free as u64),
+                mailbox: UnsafeCell::new(MaybeUninit::uninit()),
+            },
+            record,
+            thread: UnsafeCell::new(None),
+        }
+    }
+
+    fn status(&self) -> &AtomicU64 {
+        &self.hot.status
+    }
+
+    #[inline]
+    pub(crate) fn see(&self) -> Word {
+        // ORDERING: P1, P4, P5: reads who is idle after what this thread announced.
+        Word(self.status().load(Ordering::SeqCst))
+    }
+
+    /// Moves the word, if it is `from`; else says what it is.
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    fn swap_if(&self, from: Word, to: Word) -> Result<(), Word> {
+        if from.state() != to.state() {
+            assert_legal(from.state(), to.state());
+        }
+        // ORDERING: P1, P4, P5, M1: one total order with the queue's tail, the rings and
+        // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
+        self.status()
+            .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
+            .map(drop)
+            .map_err(Word)
+    }
+
+    /// A step by the one owner of the word. Others may clear `LISTED` meanwhile, so it
+    /// is an addition; the word before is returned.
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    fn step(&self, from: State, to: State, generations: u64) -> Word {
+        assert_legal(from, to);
+        let delta = (to as u64)
+            .wrapping_sub(from as u64)
+            .wrapping_add(generations * GENERATION);
+        // ORDERING: P1, P4, P5, M1: as `swap_if`.
+        let before = Word(self.status().fetch_add(delta, Ordering::SeqCst));
+        debug_assert_eq!(before.state(), from);
+        before
+    }
+
+    // ---- claiming an idle worker -------------------------------------------
+
+    /// Claims the worker if it is idle and unmarked, whatever the rings say; asleep only
+    /// if `even_parked`. `last`: the generation after which it is likely to have gone
+    /// idle, without a task since (zero: unknown). Then its line is asked for once, to be
+    /// written, and not first to be read.
+    #[inline]
+    pub(crate) fn claim_hinted(&self, last: u64, even_parked: bool) -> Option<Claim> {
+        let word = if last == 0 {
+            self.see()
+        } else {
+            let likely = Word::idle_after(last);
+            match self.swap_if(likely, likely.to(State::Held)) {
+                Ok(()) => return Some(Claim::of(likely)),
+                Err(now) => now,
+            }
+        };
+        let fits = word.is_fresh_idle() && (even_parked || !word.is_parked());
+        let claimed = fits && self.swap_if(word, word.to(State::Held)).is_ok();
+        claimed.then(|| Claim::of(word))
+    }
+
+    /// Follows an entry of the ready ring through: claims the worker, or drops the
+    /// listing if it is busy or marked.
+    #[inline]
+    pub(crate) fn claim_listed(&self) -> Option<Claim> {
+        let mut word = self.see();
+        loop {
+            debug_assert!(word.is_listed());
+            let idle = word.is_fresh_idle();
+            let to = if idle { word.to(State::Held) } else { word };
+            match self.swap_if(word, to.unlisted()) {
+                Ok(()) => return idle.then(|| Claim::of(word)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Claims the worker if it is idle and marked.
+    pub(crate) fn claim_marked(&self) -> Option<Claim> {
+        let mut word = self.see();
+        while word.is_idle() && word.is_marked() {
+            match self.swap_if(word, word.to(State::Held)) {
+                Ok(()) => return Some(Claim::of(word)),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// The worker to wake once it has its order, if it sleeps.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    unsafe fn sleeper(&self, claim: Claim) -> Option<thread::Thread> {
+        if !claim.parked {
+            return None;
+        }
+        // SAFETY: written only while held by the spawner, whose next step the claim has
+        // acquired.
+        self.thread.with(|t| unsafe { (*t).clone() })
+    }
+
+    /// Hands the task to a claimed worker, and wakes it if it sleeps. The task's
+    /// generation.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    #[inline]
+    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, hand: Hand) -> u64 {
+        // Cloned before the worker can end and another take the slot.
+        // SAFETY: the slot is held.
+        let sleeper = unsafe { self.sleeper(claim) };
+        // SAFETY: as above.
+        let generation = unsafe { self.hand_first(task, hand) };
+        debug_assert_eq!(
+            generation,
+            claim.generation.wrapping_add(1) & (u64::MAX / GENERATION)
+        );
+        if let Some(sleeper) = sleeper {
+            sleeper.unpark();
+        }
+        generation
+    }
+
+    /// Spawner: the new worker's first task. Its generation.
+    ///
+    /// # Safety
+    /// The caller holds the slot (`Held`).
+    #[inline]
+    pub(crate) unsafe fn hand_first(&self, task: T, hand: Hand) -> u64 {
+        // SAFETY: the slot is held: the mailbox is empty and the caller's.
+        self.hot.mailbox.with_mut(|m| unsafe {
+            (*m).write(task);
+        });
+        let before = self.step(State::Held, hand.state(), 1);
+        Word(before.0.wrapping_add(GENERATION)).generation()
+    }
+
+    /// # Safety
+    /// There is a task in the mailbox, and it is the caller's alone: the worker saw
+    /// `Busy` or won `Offered -> Busy`, or its caller won `Offered -> Held`.
+    #[inline]
+    unsafe fn empty(&self) -> T {
+        // SAFETY: by this function's contract.
+        self.hot
+            .mailbox
+            .with_mut(|m| unsafe { (*m).assume_init_read() })
+    }
+
+    /// Takes an offered task back if the worker has not started it. The slot is then
+    /// held by the caller, who makes it idle again.
+    #[must_use]
+    pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
+        let mut word = self.see();
+        while word.state() == State::Offered && word.generation() == generation {
+            match self.swap_if(word, word.to(State::Held)) {
+                // SAFETY: won `Offered -> Held`.
+                Ok(()) => return Some(unsafe { self.empty() }),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// Sends a claimed worker to look at the queue, and wakes it if it sleeps.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    pub(crate) unsafe fn send_searching(&self, claim: Claim) {
+        // SAFETY: held.
+        let sleeper = unsafe { self.sleeper(claim) };
+        self.step(State::Held, State::Searching, 0);
+        if let Some(sleeper) = sleeper {
+            sleeper.unpark();
+        }
+    }
+
+    // ---- going idle -----------------------------------------------------------
+
+    /// Makes the slot claimable, from a state that the caller owns; `ready` is the pool's
+    /// ready ring and `index` this slot's.
+    #[inline]
+    pub(crate) fn publish_idle(&self, ready: &Ring, index: usize) {
+        let mut word = self.see();
+        loop {
+            if !word.is_listed() {
+                // ORDERING: P4: the listing before the entry, the entry before idle.
+                self.status().fetch_or(LISTED, Ordering::SeqCst);
+                ready
+                    .push(index)
+                    .expect("one entry per slot at most: the ring has room");
+                word = self.see();
+                continue;
+            }
+            // A failure is a popper that dropped the listing.
+            match self.swap_if(word, word.to(State::Idle)) {
+                Ok(()) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Makes the slot claimable for whoever finds no other worker idle: marked, and not
+    /// listed anew. From a state that the caller owns; it has counted the mark.
+    pub(crate) fn publish_marked(&self) {
+        let mut word = self.see();
+        while let Err(now) = self.swap_if(word, word.to(State::Idle).and(MARKED)) {
+            word = now;
+        }
+    }
+
+    /// Worker: takes itself from `Idle` to look at the queue. `None` if another was
+    /// faster, whose order is on its way.
+    #[must_use]
+    pub(crate) fn claim_self(&self) -> Option<Claim> {
+        self.leave_idle(State::Searching, false)
+    }
+
+    fn leave_idle(&self, to: State, only_marked: bool) -> Option<Claim> {
+        let mut word = self.see();
+        while word.is_idle() && (word.is_marked() || !only_marked) {
+            match self.swap_if(word, word.to(to)) {
+                Ok(()) => return Some(Claim::of(word)),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// Worker: has taken a queued task.
+    #[inline]
+    pub(crate) fn start_queued(&self) {
+        self.step(State::Searching, State::Busy, 0);
+    }
+
+    // ---- worker: waiting for an order -----------------------------------------
+
+    /// Whether somebody holds the slot: a new worker's spawner, until it has been
+    /// registered.
+    pub(crate) fn is_held(&self) -> bool {
+        self.see().state() == State::Held
+    }
+
+    /// The order in the word, if there is one. Taking an offered task starts it.
+    #[inline]
+    pub(crate) fn poll_order(&self) -> Option<Order<T>> {
+        let mut word = self.see();
+        loop {
+            match word.state() {
+                State::Busy => break,
+                State::Offered => match self.swap_if(word, word.to(State::Busy)) {
+                    Ok(()) => break,
+                    Err(now) => word = now,
+                },
+                State::Searching => return Some(Order::Search),
+                State::Retiring => return Some(Order::Retire),
+                State::Idle | State::Held => return None,
+                State::Free => unreachable!("a worker's slot is not free"),
+            }
+        }
+        Some(Order::Run {
+            // SAFETY: `Busy` was seen, or `Offered -> Busy` won.
+            task: unsafe { self.empty() },
+            generation: word.generation(),
+        })
+    }
+
+    /// Worker: says that it sleeps, if it has no order.
+    pub(crate) fn rest(&self) -> Rest {
+        let word = self.see();
+        let rests =
+            word.is_idle() && (word.is_parked() || self.swap_if(word, word.and(PARKED)).is_ok());
+        if rests {
+            Rest::MayPark
+        } else {
+            Rest::OrderComing
+        }
+    }
+
+    // ---- retirement -------------------------------------------------------------
+
+    /// Cleaner: marks an idle worker; `false` if it is not idle, or marked. It has
+    /// counted the mark.
+    #[must_use]
+    pub(crate) fn mark(&self) -> bool {
+        let word = self.see();
+        word.is_fresh_idle() && self.swap_if(word, word.and(MARKED)).is_ok()
+    }
+
+    /// Tells an idle worker to end: a marked one (cleaner), or any (shutdown, itself).
+    #[must_use]
+    pub(crate) fn retire(&self, only_marked: bool) -> Option<Claim> {
+        self.leave_idle(State::Retiring, only_marked)
+    }
+
+    /// Worker that was told to end: stays, to look at the queue.
+    pub(crate) fn cancel_retirement(&self) {
+        self.step(State::Retiring, State::Searching, 0);
+    }
+
+    /// Worker, its last act on the slot.
+    pub(crate) fn vacate(&self) {
+        self.step(State::Retiring, State::Free, 0);
+    }
+
+    // ---- spawning ---------------------------------------------------------------
+
+    /// Spawner: takes the slot whose free entry it popped.
+    pub(crate) fn begin_start(&self) {
+        self.step(State::Free, State::Held, 0);
+    }
+
+    /// Spawner: there is no thread to be had.
+    pub(crate) fn start_failed(&self) {
+        self.step(State::Held, State::Free, 0);
+    }
+
+    /// Spawner: the thread exists, and waits for its first order.
+    ///
+    /// # Safety
+    /// The caller has begun the start (`Held` from `Free`), and the thread does not touch
+    /// the slot's handle before the caller has published its first order.
+    pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
+        // SAFETY: the slot is the caller's alone.
+        self.thread.with_mut(|t| unsafe { *t = Some(thread) });
+    }
+
+    /// Spawner: the new worker starts by looking at the queue.
+    pub(crate) fn start_searching(&self) {
+        self.step(State::Held, State::Searching, 0);
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl<T, R> Slot<T, R> {
+    /// For models of a slot alone, whose thread is its spawner and never changes.
+    pub(crate) fn thread_of_model(&self) -> thread::Thread {
+        // SAFETY: written before the model shares the slot.
+        let thread = self.thread.with(|t| unsafe { (*t).clone() });
+        thread.expect("a worker")
+    }
+
+    /// For models, once its thread has ended: nothing but a listing is left.
+    pub(crate) fn assert_at_rest(&self, listed: bool) {
+        let word = self.see();
+        assert_eq!(word.state(), State::Free, "{word:?}");
+        assert_eq!(word.is_listed(), listed, "{word:?}");
+        assert!(!word.is_marked() && !word.is_parked(), "{word:?}");
+    }
+}
+
+/// The legal steps, for who compares: from, to, by whom.
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) fn legal_steps() -> impl Iterator<Item = (String, String, &'static str)> {
+    let name = |state: &State| format!("{state:?}");
+    word::LEGAL
+        .iter()
+        .map(move |(from, to, by)| (name(from), name(to), *by))
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests;

@@ -1,0 +1,245 @@
+use super::word::LEGAL;
+use super::*;
+use crate::parts::backoff::{AdaptiveSpin, Step};
+use std::sync::atomic::AtomicUsize;
+
+type Channel = Slot<&'static str, ()>;
+
+fn started(generation: u64) -> Channel {
+    let slot = Slot::starting_at(generation, ());
+    slot.begin_start();
+    slot
+}
+
+fn idle(ready: &Ring) -> Channel {
+    let slot = started(0);
+    slot.publish_idle(ready, 0);
+    slot
+}
+
+fn hand_over(slot: &Channel, claim: Claim, task: &'static str, hand: Hand) -> u64 {
+    // SAFETY: claimed.
+    unsafe { slot.hand_over(claim, task, hand) }
+}
+
+fn run(slot: &Channel) -> (&'static str, u64) {
+    match slot.poll_order() {
+        Some(Order::Run { task, generation }) => (task, generation),
+        order => panic!("{order:?}"),
+    }
+}
+
+#[test]
+fn every_state_has_a_way_in_and_a_way_out() {
+    for &(from, to, _) in LEGAL {
+        assert_ne!(from, to);
+        assert!(LEGAL.iter().any(|step| step.0 == to), "out of {to:?}");
+        assert!(LEGAL.iter().any(|step| step.1 == from), "into {from:?}");
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "is no step")]
+fn a_step_that_is_not_legal_is_noticed() {
+    let ready = Ring::new(1, 0);
+    Slot::<(), ()>::new(()).publish_idle(&ready, 0);
+}
+
+#[test]
+fn an_idle_slot_is_listed_once_and_claimed_once() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    assert_eq!(ready.pop(), Some(0));
+    let claim = slot.claim_listed().expect("idle");
+    assert!(!claim.parked && !claim.marked);
+    assert!(slot.claim_hinted(0, true).is_none());
+    assert_eq!(hand_over(&slot, claim, "a", Hand::Over), 1);
+    assert_eq!(run(&slot), ("a", 1));
+    slot.publish_idle(&ready, 0);
+    assert!(slot.see().is_idle());
+    assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
+}
+
+#[test]
+fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    let claim = slot.claim_hinted(0, true).expect("idle");
+    // Its entry is still there; who pops it finds it busy and drops it.
+    assert_eq!(ready.pop(), Some(0));
+    assert!(slot.claim_listed().is_none());
+    hand_over(&slot, claim, "a", Hand::Over);
+    run(&slot);
+    slot.publish_idle(&ready, 0);
+    // Listed anew; and by hint again, the entry staying.
+    let claim = slot.claim_hinted(0, true).expect("idle");
+    assert_eq!(hand_over(&slot, claim, "b", Hand::Over), 2);
+    assert!(!ready.is_empty());
+}
+
+#[test]
+fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    for last in 0..2 {
+        let claim = slot.claim_hinted(last, true).expect("idle");
+        assert!(slot.claim_hinted(last + 1, true).is_none());
+        let generation = hand_over(&slot, claim, "a", Hand::Offer);
+        assert_eq!(generation, last + 1);
+        assert_eq!(slot.revoke(generation), Some("a"));
+        slot.publish_idle(&ready, 0);
+        assert!(slot.claim_self().is_some());
+        assert!(slot.claim_hinted(generation, true).is_none());
+        slot.publish_idle(&ready, 0);
+        assert!(slot.retire(false).is_some());
+        assert!(slot.claim_hinted(generation, true).is_none());
+        slot.vacate();
+        slot.begin_start();
+        slot.publish_idle(&ready, 0);
+    }
+}
+
+#[test]
+fn a_marked_worker_is_the_last_resort() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    assert!(slot.claim_marked().is_none());
+    assert!(slot.mark() && !slot.mark());
+    assert!(slot.claim_hinted(0, true).is_none());
+    assert_eq!(ready.pop(), Some(0));
+    assert!(slot.claim_listed().is_none());
+    let claim = slot.claim_marked().expect("idle");
+    assert!(claim.marked);
+    // SAFETY: claimed.
+    unsafe { slot.send_searching(claim) };
+    assert!(matches!(slot.poll_order(), Some(Order::Search)));
+    assert_eq!(slot.see().generation(), 0, "that is no task");
+}
+
+#[test]
+fn an_offered_task_is_run_or_taken_back() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    let claim = slot.claim_hinted(0, true).unwrap();
+    let generation = hand_over(&slot, claim, "a", Hand::Offer);
+    assert!(slot.revoke(generation + 1).is_none(), "another task");
+    assert_eq!(slot.revoke(generation), Some("a"));
+    assert!(slot.poll_order().is_none());
+    slot.publish_idle(&ready, 0);
+
+    let claim = slot.claim_hinted(0, true).unwrap();
+    let generation = hand_over(&slot, claim, "b", Hand::Offer);
+    assert_eq!(run(&slot), ("b", generation));
+    assert!(slot.revoke(generation).is_none(), "started");
+}
+
+#[test]
+fn a_worker_takes_itself_for_a_queued_task() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    assert!(slot.claim_self().is_some());
+    assert!(slot.claim_self().is_none() && slot.claim_hinted(0, true).is_none());
+    assert_eq!(slot.see().state(), State::Searching);
+    slot.start_queued();
+    assert_eq!(
+        (slot.see().state(), slot.see().generation()),
+        (State::Busy, 0)
+    );
+    slot.publish_idle(&ready, 0);
+    assert!(slot.see().is_idle());
+}
+
+#[test]
+fn a_retired_slot_starts_again_and_a_worker_may_stay() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    assert!(slot.retire(true).is_none(), "not marked");
+    assert!(slot.retire(false).is_some());
+    assert!(matches!(slot.poll_order(), Some(Order::Retire)));
+    slot.cancel_retirement();
+    assert_eq!(slot.see().state(), State::Searching);
+    slot.publish_idle(&ready, 0);
+    assert!(slot.mark());
+    assert!(slot.retire(true).is_some_and(|claim| claim.marked));
+    slot.vacate();
+    assert_eq!(slot.see().state(), State::Free);
+    slot.begin_start();
+    assert!(slot.is_held());
+    slot.start_failed();
+    slot.begin_start();
+    slot.start_searching();
+    assert!(matches!(slot.poll_order(), Some(Order::Search)));
+}
+
+#[test]
+fn a_new_worker_starts_with_a_task_whatever_the_generation() {
+    for first in [0, u64::MAX / GENERATION - 1] {
+        let ready = Ring::new(1, 0);
+        let slot = Slot::starting_at(first, ());
+        let mut generation = first;
+        for _ in 0..3 {
+            slot.begin_start();
+            generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
+            // SAFETY: held.
+            assert_eq!(unsafe { slot.hand_first("a", Hand::Over) }, generation);
+            assert_eq!(slot.see().generation(), generation);
+            assert_eq!(run(&slot), ("a", generation));
+            slot.publish_idle(&ready, 0);
+            let claim = slot.claim_hinted(generation, true).expect("idle");
+            generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
+            assert_eq!(hand_over(&slot, claim, "b", Hand::Offer), generation);
+            assert_eq!(slot.revoke(generation), Some("b"));
+            slot.publish_marked();
+            assert!(slot.see().is_marked());
+            assert!(slot.retire(true).is_some_and(|claim| claim.marked));
+            slot.vacate();
+            assert!(!slot.see().is_marked());
+        }
+    }
+}
+
+#[test]
+fn a_sleeping_worker_is_woken_by_its_order() {
+    let ready = Ring::new(1, 0);
+    let slot = started(0);
+    let naps = AtomicUsize::new(0);
+    let (claim, order) = std::thread::scope(|s| {
+        let worker = s.spawn(|| {
+            while slot.is_held() {
+                std::thread::yield_now();
+            }
+            let mut spin = AdaptiveSpin::new(true).spin();
+            loop {
+                if let Some(order) = slot.poll_order() {
+                    return order;
+                }
+                if spin.step() == Step::Spent && slot.rest() == Rest::MayPark {
+                    naps.fetch_add(1, Ordering::SeqCst);
+                    std::thread::park_timeout(std::time::Duration::from_secs(60));
+                }
+            }
+        });
+        // SAFETY: started, and its thread waits.
+        unsafe { slot.set_thread(worker.thread().clone()) };
+        slot.publish_idle(&ready, 0);
+        while naps.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(slot.claim_hinted(0, false).is_none(), "it sleeps");
+        let claim = slot.claim_hinted(0, true).expect("idle");
+        hand_over(&slot, claim, "a", Hand::Over);
+        (claim, worker.join().unwrap())
+    });
+    assert!(claim.parked && !claim.marked);
+    assert!(matches!(
+        order,
+        Order::Run {
+            task: "a",
+            generation: 1
+        }
+    ));
+    slot.publish_idle(&ready, 0);
+    let claim = slot.claim_self().expect("idle");
+    assert!(!claim.parked, "it has woken");
+}

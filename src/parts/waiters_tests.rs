@@ -1,0 +1,96 @@
+use super::*;
+use std::thread;
+
+fn notified(entry: &Entry) -> bool {
+    entry.notified.load(Ordering::SeqCst)
+}
+
+#[test]
+fn first_come_first_served_and_back_in_place() {
+    let waiters = Waiters::new();
+    let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
+    let mut first = waiters.join(&a);
+    let mut second = waiters.join(&b);
+    let third = waiters.join(&c);
+    waiters.notify();
+    assert!(notified(&a) && !notified(&b));
+    first.rejoin();
+    assert!(!notified(&a));
+    waiters.notify();
+    assert!(notified(&a) && !notified(&b), "it was in front again");
+    drop(third); // from the end
+    waiters.notify();
+    assert!(notified(&b));
+    assert_eq!(waiters.waiting(), 0);
+    waiters.notify(); // nobody
+                      // The later one is back before the earlier one.
+    second.rejoin();
+    first.rejoin();
+    waiters.notify();
+    assert!(notified(&a) && !notified(&b), "places are kept");
+}
+
+#[test]
+fn sleeps_until_notified_or_the_deadline() {
+    let waiters = Waiters::new();
+    let entry = Entry::new();
+    let mut waiting = waiters.join(&entry);
+    assert_eq!(waiters.waiting(), 1);
+    let deadline = Deadline::from_now(Duration::from_millis(50));
+    waiting.sleep(&deadline);
+    assert!(deadline.has_passed() && !notified(&entry));
+    // Notified before it sleeps: not at all, whatever the deadline.
+    waiters.notify();
+    waiting.sleep(&Deadline::never());
+    waiting.rejoin();
+    // And while it sleeps.
+    thread::scope(|s| {
+        s.spawn(|| waiters.notify());
+        waiting.sleep(&Deadline::never());
+    });
+    assert!(notified(&entry));
+}
+
+#[test]
+fn room_not_used_is_passed_on() {
+    let waiters = Waiters::new();
+    let (a, b) = (Entry::new(), Entry::new());
+    let first = waiters.join(&a);
+    let second = waiters.join(&b);
+    waiters.notify();
+    drop(first);
+    assert!(notified(&b));
+    drop(second);
+    assert_eq!(waiters.waiting(), 0);
+    // One that nobody notified leaves without a word.
+    let (a, b) = (Entry::new(), Entry::new());
+    let first = waiters.join(&a);
+    let _second = waiters.join(&b);
+    drop(first);
+    assert!(!notified(&b));
+    waiters.notify_all();
+    assert!(notified(&b));
+}
+
+#[test]
+fn newcomers_line_up_behind_one_that_has_waited_long() {
+    let waiters = Waiters::new();
+    let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
+    let mut old = waiters.join(&a);
+    assert!(!waiters.has_aged());
+    old.sleep(&Deadline::from_now(10 * AGE));
+    assert!(waiters.has_aged());
+    let (second, is_first) = waiters.line_up(&b);
+    assert!(!is_first);
+    let (_third, is_first) = waiters.line_up(&c);
+    assert!(!is_first);
+    // Whoever leaves notifies the next, who has not tried yet.
+    drop(old);
+    assert!(!waiters.has_aged());
+    assert!(notified(&b) && !notified(&c));
+    drop(second);
+    assert!(notified(&c));
+    drop(_third);
+    let (_alone, is_first) = waiters.line_up(&a);
+    assert!(is_first, "it tries at once");
+}

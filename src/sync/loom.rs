@@ -1,0 +1,190 @@
+//! loom's primitives, with what they lack.
+
+pub(crate) use loom::cell::UnsafeCell;
+pub(crate) use loom::hint::spin_loop;
+pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+// loom's cannot be a receiver, and the counts of ours decide nothing.
+pub(crate) use std::sync::Arc;
+
+use super::mutant::{self, atomics, Act};
+use loom::sync::atomic;
+pub(crate) use loom::sync::atomic::AtomicPtr;
+
+// A first value counts as a `SeqCst` store: loom lets a `SeqCst` load skip the
+// newest `SeqCst` store for an older value only if that was stored otherwise, as by
+// `new`. Words that see nothing but `SeqCst` accesses (both sides of every pair in
+// the protocol page that announces and then looks) are then as sequentially consistent as
+// C++20 says.
+atomics! {
+    first = |atomic, value| atomic.store(value, Ordering::SeqCst);
+    AtomicBool(bool) {}
+    AtomicU32(u32) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+    }
+    AtomicUsize(usize) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+    }
+    AtomicU64(u64) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+        fetch_or: |was, by| was | by;
+        fetch_and: |was, by| was & by;
+        fetch_max: Ord::max;
+    }
+}
+
+#[track_caller]
+pub(crate) fn store_release(word: &AtomicU64, value: u64) {
+    match mutant::at("store_release", Ordering::Release, None) {
+        Act::Omit => {}
+        act => drop(word.0.swap(value, act.order(Ordering::AcqRel))),
+    }
+}
+
+/// For a thread that has looked in vain a few times for a step of another.
+/// Two such threads could take turns for ever beside the third that is to
+/// take the step, and loom would try it: let it go on from here in one
+/// interleaving, which lets the others run. Schedules in which this thread
+/// looks less often come to the same states.
+pub(crate) fn assume_fairness() {
+    loom::skip_branch();
+}
+
+/// A model's threads share one thread of the system.
+macro_rules! per_thread {
+    ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
+        loom::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
+    };
+}
+pub(crate) use per_thread as thread_local;
+
+/// A panic in a model is its failure, wherever it is.
+pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
+    Ok(f())
+}
+
+/// loom's threads, but for parking: there an `unpark` wakes its thread from
+/// whatever it waits for, a mutex included, and loses the token.
+pub(crate) mod thread {
+    use super::{Arc, Condvar, Mutex};
+    pub(crate) use loom::thread::yield_now;
+    use std::cell::{Cell, RefCell};
+
+    std::thread_local! {
+        /// How many of the next threads the system does not give. Shared by
+        /// the threads of a model.
+        pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[derive(Debug)]
+    struct Parker {
+        token: Mutex<bool>,
+        given: Condvar,
+    }
+
+    loom::thread_local! {
+        static CURRENT: RefCell<Option<Thread>> = RefCell::new(None);
+    }
+
+    #[derive(Debug, Clone)]
+    pub(crate) struct Thread(Arc<Parker>);
+
+    impl Thread {
+        fn new() -> Self {
+            Self(Arc::new(Parker {
+                token: Mutex::new(false),
+                given: Condvar::new(),
+            }))
+        }
+
+        pub(crate) fn id(&self) -> *const () {
+            Arc::as_ptr(&self.0).cast()
+        }
+
+        pub(crate) fn unpark(&self) {
+            let mut token = super::super::lock(&self.0.token);
+            *token = true;
+            self.0.given.notify_one();
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        CURRENT.with(|c| c.borrow_mut().get_or_insert_with(Thread::new).clone())
+    }
+
+    pub(crate) fn park() {
+        let own = current();
+        let mut token = super::super::lock(&own.0.token);
+        while !*token {
+            token = own.0.given.wait(token).expect("never poisoned");
+        }
+        *token = false;
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct JoinHandle<T> {
+        inner: loom::thread::JoinHandle<T>,
+        thread: Thread,
+    }
+
+    impl<T> JoinHandle<T> {
+        pub(crate) fn thread(&self) -> &Thread {
+            &self.thread
+        }
+
+        /// That only says that a join takes no time, which there is none of here.
+        pub(crate) fn is_finished(&self) -> bool {
+            true
+        }
+
+        pub(crate) fn join(self) -> std::thread::Result<T> {
+            self.inner.join()
+        }
+    }
+
+    /// Names and stack sizes mean nothing here.
+    #[derive(Debug)]
+    pub(crate) struct Builder;
+
+    impl Builder {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        pub(crate) fn name(self, _: String) -> Self {
+            self
+        }
+
+        pub(crate) fn stack_size(self, _: usize) -> Self {
+            self
+        }
+
+        pub(crate) fn spawn<T: 'static>(
+            self,
+            f: impl FnOnce() -> T + Send + 'static,
+        ) -> std::io::Result<JoinHandle<T>> {
+            if let Some(left) = REFUSED.get().checked_sub(1) {
+                REFUSED.set(left);
+                return Err(std::io::ErrorKind::OutOfMemory.into());
+            }
+            let thread = Thread::new();
+            let own = thread.clone();
+            let inner = loom::thread::spawn(move || {
+                CURRENT.with(|c| *c.borrow_mut() = Some(own));
+                f()
+            });
+            Ok(JoinHandle { inner, thread })
+        }
+    }
+}
+
+/// Any: no model depends on the clock.
+pub(crate) fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Tells loom of memory that is never freed.
+pub(crate) type Track = loom::alloc::Track<()>;

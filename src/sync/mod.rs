@@ -1,0 +1,53 @@
+//! The only place that knows whether the crate runs on `std`, under the loom model
+//! checker (`--cfg lazypool_loom`: all interleavings of a few threads), or under
+//! shuttle (`--cfg lazypool_shuttle`: random interleavings of many).
+
+#[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+#[path = "std.rs"]
+mod imp;
+
+#[cfg(lazypool_loom)]
+#[path = "loom.rs"]
+mod imp;
+
+#[cfg(all(lazypool_shuttle, not(lazypool_loom)))]
+#[path = "shuttle/mod.rs"]
+mod imp;
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+mod mutant;
+
+pub(crate) use imp::*;
+
+/// This thread's handle, for who wakes it; `None` once its thread-locals are gone.
+pub(crate) fn current_thread() -> Option<thread::Thread> {
+    catch_unwind(thread::current).ok()
+}
+
+/// Waits on a condition variable, at most as long as is left (`None`: no end), and
+/// whatever the poisoning; see [`lock`].
+pub(crate) fn wait<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    left: Option<std::time::Duration>,
+) -> MutexGuard<'a, T> {
+    match left {
+        None => condition
+            .wait(guard)
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
+        Some(left) => match condition.wait_timeout(guard, left) {
+            Ok((guard, _)) => guard,
+            Err(poisoned) => poisoned.into_inner().0,
+        },
+    }
+}
+
+/// Locks a mutex. A panic while one of our locks is held is a bug of ours that
+/// has already been reported by that panic; the data behind it is counters and
+/// lists that are valid after every step, so poisoning adds nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}

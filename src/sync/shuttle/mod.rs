@@ -1,0 +1,407 @@
+//! shuttle's threads, and on top of them what the crate uses of `std`. See [`world`]
+//! for time and for what is checked.
+
+use super::mutant::{self, atomics, Act};
+use std::cell::UnsafeCell as UnsafeStdCell;
+pub(crate) use std::panic::catch_unwind;
+use std::sync::LockResult;
+pub(crate) use std::sync::{atomic::Ordering, Arc};
+use std::time::Duration;
+use world::{Accesses, Alive, Published};
+
+pub(crate) mod thread;
+pub(crate) mod world;
+
+pub(crate) use world::{now, rest as spin_loop};
+
+/// Atomics whose every access is a scheduling point.
+mod atomic {
+    use super::world::{acquires, peeks, releases, step, trace, Alive, Published};
+    use super::Ordering;
+    use std::cell::Cell;
+
+    #[derive(Debug)]
+    pub(crate) struct Atomic<T: Copy> {
+        value: Cell<T>,
+        published: Published,
+        alive: Alive,
+    }
+
+    // SAFETY: the threads of an execution share one thread of the system, and switch
+    // only at scheduling points, never during an access.
+    unsafe impl<T: Copy> Send for Atomic<T> {}
+    // SAFETY: as above.
+    unsafe impl<T: Copy> Sync for Atomic<T> {}
+
+    pub(crate) type AtomicBool = Atomic<bool>;
+    pub(crate) type AtomicU32 = Atomic<u32>;
+    pub(crate) type AtomicU64 = Atomic<u64>;
+    pub(crate) type AtomicUsize = Atomic<usize>;
+    pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
+
+    impl<T: Copy + PartialEq + std::fmt::Debug> Atomic<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self {
+                value: Cell::new(value),
+                published: Published::new(),
+                alive: Alive::new(),
+            }
+        }
+
+        #[track_caller]
+        pub(crate) fn load(&self, order: Ordering) -> T {
+            step();
+            self.alive.check();
+            self.acquire(order);
+            let value = self.value.get();
+            trace("is", &value, &value);
+            value
+        }
+
+        #[track_caller]
+        pub(crate) fn store(&self, value: T, order: Ordering) {
+            step();
+            self.alive.check();
+            // A store ends the release sequence before it.
+            if releases(order) {
+                self.published.release(true);
+            } else {
+                self.published.forget();
+            }
+            trace("store", &self.value.get(), &value);
+            self.value.set(value);
+        }
+
+        #[track_caller]
+        pub(crate) fn swap(&self, value: T, order: Ordering) -> T {
+            self.modify(order, |_| value)
+        }
+
+        #[track_caller]
+        pub(crate) fn compare_exchange(
+            &self,
+            from: T,
+            to: T,
+            order: Ordering,
+            or_else: Ordering,
+        ) -> Result<T, T> {
+            step();
+            self.alive.check();
+            let was = self.value.get();
+            if was == from {
+                self.replace(to, order);
+                Ok(was)
+            } else {
+                self.acquire(or_else);
+                trace("is not", &from, &was);
+                Err(was)
+            }
+        }
+
+        #[track_caller]
+        fn modify(&self, order: Ordering, change: impl FnOnce(T) -> T) -> T {
+            step();
+            self.alive.check();
+            let was = self.value.get();
+            self.replace(change(was), order);
+            was
+        }
+
+        #[track_caller]
+        fn replace(&self, value: T, order: Ordering) {
+            self.acquire(order);
+            if releases(order) {
+                self.published.release(false);
+            }
+            trace("change", &self.value.get(), &value);
+            self.value.set(value);
+        }
+
+        fn acquire(&self, order: Ordering) {
+            if acquires(order) && !peeks() {
+                self.published.acquire();
+            }
+        }
+    }
+
+    macro_rules! arithmetic {
+        ($($t:ty)*) => {$(impl Atomic<$t> {
+            #[track_caller]
+            pub(crate) fn fetch_add(&self, by: $t, order: Ordering) -> $t {
+                self.modify(order, |was| was.wrapping_add(by))
+            }
+
+            #[track_caller]
+            pub(crate) fn fetch_sub(&self, by: $t, order: Ordering) -> $t {
+                self.modify(order, |was| was.wrapping_sub(by))
+            }
+        })*};
+    }
+
+    arithmetic!(usize u32 u64);
+
+    impl Atomic<u64> {
+        #[track_caller]
+        pub(crate) fn fetch_or(&self, by: u64, order: Ordering) -> u64 {
+            self.modify(order, |was| was | by)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_and(&self, by: u64, order: Ordering) -> u64 {
+            self.modify(order, |was| was & by)
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_max(&self, by: u64, order: Ordering) -> u64 {
+            self.modify(order, |was| was.max(by))
+        }
+    }
+}
+
+pub(crate) use atomic::AtomicPtr;
+
+atomics! {
+    first = |_, _| ();
+    AtomicBool(bool) {}
+    AtomicU32(u32) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+    }
+    AtomicUsize(usize) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+    }
+    AtomicU64(u64) {
+        fetch_add: |was, by| was.wrapping_add(by);
+        fetch_sub: |was, by| was.wrapping_sub(by);
+        fetch_or: |was, by| was | by;
+        fetch_and: |was, by| was & by;
+        fetch_max: Ord::max;
+    }
+}
+
+#[track_caller]
+pub(crate) fn store_release(word: &AtomicU64, value: u64) {
+    match mutant::at("store_release", Ordering::Release, None) {
+        Act::Omit => {}
+        act => word.0.store(value, act.order(Ordering::Release)),
+    }
+}
+
+/// A cell whose accesses must be ordered. It may lie in zeroed memory or be gone when
+/// it is asked, which is a panic, not a wrong answer.
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T> {
+    value: UnsafeStdCell<T>,
+    accesses: UnsafeStdCell<Accesses>,
+    alive: Alive,
+}
+
+// SAFETY: of `accesses`, as for `Atomic`; `value` is up to its user, as in std, where
+// the types that have such a cell say so themselves.
+unsafe impl<T: Send> Send for UnsafeCell<T> {}
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            value: UnsafeStdCell::new(value),
+            accesses: UnsafeStdCell::new(Accesses::new()),
+            alive: Alive::new(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        self.access(Accesses::read);
+        f(self.value.get())
+    }
+
+    #[track_caller]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        self.access(Accesses::write);
+        f(self.value.get())
+    }
+
+    #[track_caller]
+    fn access(&self, how: fn(&mut Accesses)) {
+        if !world::peeks() {
+            self.alive.check();
+            // SAFETY: no scheduling point, hence nobody else, during `how`.
+            how(unsafe { &mut *self.accesses.get() });
+        }
+    }
+}
+
+/// A mutex that is never poisoned, and that [`world::peek`] looks through.
+#[derive(Debug)]
+pub(crate) struct Mutex<T> {
+    held: shuttle::sync::Mutex<()>,
+    published: Published,
+    value: UnsafeStdCell<T>,
+    alive: Alive,
+}
+
+// SAFETY: as for `Atomic`; `value` is accessed under the lock, or in a `peek`.
+unsafe impl<T: Send> Send for Mutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// `None` in a `peek`.
+    held: Option<shuttle::sync::MutexGuard<'a, ()>>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            held: shuttle::sync::Mutex::new(()),
+            published: Published::new(),
+            value: UnsafeStdCell::new(value),
+            alive: Alive::new(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        self.alive.check();
+        if world::peeks() {
+            return Ok(MutexGuard {
+                mutex: self,
+                held: None,
+            });
+        }
+        let held = self.held.lock();
+        Ok(self.locked(held))
+    }
+
+    fn locked<'a>(
+        &'a self,
+        held: LockResult<shuttle::sync::MutexGuard<'a, ()>>,
+    ) -> MutexGuard<'a, T> {
+        self.published.acquire();
+        MutexGuard {
+            mutex: self,
+            held: Some(held.unwrap_or_else(std::sync::PoisonError::into_inner)),
+        }
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: locked; or a peek, which only looks.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<'a, T> MutexGuard<'a, T> {
+    /// Publishes what was done under the lock, and parts with it.
+    fn release(&mut self) -> Option<shuttle::sync::MutexGuard<'a, ()>> {
+        let held = self.held.take();
+        if held.is_some() {
+            self.mutex.published.release(false);
+        }
+        held
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.release());
+    }
+}
+
+/// A condition variable. A wait with a timeout looks again and again; `notify_one`
+/// ends all of those, besides one of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar {
+    waiters: shuttle::sync::Condvar,
+    calls: std::sync::atomic::AtomicU64,
+}
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    #[allow(dead_code)] // as std's
+    pub(crate) fn notify_one(&self) {
+        self.waiters.notify_one();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.waiters.notify_all();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wait<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        let mutex = guard.mutex;
+        let held = guard.release().expect("locked");
+        let held = self.waiters.wait(held);
+        Ok(mutex.locked(held))
+    }
+
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, bool)> {
+        let mutex = guard.mutex;
+        let before = self.calls();
+        let end = world::ends_after(limit);
+        drop(guard);
+        let mut over = false;
+        while self.calls() == before && !over {
+            over = world::look(end);
+        }
+        Ok((mutex.lock().unwrap_or_else(|p| p.into_inner()), over))
+    }
+}
+
+/// The threads of an execution share one thread of the system.
+macro_rules! per_thread {
+    ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
+        shuttle::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
+    };
+}
+pub(crate) use per_thread as thread_local;
+
+/// What scenarios steer and ask; `lazypool::model` passes it on.
+pub(crate) mod control {
+    pub use super::thread::{sleep, spawn, JoinHandle};
+    pub use super::world::{begin, below, peek, set_options, ticks, Options};
+}
+
+/// Nothing: shuttle has no memory of its own.
+#[derive(Debug)]
+pub(crate) struct Track;
+
+impl Track {
+    pub(crate) fn new((): ()) -> Self {
+        Self
+    }
+}

@@ -1,0 +1,224 @@
+//! Threads. `park` is a token, as in std; shuttle's own may return at any step, which
+//! would hide a lost wake-up.
+
+use super::world::{self, Published};
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+pub(crate) use super::world::rest as yield_now;
+
+#[derive(Debug)]
+struct Parker {
+    token: Cell<bool>,
+    name: Option<String>,
+    published: Published,
+    lock: shuttle::sync::Mutex<()>,
+    given: shuttle::sync::Condvar,
+}
+
+/// A thread's handle.
+#[derive(Debug, Clone)]
+pub(crate) struct Thread(Arc<Parker>);
+
+// SAFETY: the threads of an execution share one thread of the system, and switch only
+// at scheduling points, never during an access to a cell of the handle.
+unsafe impl Send for Parker {}
+// SAFETY: as above.
+unsafe impl Sync for Parker {}
+
+std::thread_local! {
+    /// By number. Not thread-locals of shuttle's: destructors of those may still ask.
+    static THREADS: RefCell<Vec<Option<Thread>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A new execution begins.
+pub(super) fn forget() {
+    THREADS.with(|threads| threads.borrow_mut().clear());
+}
+
+fn register(number: usize, thread: Thread) {
+    THREADS.with(|threads| {
+        let mut threads = threads.borrow_mut();
+        if threads.len() <= number {
+            threads.resize(number + 1, None);
+        }
+        threads[number] = Some(thread);
+    });
+}
+
+impl Thread {
+    fn new(name: Option<String>) -> Self {
+        Self(Arc::new(Parker {
+            token: Cell::new(false),
+            name,
+            published: Published::new(),
+            lock: shuttle::sync::Mutex::new(()),
+            given: shuttle::sync::Condvar::new(),
+        }))
+    }
+
+    pub(crate) fn id(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+
+    #[allow(dead_code)] // as std's
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    pub(crate) fn unpark(&self) {
+        let parker = &*self.0;
+        let guard = parker.lock.lock();
+        parker.published.release(false);
+        parker.token.set(true);
+        parker.given.notify_one();
+        drop(guard);
+    }
+
+    fn take_token(&self) -> bool {
+        let taken = self.0.token.replace(false);
+        if taken {
+            self.0.published.acquire();
+        }
+        taken
+    }
+}
+
+pub(crate) fn current() -> Thread {
+    let me = world::me();
+    let known = THREADS.with(|threads| threads.borrow().get(me).cloned().flatten());
+    known.unwrap_or_else(|| {
+        let new = Thread::new(None);
+        register(me, new.clone());
+        new
+    })
+}
+
+pub(crate) fn park() {
+    let own = current();
+    world::step();
+    if world::parks_in_vain() {
+        return;
+    }
+    if own.take_token() {
+        return;
+    }
+    let mut guard = own.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+    while !own.take_token() {
+        guard = own
+            .0
+            .given
+            .wait(guard)
+            .unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+pub(crate) fn park_timeout(limit: Duration) {
+    let own = current();
+    let end = world::ends_after(limit);
+    world::step();
+    while !own.take_token() && !world::look(end) {}
+}
+
+/// Waits for its thread to end.
+#[derive(Debug)]
+pub struct JoinHandle<T> {
+    inner: shuttle::thread::JoinHandle<T>,
+    thread: Thread,
+}
+
+impl<T> JoinHandle<T> {
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+
+    /// As if a join took no time.
+    pub(crate) fn is_finished(&self) -> bool {
+        true
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// None: a panic that leaves a thread is the end of the execution.
+    pub fn join(self) -> std::thread::Result<T> {
+        let ended = usize::from(self.inner.thread().id());
+        let value = self.inner.join();
+        world::hand_on(ended, world::me());
+        value
+    }
+}
+
+/// Stack sizes mean nothing here.
+#[derive(Debug)]
+pub(crate) struct Builder(Option<String>);
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn name(self, name: String) -> Self {
+        Self(Some(name))
+    }
+
+    pub(crate) fn stack_size(self, _: usize) -> Self {
+        self
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<JoinHandle<T>> {
+        world::step();
+        if world::thread_is_refused() {
+            return Err(std::io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(start(self.0, f))
+    }
+}
+
+fn start<T: Send + 'static>(
+    name: Option<String>,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let thread = Thread::new(name.clone());
+    let builder = shuttle::thread::Builder::new();
+    let builder = match name {
+        Some(name) => builder.name(name),
+        None => builder,
+    };
+    // It may run before this thread goes on.
+    let parent = world::me();
+    let own = thread.clone();
+    let known = Published::new();
+    known.release(true);
+    let known = Known(known);
+    let inner = builder
+        .spawn(move || {
+            let known = known;
+            known.0.acquire();
+            register(world::me(), own);
+            f()
+        })
+        .expect("shuttle always has one");
+    debug_assert_eq!(parent, world::me());
+    JoinHandle { inner, thread }
+}
+
+struct Known(Published);
+
+// SAFETY: as for `Thread`.
+unsafe impl Send for Known {}
+
+/// A thread that the system always gives; for scenarios.
+pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    start(None, f)
+}
+
+/// Lets the clock go on by so much.
+pub fn sleep(time: Duration) {
+    let end = world::ends_after(time);
+    while !world::look(end) {}
+}

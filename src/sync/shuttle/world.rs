@@ -1,0 +1,368 @@
+//! What one execution under shuttle has besides its threads: a clock, dice, and the
+//! order in which accesses happen.
+//!
+//! **The clock** is a number of looks, not a measurement. Reading it adds a tick, and
+//! so does each look of a thread that waits for a time. Such a thread may also jump
+//! to its time at once, as if the system had not run anybody else meanwhile: a
+//! deadline can pass between any two steps of others.
+//!
+//! **Order.** Values are sequentially consistent: a load returns the newest store,
+//! whatever its ordering. Orderings still count for what they publish. Each thread
+//! has a vector clock; a release leaves it at the word or lock, an acquire takes it
+//! from there, a read-modify-write continues a release sequence, as in C++20. An
+//! access to an [`UnsafeCell`](super::UnsafeCell) that another, conflicting access
+//! does not happen before is a panic. Left out: stale values of weak loads (loom has
+//! them), fences (the crate has none), `Arc`'s own counts.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// One tick of the clock.
+pub(super) const TICK: Duration = Duration::from_micros(100);
+
+/// What may go wrong in an execution, and its dice.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// What all of the execution's own dice follow from.
+    pub seed: u64,
+    /// The system gives no thread one time in so many; zero: it always does.
+    pub refuse_one_in: u32,
+    /// `park` returns for no reason one time in so many; zero: never, so that a lost
+    /// wake-up is a deadlock.
+    pub spurious_one_in: u32,
+    /// Each access to an atomic is printed.
+    pub trace: bool,
+}
+
+/// Vector clock: steps of each thread that happen before.
+pub(super) type Stamp = Vec<u32>;
+
+#[derive(Debug)]
+struct World {
+    options: Options,
+    dice: u64,
+    ticks: u64,
+    /// By thread.
+    stamps: Vec<Stamp>,
+}
+
+std::thread_local! {
+    /// All threads of an execution share one thread of the system.
+    static WORLD: RefCell<World> = const {
+        RefCell::new(World {
+            options: Options { seed: 0, refuse_one_in: 0, spurious_one_in: 0, trace: false },
+            dice: 0,
+            ticks: 0,
+            stamps: Vec::new(),
+        })
+    };
+    /// See [`peek`].
+    static PEEKS: Cell<bool> = const { Cell::new(false) };
+}
+
+fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with(|world| f(&mut world.borrow_mut()))
+}
+
+/// Begins an execution; its first thread calls it before all else.
+pub fn begin(options: Options) {
+    PEEKS.set(false);
+    super::thread::forget();
+    with(|world| {
+        *world = World {
+            options,
+            dice: options.seed,
+            ticks: 0,
+            stamps: Vec::new(),
+        }
+    });
+}
+
+/// What may go wrong from now on.
+pub fn set_options(change: impl FnOnce(&mut Options)) {
+    with(|world| change(&mut world.options));
+}
+
+/// A number below `n`.
+pub fn below(n: u64) -> u64 {
+    with(|world| {
+        // SplitMix64.
+        world.dice = world.dice.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = world.dice;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    })
+}
+
+fn one_in(n: u32) -> bool {
+    n > 0 && below(u64::from(n)) == 0
+}
+
+pub(super) fn thread_is_refused() -> bool {
+    one_in(with(|world| world.options.refuse_one_in))
+}
+
+pub(super) fn parks_in_vain() -> bool {
+    one_in(with(|world| world.options.spurious_one_in))
+}
+
+/// Ticks so far: does not add one.
+pub fn ticks() -> u64 {
+    with(|world| world.ticks)
+}
+
+/// What the clock says; a tick later each time.
+pub(crate) fn now() -> Instant {
+    // Any instant will do: only what lies between two of them is looked at.
+    static START: OnceLock<Instant> = OnceLock::new();
+    let ticks = with(|world| {
+        world.ticks += 1;
+        world.ticks
+    });
+    let start = *START.get_or_init(Instant::now);
+    start + TICK * u32::try_from(ticks).expect("a short execution")
+}
+
+/// When a wait that begins now ends, in ticks.
+pub(super) fn ends_after(limit: Duration) -> u64 {
+    let ticks = limit.as_nanos().div_ceil(TICK.as_nanos());
+    ticks_from_now(u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
+fn ticks_from_now(n: u64) -> u64 {
+    ticks().saturating_add(n)
+}
+
+/// One look of a thread that waits until `end`: lets others run. Whether it is over.
+pub(super) fn look(end: u64) -> bool {
+    if ticks() >= end {
+        return true;
+    }
+    if one_in(16) {
+        with(|world| world.ticks = end);
+        step();
+    } else {
+        with(|world| world.ticks += 1);
+        rest();
+    }
+    false
+}
+
+/// For a replay that is to be read: prints each access.
+#[track_caller]
+pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::Debug) {
+    if with(|world| world.options.trace) && !PEEKS.get() {
+        let (me, at) = (me(), std::panic::Location::caller());
+        eprintln!(
+            "{me:3} {}:{} {access} {was:x?} -> {is:x?}",
+            at.file(),
+            at.line()
+        );
+    }
+}
+
+// ---- scheduling -----------------------------------------------------------------
+
+/// Another thread may run here.
+pub(super) fn step() {
+    if !PEEKS.get() {
+        // Without a clock, shuttle takes it for a scheduling point.
+        shuttle::thread::sleep(Duration::ZERO);
+    }
+}
+
+struct InVain;
+
+/// Others should run here: this thread waits for a step of theirs.
+pub(crate) fn rest() {
+    if PEEKS.get() {
+        std::panic::resume_unwind(Box::new(InVain));
+    }
+    shuttle::thread::yield_now();
+}
+
+/// Calls `f` between two steps: nobody else runs meanwhile, locks count for nothing,
+/// no access is checked or published. It must only look. `None` if it would have to
+/// wait for a step of another.
+pub fn peek<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if PEEKS.replace(true) {
+        return None; // a look within a look
+    }
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    PEEKS.set(false);
+    match seen {
+        Ok(seen) => Some(seen),
+        Err(payload) if payload.is::<InVain>() => None,
+        Err(payload) => std::panic::resume_unwind(payload),
+    }
+}
+
+pub(super) fn peeks() -> bool {
+    PEEKS.get()
+}
+
+// ---- what happens before what ---------------------------------------------------
+
+/// The current thread.
+pub(super) fn me() -> usize {
+    shuttle::current::get_current_task().map_or(0, usize::from)
+}
+
+fn join(into: &mut Stamp, from: &[u32]) {
+    if into.len() < from.len() {
+        into.resize(from.len(), 0);
+    }
+    for (mine, theirs) in into.iter_mut().zip(from) {
+        *mine = (*mine).max(*theirs);
+    }
+}
+
+/// The thread's stamp; its own part is never zero.
+fn stamp_of(world: &mut World, thread: usize) -> &mut Stamp {
+    if world.stamps.len() <= thread {
+        world.stamps.resize(thread + 1, Stamp::new());
+    }
+    let stamp = &mut world.stamps[thread];
+    if stamp.len() <= thread {
+        stamp.resize(thread + 1, 0);
+        stamp[thread] = 1;
+    }
+    stamp
+}
+
+/// What is published at a word or a lock.
+#[derive(Debug)]
+pub(super) struct Published(RefCell<Stamp>);
+
+impl Published {
+    pub(super) const fn new() -> Self {
+        Self(RefCell::new(Stamp::new()))
+    }
+
+    /// Adds what the current thread knows; `anew`: and forgets the rest.
+    pub(super) fn release(&self, anew: bool) {
+        let mut published = self.0.borrow_mut();
+        if anew {
+            published.clear();
+        }
+        let me = me();
+        with(|world| {
+            let stamp = stamp_of(world, me);
+            join(&mut published, stamp);
+            // What it does from now on is not published.
+            stamp[me] += 1;
+        });
+    }
+
+    pub(super) fn acquire(&self) {
+        let me = me();
+        with(|world| join(stamp_of(world, me), &self.0.borrow()));
+    }
+
+    pub(super) fn forget(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+/// The current thread has ended another, or is about to start it: all that `from` did
+/// so far happens before what `to` does next.
+pub(super) fn hand_on(from: usize, to: usize) {
+    with(|world| {
+        let known = stamp_of(world, from).clone();
+        join(stamp_of(world, to), &known);
+        stamp_of(world, from)[from] += 1;
+    });
+}
+
+pub(super) fn acquires(order: Ordering) -> bool {
+    matches!(
+        order,
+        Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst
+    )
+}
+
+pub(super) fn releases(order: Ordering) -> bool {
+    matches!(
+        order,
+        Ordering::Release | Ordering::AcqRel | Ordering::SeqCst
+    )
+}
+
+/// Who accessed a cell: the last write and, by thread, the last reads after it.
+#[derive(Debug, Default)]
+pub(super) struct Accesses {
+    write: (usize, u32),
+    reads: Stamp,
+}
+
+impl Accesses {
+    pub(super) const fn new() -> Self {
+        Self {
+            write: (0, 0),
+            reads: Stamp::new(),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn read(&mut self) {
+        let me = me();
+        let (writer, at) = self.write;
+        let now = with(|world| {
+            let stamp = stamp_of(world, me);
+            let known = stamp.get(writer).copied().unwrap_or(0);
+            (known >= at).then(|| stamp[me])
+        });
+        let Some(now) = now else {
+            panic!("data race: thread {me} reads what thread {writer} writes");
+        };
+        if self.reads.len() <= me {
+            self.reads.resize(me + 1, 0);
+        }
+        self.reads[me] = now;
+    }
+
+    #[track_caller]
+    pub(super) fn write(&mut self) {
+        self.read();
+        let me = me();
+        let reads = std::mem::take(&mut self.reads);
+        let (now, racing) = with(|world| {
+            let stamp = stamp_of(world, me);
+            let known = |thread: usize| stamp.get(thread).copied().unwrap_or(0);
+            let racing = (0..reads.len()).find(|thread| reads[*thread] > known(*thread));
+            (stamp[me], racing)
+        });
+        if let Some(reader) = racing {
+            panic!("data race: thread {me} writes what thread {reader} reads");
+        }
+        self.write = (me, now);
+    }
+}
+
+/// Tells memory that is used from memory that is gone, as long as nobody has written
+/// over it.
+#[derive(Debug)]
+pub(super) struct Alive(Cell<u32>);
+
+impl Alive {
+    const YES: u32 = 0x5A4C_19E7;
+
+    pub(super) const fn new() -> Self {
+        Self(Cell::new(Self::YES))
+    }
+
+    #[track_caller]
+    pub(super) fn check(&self) {
+        assert!(self.0.get() == Self::YES, "used after it is gone");
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        // Not left out as a dead store.
+        std::hint::black_box(&self.0).set(0);
+    }
+}

@@ -1,0 +1,222 @@
+//! The context of a worker, which the code in its tasks can ask.
+//!
+//! A worker has one [`Ctx`] on its stack for life; a thread-local pointer to it is what the
+//! public functions read.
+
+use crate::error::TaskPanic;
+use crate::parts::completion::{WaitNode, NO_DEADLINE};
+use crate::sync::{catch_unwind, thread_local, AtomicBool, Ordering};
+use crate::work::env::Env;
+use crate::work::observe;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use crate::work::observe::{Seen, Watch};
+use crate::work::panics::{drop_payload, Payload};
+use crate::work::record::Record;
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+/// What a task can ask of the worker that runs it. Lives on the worker's stack.
+pub(crate) struct Ctx<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) record: &'a Record,
+    pub(crate) slot: usize,
+    /// Sees to it that somebody looks at the queue.
+    notify: &'a dyn Fn(),
+    label: Cell<Option<&'static str>>,
+    /// The node of the running task's caller, if it has a deadline.
+    caller: Cell<Option<*const WaitNode>>,
+    /// A caller waits for the running task, or did.
+    awaited: Cell<bool>,
+    /// The cancel flag of the running task's group; valid while it runs.
+    group: Cell<*const AtomicBool>,
+    /// Names the task about to run to its decision.
+    pub(crate) ticket: Cell<u64>,
+    /// The worker runs its start or stop hook.
+    pub(crate) in_hook: Cell<bool>,
+    /// The worker was awake before the task about to run, and has yet to see to it that
+    /// somebody looks at the queue in its place.
+    pub(crate) owes_a_look: Cell<bool>,
+    /// The submission of the task about to run.
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    pub(crate) seen: Cell<Seen>,
+}
+
+impl std::fmt::Debug for Ctx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ctx")
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Calls `f` with the context of the worker that this thread is, if it is one.
+pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
+    let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
+    // SAFETY: not null only between `Ctx::enter` and its guard's drop, both on
+    // this thread, during which the context is borrowed; `f` cannot keep it.
+    f(unsafe { current.as_ref() })
+}
+
+/// Clears the thread's context when the worker's stack unwinds or returns.
+#[derive(Debug)]
+pub(crate) struct Entered<'a>(std::marker::PhantomData<&'a ()>);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        CURRENT.with(|c| c.set(std::ptr::null()));
+    }
+}
+
+impl<'a> Ctx<'a> {
+    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, notify: &'a dyn Fn()) -> Self {
+        Self {
+            env,
+            record,
+            slot,
+            notify,
+            label: Cell::new(None),
+            caller: Cell::new(None),
+            awaited: Cell::new(false),
+            group: Cell::new(std::ptr::null()),
+            ticket: Cell::new(0),
+            in_hook: Cell::new(false),
+            owes_a_look: Cell::new(false),
+            #[cfg(any(feature = "metrics", feature = "tracing"))]
+            seen: Cell::default(),
+        }
+    }
+
+    /// Makes this the thread's context until the guard drops.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        CURRENT.with(|c| c.set(std::ptr::from_ref(self).cast()));
+        Entered(std::marker::PhantomData)
+    }
+
+    /// Runs `f` as a task with a label.
+    pub(crate) fn with_label<R>(&self, label: Option<&'static str>, f: impl FnOnce() -> R) -> R {
+        let Some(label) = label else { return f() };
+        self.label.set(Some(label));
+        self.record.label.set(Some(label));
+        let result = f();
+        self.record.label.set(None);
+        self.label.set(None);
+        result
+    }
+
+    /// Runs `f` as a task whose caller waits; with the caller's node, if there is a
+    /// deadline.
+    pub(crate) fn with_caller<R>(
+        &self,
+        caller: Option<*const WaitNode>,
+        f: impl FnOnce() -> R,
+    ) -> R {
+        self.awaited.set(true);
+        self.caller.set(caller);
+        let result = f();
+        self.caller.set(None);
+        self.awaited.set(false);
+        result
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let node = self.caller.get()?;
+        match self.record.decision.deadline(self.ticket.get(), node) {
+            NO_DEADLINE => None,
+            after => Some(self.env.epoch + Duration::from_nanos(after - 1)),
+        }
+    }
+
+    /// Runs `f` as a task of a group with the given cancel flag.
+    pub(crate) fn with_group<R>(&self, cancelled: &AtomicBool, f: impl FnOnce() -> R) -> R {
+        self.group.set(cancelled);
+        let result = f();
+        self.group.set(std::ptr::null());
+        result
+    }
+
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        self.label.get()
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        if self.awaited.get() && self.record.decision.has_left(self.ticket.get()) {
+            return true;
+        }
+        let group = self.group.get();
+        // SAFETY: set by `with_group`, which borrows the flag while `f` runs.
+        if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.env.is_cancelling()
+    }
+
+    /// Calls user code: within the wrapper if there is one, panics caught and
+    /// reported to `on_panic`. What the code captured is dropped on return.
+    #[inline]
+    pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+        if self.owes_a_look.take() {
+            // A burst spreads: one worker less that looks, so notify the next. Not sooner:
+            // that may start a thread, and this task's caller can leave only now.
+            (self.notify)();
+        }
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let watch = Watch::begin(self);
+        let result = match &self.env.hooks.around {
+            None => catch_unwind(AssertUnwindSafe(f)),
+            Some(_) => self.call_around(f),
+        };
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        watch.stop(self);
+        if let Err(payload) = &result {
+            self.report(payload);
+        }
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        watch.end(self);
+        result
+    }
+
+    #[cold]
+    fn call_around<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+        let mut f = Some(f);
+        let mut result = None;
+        let mut step = || {
+            if let Some(f) = f.take() {
+                result = Some(catch_unwind(AssertUnwindSafe(f)));
+            }
+        };
+        if let Some(around) = &self.env.hooks.around {
+            self.env.hook(|| around(&mut step));
+        }
+        // A wrapper that did not call its argument: the task runs all the same.
+        step();
+        result.expect("the step has run")
+    }
+
+    /// Tells `on_panic` of a payload.
+    #[cold]
+    pub(crate) fn report(&self, payload: &Payload) {
+        let panic = TaskPanic::new(self.slot, self.label.get(), &**payload);
+        observe::task_panicked(self.env, &panic);
+        if let Some(on_panic) = &self.env.hooks.on_panic {
+            self.env.hook(|| on_panic(&panic));
+        }
+    }
+
+    /// Drops a value that nobody waits for any more; a panic of its `Drop` is
+    /// reported. Returns whether there was one.
+    pub(crate) fn drop_reported<T>(&self, value: T) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            Ok(()) => false,
+            Err(payload) => {
+                self.report(&payload);
+                drop_payload(payload);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What tasks and hooks need of their pool, and nothing of how it works.
+
+use crate::error::TaskPanic;
+use crate::stats::Shutdown;
+use crate::sync::{catch_unwind, now, thread_local, AtomicU64, Ordering};
+use crate::work::panics::drop_payload;
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
+type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
+
+/// User code that runs on workers.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) start: Option<Hook<usize>>,
+    pub(crate) stop: Option<Hook<usize>>,
+    pub(crate) around: Option<Around>,
+    pub(crate) on_panic: Option<OnPanic>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("start", &self.start.is_some())
+            .field("stop", &self.stop.is_some())
+            .field("around", &self.around.is_some())
+            .field("on_panic", &self.on_panic.is_some())
+            .finish()
+    }
+}
+
+thread_local! {
+    /// The pool that this thread is a worker of. It needs no destructor, so those of the
+    /// thread's other values can still ask.
+    static OWNER: Cell<u64> = const { Cell::new(0) };
+}
+
+#[derive(Debug)]
+pub(crate) struct Env {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    /// What deadlines are counted from.
+    pub(crate) epoch: Instant,
+    pub(crate) hooks: Hooks,
+    /// Zero while the pool is open, else the rank of the strictest shutdown.
+    phase: AtomicU64,
+    pub(crate) hook_panics: AtomicU64,
+    #[cfg(feature = "metrics")]
+    pub(crate) series: super::observe::Series,
+}
+
+impl Env {
+    pub(crate) fn new(name: String, hooks: Hooks) -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            name,
+            epoch: now(),
+            hooks,
+            phase: AtomicU64::new(0),
+            hook_panics: AtomicU64::new(0),
+            #[cfg(feature = "metrics")]
+            series: super::observe::Series::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.phase() != 0
+    }
+
+    /// Zero while the pool is open.
+    #[inline]
+    pub(crate) fn phase(&self) -> u64 {
+        // ORDERING: P5: a worker looks here after it has published that it is idle.
+        self.phase.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_cancelling(&self) -> bool {
+        // Relaxed: a flag; whoever acts on it needs nothing it publishes.
+        self.phase.load(Ordering::Relaxed) >= u64::from(Shutdown::Cancel.rank())
+    }
+
+    /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be
+    /// discarded.
+    pub(crate) fn close(&self, mode: Shutdown) -> bool {
+        let rank = u64::from(mode.rank());
+        // ORDERING: P5: before who closes looks for idle workers.
+        let before = self.phase.fetch_max(rank, Ordering::SeqCst);
+        before.max(rank) >= u64::from(Shutdown::Discard.rank())
+    }
+
+    /// Runs a hook; its panic is contained and counted.
+    pub(crate) fn hook(&self, f: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+            // Relaxed: a count.
+            self.hook_panics.fetch_add(1, Ordering::Relaxed);
+            drop_payload(payload);
+        }
+    }
+
+    /// From now on this thread is a worker of this pool.
+    pub(crate) fn own_this_thread(&self) {
+        OWNER.with(|owner| owner.set(self.id));
+    }
+
+    /// Whether this thread is a worker of this pool, its thread-local destructors
+    /// included.
+    #[inline]
+    pub(crate) fn is_own_worker(&self) -> bool {
+        OWNER.with(Cell::get) == self.id
+    }
+}

@@ -1,0 +1,353 @@
+//! Units of work with their type erased.
+//!
+//! A [`Task`] is 56 bytes on 64-bit platforms: the address of a table of functions and 48
+//! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
+//! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
+
+use crate::parts::completion::WaitNode;
+use crate::parts::members::{Ended, Pending};
+use crate::parts::queue::Queued;
+use crate::work::context::Ctx;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+use crate::work::observe::Observed;
+use crate::work::panics::{drop_contained, has_panicked};
+use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
+
+/// Bytes of a job that travel without a box.
+pub(crate) const INLINE: usize = 48;
+
+/// The worker's part of a task's end, to be called once, with whether the task
+/// panicked: frees the worker and counts the task. Whoever waits for the task is
+/// to be released after it.
+pub(crate) type End<'a> = &'a mut dyn FnMut(bool);
+
+/// Whom a discarded task sets free, after it has been counted.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Release {
+    Nobody,
+    /// A caller of `do_with_deadline`, whose outcome has been written.
+    Caller(*const WaitNode),
+    Group(Pending),
+}
+
+impl Release {
+    pub(crate) fn finish(self) {
+        match self {
+            Self::Nobody => {}
+            // SAFETY: made by the task of that caller, after the outcome was
+            // written, and consumed here.
+            Self::Caller(head) => unsafe { WaitNode::release(head) },
+            Self::Group(pending) => pending.end(Ended::Discarded),
+        }
+    }
+}
+
+/// A unit of work before its type is erased.
+pub(crate) trait Job: Sized {
+    /// Runs it, calls `end`, and releases who waits for it. Never unwinds:
+    /// whatever user code panics is contained.
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>);
+    /// Disposes of it unrun, for a shutdown or a cancelled group. Never unwinds.
+    fn discard(self) -> Release;
+    /// The group it belongs to, by address.
+    fn group(&self) -> *const () {
+        std::ptr::null()
+    }
+    /// A scope's task, which no shutdown discards.
+    const MUST_RUN: bool = false;
+    /// A caller waits for it, and may take it back before it starts.
+    const AWAITED: bool = false;
+    /// May be taken out of the queue again, by its caller or its group.
+    const REVOCABLE: bool = Self::AWAITED;
+}
+
+type Bytes = MaybeUninit<[u64; INLINE / 8]>;
+
+struct Table {
+    must_run: bool,
+    awaited: bool,
+    revocable: bool,
+    /// # Safety
+    /// The bytes hold a live job of the table's type.
+    group: unsafe fn(&Bytes) -> *const (),
+    /// # Safety
+    /// As `group`; the job is consumed.
+    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
+    /// # Safety
+    /// As `run`.
+    discard: unsafe fn(&mut Bytes) -> Release,
+}
+
+/// A job with its type erased. It is consumed by `run`, `discard` or
+/// `into_job`; dropping it would leak the job.
+pub(crate) struct Task {
+    table: &'static Table,
+    bytes: Bytes,
+}
+
+// SAFETY: made only by `Task::new`, whose caller vouches that the job may move
+// to another thread.
+unsafe impl Send for Task {}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+struct TableOf<J>(std::marker::PhantomData<J>);
+
+impl<J: Job> TableOf<J> {
+    const FITS: bool = size_of::<J>() <= INLINE && align_of::<J>() <= align_of::<Bytes>();
+    const TABLE: Table = Table {
+        must_run: J::MUST_RUN,
+        awaited: J::AWAITED,
+        revocable: J::REVOCABLE,
+        group: Self::group,
+        run: Self::run,
+        discard: Self::discard,
+    };
+
+    fn store(job: J) -> Bytes {
+        let mut bytes = Bytes::uninit();
+        if Self::FITS {
+            // SAFETY: the job fits in size and alignment (`FITS`).
+            unsafe { bytes.as_mut_ptr().cast::<J>().write(job) }
+        } else {
+            let boxed = Box::into_raw(Box::new(job));
+            // SAFETY: a thin pointer (J is Sized) fits.
+            unsafe { bytes.as_mut_ptr().cast::<*mut J>().write(boxed) }
+        }
+        bytes
+    }
+
+    /// # Safety
+    /// The bytes were made by `store` of the same type, and hold a live job.
+    unsafe fn load(bytes: &Bytes) -> *mut J {
+        if Self::FITS {
+            bytes.as_ptr().cast::<J>().cast_mut()
+        } else {
+            // SAFETY: `store` wrote the box's pointer there.
+            unsafe { bytes.as_ptr().cast::<*mut J>().read() }
+        }
+    }
+
+    /// # Safety
+    /// As `load`; the job is moved out.
+    unsafe fn take(bytes: &Bytes) -> J {
+        // SAFETY: as `load`; the caller never uses the bytes again.
+        let job = unsafe { Self::load(bytes) };
+        if Self::FITS {
+            // SAFETY: live, and moved out once.
+            unsafe { job.read() }
+        } else {
+            // SAFETY: `store` made it with `Box::into_raw`, taken once.
+            *unsafe { Box::from_raw(job) }
+        }
+    }
+
+    /// # Safety
+    /// See `Table::group`.
+    unsafe fn group(bytes: &Bytes) -> *const () {
+        // SAFETY: live, by this function's contract; only read.
+        unsafe { (*Self::load(bytes)).group() }
+    }
+
+    /// # Safety
+    /// See `Table::run`.
+    unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
+        // SAFETY: by this function's contract.
+        unsafe { Self::take(bytes) }.run(ctx, end);
+    }
+
+    /// # Safety
+    /// See `Table::discard`.
+    unsafe fn discard(bytes: &mut Bytes) -> Release {
+        // SAFETY: by this function's contract.
+        unsafe { Self::take(bytes) }.discard()
+    }
+}
+
+impl Task {
+    /// Erases a job.
+    ///
+    /// # Safety
+    /// The job may be sent to another thread, and lives until it has run or
+    /// been discarded there: the caller either has `J: Send + 'static`, or
+    /// waits for the task's end before anything the job borrows goes away.
+    #[inline]
+    pub(crate) unsafe fn new<J: Job>(job: J) -> Self {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let job = Observed::new(job);
+        Self::erase(job)
+    }
+
+    /// A job taken out of its task again, as a task that does not run.
+    ///
+    /// # Safety
+    /// As [`Task::new`].
+    pub(crate) unsafe fn renew<J: Job>(job: J) -> Self {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        let job = Observed::unseen(job);
+        Self::erase(job)
+    }
+
+    #[inline]
+    fn erase<J: Job>(job: J) -> Self {
+        Self {
+            table: &TableOf::<J>::TABLE,
+            bytes: TableOf::<J>::store(job),
+        }
+    }
+
+    /// The job again, for a submitter whose task was not accepted.
+    ///
+    /// # Safety
+    /// The task was made from a `J`.
+    #[inline]
+    pub(crate) unsafe fn into_job<J: Job>(self) -> J {
+        let this = ManuallyDrop::new(self);
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        // SAFETY: as below.
+        return unsafe { TableOf::<Observed<J>>::take(&this.bytes) }.into_job();
+        #[cfg(not(any(feature = "metrics", feature = "tracing")))]
+        // SAFETY: of type J by this function's contract; `this` is not dropped.
+        unsafe {
+            TableOf::<J>::take(&this.bytes)
+        }
+    }
+
+    /// The address of the task's group; null if it has none.
+    pub(crate) fn group(&self) -> *const () {
+        // SAFETY: a `Task` holds a live job until it is consumed.
+        unsafe { (self.table.group)(&self.bytes) }
+    }
+
+    pub(crate) fn must_run(&self) -> bool {
+        self.table.must_run
+    }
+
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.table.awaited
+    }
+
+    /// Runs the task where it is.
+    #[inline]
+    pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
+        if let Some(task) = place {
+            // SAFETY: consumed once: the place is this function's alone until it is
+            // empty, and `Job::run` never unwinds.
+            unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
+            *place = None;
+        }
+    }
+
+    /// Disposes of the job unrun, containing panics.
+    pub(crate) fn discard(self) -> Release {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: consumed once: `this` is not dropped.
+        unsafe { (this.table.discard)(&mut this.bytes) }
+    }
+}
+
+/// `Pool::serve`'s task.
+pub(crate) struct Serve<F> {
+    pub(crate) f: F,
+}
+
+impl<F: FnOnce()> Job for Serve<F> {
+    #[inline]
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        end(has_panicked(ctx.call(self.f)));
+    }
+
+    fn discard(self) -> Release {
+        drop_contained(self);
+        Release::Nobody
+    }
+}
+
+/// A labelled `serve`'s task.
+pub(crate) struct Labelled<F> {
+    pub(crate) label: &'static str,
+    pub(crate) f: F,
+}
+
+impl<F: FnOnce()> Job for Labelled<F> {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        end(ctx.with_label(Some(self.label), || has_panicked(ctx.call(self.f))));
+    }
+
+    fn discard(self) -> Release {
+        drop_contained(self);
+        Release::Nobody
+    }
+}
+
+impl Queued for Task {
+    #[inline]
+    fn is_revocable(&self) -> bool {
+        self.table.revocable
+    }
+}
+
+#[cfg(all(not(any(lazypool_loom, lazypool_shuttle)), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Task>() == 56);
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    fn round_trip<const N: usize>() {
+        let bytes: [u8; N] = std::array::from_fn(|i| i as u8);
+        let f = move || assert!(bytes.iter().enumerate().all(|(i, &b)| b == i as u8));
+        assert_eq!(size_of_val(&f), N);
+        back(f)();
+
+        fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
+            // SAFETY: Send and 'static.
+            let task = unsafe { Task::new(Serve { f }) };
+            // SAFETY: of the type it was made from.
+            unsafe { task.into_job::<Serve<F>>() }.f
+        }
+    }
+
+    #[test]
+    fn jobs_of_every_size_come_back_whole() {
+        round_trip::<0>();
+        round_trip::<1>();
+        round_trip::<47>();
+        round_trip::<48>();
+        round_trip::<49>();
+        round_trip::<1000>();
+    }
+
+    #[test]
+    fn what_fits_is_not_boxed() {
+        #[repr(align(16))]
+        struct Wide(u8);
+        fn fits<F: FnOnce()>(_: &F) -> bool {
+            TableOf::<Serve<F>>::FITS
+        }
+        let (full, over) = ([0_u8; 48], [0_u8; 49]);
+        let wide = Wide(0);
+        assert!(fits(&|| ()));
+        assert!(fits(&move || assert_ne!(full[0], 1)));
+        assert!(!fits(&move || assert_ne!(over[0], 1)));
+        let wide = move || {
+            let whole = &wide;
+            assert_eq!(whole.0, 0);
+        };
+        assert!(!fits(&wide), "alignment above 8");
+    }
+
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    #[test]
+    fn each_feature_takes_8_bytes() {
+        let taken =
+            8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
+        assert_eq!(size_of::<Observed<()>>(), taken);
+    }
+}

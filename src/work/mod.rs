@@ -1,0 +1,9 @@
+//! Tasks, and what the code inside one can see: the closure with its type erased, the
+//! worker's context, hooks and observers.
+
+pub(crate) mod context;
+pub(crate) mod env;
+pub(crate) mod job;
+pub(crate) mod observe;
+pub(crate) mod panics;
+pub(crate) mod record;

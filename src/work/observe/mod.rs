@@ -1,0 +1,117 @@
+//! What the features `metrics` and `tracing` see; with both off, nothing here
+//! compiles to an instruction.
+//!
+//! Recorders and subscribers are user code, and the pool's laws hold whatever it
+//! does. Around a task it runs within [`Ctx::call`](crate::work::context::Ctx), that is
+//! after the task has been started for good and before its outcome is decided:
+//! a slow one takes its time from the task, whose caller still leaves at its
+//! deadline. Elsewhere it runs with no lock held, no worker in transit and nothing
+//! half done. Its panics are contained, and those on the pool's behalf counted
+//! as `hook_panics`.
+
+use crate::error::TaskPanic;
+use crate::stats::WorkerSnapshot;
+use crate::work::env::Env;
+use std::io;
+
+#[cfg(feature = "metrics")]
+mod record;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+mod task;
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub(crate) use task::{Observed, Seen, Watch};
+
+#[cfg(feature = "metrics")]
+pub(crate) use record::{publish, Series};
+
+// ---- events ----------------------------------------------------------------------
+
+/// An event of a pool, contained and counted as a hook; nothing without `tracing`.
+macro_rules! event {
+    ($level:ident, $env:expr, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        hook($env, || {
+            tracing::event!(
+                target: "lazypool",
+                tracing::Level::$level,
+                pool = $env.name,
+                $($field)*
+            );
+        });
+    };
+}
+
+/// On a worker as one of its hooks: a subscriber that submits a task of its own
+/// must not wait for the worker that it holds up.
+#[cfg(feature = "tracing")]
+fn hook(env: &Env, f: impl FnOnce()) {
+    crate::work::context::with_current(|ctx| {
+        let before = ctx.map(|ctx| ctx.in_hook.replace(true));
+        env.hook(f);
+        if let (Some(ctx), Some(before)) = (ctx, before) {
+            ctx.in_hook.set(before);
+        }
+    });
+}
+
+/// On the thread that started it, out of transit: the worker need not wait.
+#[inline(always)]
+pub(crate) fn worker_spawned(env: &Env, slot: usize) {
+    event!(DEBUG, env, slot, "worker spawned");
+    let _ = (env, slot);
+}
+
+/// On the worker, as its last step.
+#[inline(always)]
+pub(crate) fn worker_retired(env: &Env, slot: usize) {
+    event!(DEBUG, env, slot, "worker retired");
+    let _ = (env, slot);
+}
+
+/// On the thread that asked for one, out of transit.
+#[inline(always)]
+pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
+    event!(
+        WARN,
+        env,
+        error = error as &dyn std::error::Error,
+        "no thread to be had"
+    );
+    let _ = (env, error);
+}
+
+/// On the worker, within the task's span.
+#[inline(always)]
+pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
+    event!(
+        WARN,
+        env,
+        label = panic.label,
+        slot = panic.slot,
+        panic.message = panic.message(),
+        "task panicked"
+    );
+    let _ = (env, panic);
+}
+
+/// On the caller, in its own span.
+#[inline(always)]
+pub(crate) fn caller_timed_out(env: &Env, slot: usize, label: Option<&'static str>) {
+    event!(WARN, env, label, slot, "caller timed out");
+    let _ = (env, slot, label);
+}
+
+/// On the thread whose wait for the end of the pool has run out.
+#[inline(always)]
+pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
+    event!(
+        WARN,
+        env,
+        label = worker.label,
+        slot = worker.slot,
+        abandoned = worker.abandoned,
+        "worker outlives the shutdown's time-out"
+    );
+    let _ = (env, worker);
+}

@@ -1,0 +1,64 @@
+//! Panics of user code, contained.
+
+use crate::sync::catch_unwind;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+/// A caught panic's payload.
+pub(crate) type Payload = Box<dyn Any + Send + 'static>;
+
+/// Drops a value, containing a panic of its `Drop` and of its payload's. Returns whether
+/// there was one.
+pub(crate) fn drop_contained<T>(value: T) -> bool {
+    match catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        Ok(()) => false,
+        Err(payload) => {
+            drop_payload(payload);
+            true
+        }
+    }
+}
+
+/// Drops a panic's payload, whose own `Drop` may panic with another payload, and so on:
+/// after a few of those the last one is leaked.
+pub(crate) fn drop_payload(mut payload: Payload) {
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    std::mem::forget(payload);
+}
+
+/// Whether a task has panicked; its payload is dropped.
+#[inline]
+pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(payload) => {
+            drop_payload(payload);
+            true
+        }
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_of_drops_are_contained_however_deep() {
+        struct Bomb(u32);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                if self.0 > 0 {
+                    std::panic::resume_unwind(Box::new(Bomb(self.0 - 1)));
+                }
+            }
+        }
+        assert!(!drop_contained(Bomb(0)));
+        assert!(drop_contained(Bomb(3)));
+        drop_payload(Box::new(Bomb(100)));
+    }
+}

@@ -1,0 +1,189 @@
+//! What a worker writes of itself, on a line that others rarely read.
+
+use crate::parts::completion::Decision;
+use crate::parts::label::Label;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A worker's record. It stays with the slot when the worker ends.
+///
+/// All counts only grow, so a task is never lost between two of them: it is running if it
+/// was handed over or taken from the queue and has not ended.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) decision: Decision,
+    /// Written by the worker of the slot only.
+    completed: AtomicU64,
+    panicked: AtomicU64,
+    /// Tasks taken from the queue; the low 32 bits.
+    taken: AtomicU32,
+    /// Tasks that callers have taken back from the mailbox, in steps of [`REVOKED`]; below
+    /// that, whether the worker is in its start hook.
+    aside: AtomicU32,
+    pub(crate) label: Label,
+}
+
+const HOOKED: u32 = 1;
+const REVOKED: u32 = 2;
+
+/// How often something happened at a slot: a reading in which all belongs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) completed: u64,
+    pub(crate) panicked: u64,
+    /// Tasks handed over.
+    pub(crate) generation: u64,
+    pub(crate) taken: u32,
+    aside: u32,
+}
+
+impl Tally {
+    /// Tasks that have run to their end.
+    pub(crate) fn ended(self) -> u64 {
+        self.completed.wrapping_add(self.panicked)
+    }
+
+    /// Whether a task was handed over or taken that has not ended.
+    pub(crate) fn is_running(self) -> bool {
+        // All in 31 bits: their differences are small.
+        let started = (self.generation as u32).wrapping_add(self.taken);
+        let ended = (self.ended() as u32).wrapping_add(self.aside / REVOKED);
+        started.wrapping_sub(ended) << 1 != 0
+    }
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Self {
+            decision: Decision::new(),
+            completed: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            taken: AtomicU32::new(0),
+            aside: AtomicU32::new(0),
+            label: Label::new(),
+        }
+    }
+
+    /// Worker: a task has ended.
+    #[inline]
+    pub(crate) fn count_end(&self, panicked: bool) {
+        let count = if panicked {
+            &self.panicked
+        } else {
+            &self.completed
+        };
+        // Relaxed: only this thread writes it.
+        let ended = count.load(Ordering::Relaxed).wrapping_add(1);
+        // ORDERING: L1: whoever sees the count sees the worker free.
+        count.store(ended, Ordering::Release);
+    }
+
+    /// Worker: has taken a task from the queue.
+    #[inline]
+    pub(crate) fn count_taken(&self) {
+        // Relaxed: only this thread writes it.
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(1);
+        // ORDERING: L1: before the task's end is counted.
+        self.taken.store(taken, Ordering::Release);
+    }
+
+    /// Caller: has taken its task back from the mailbox.
+    pub(crate) fn count_revoked(&self) {
+        // ORDERING: L1: after the task was counted as expired.
+        self.aside.fetch_add(REVOKED, Ordering::SeqCst);
+    }
+
+    /// Whether the worker is in its start hook. Until that has ended it carries no order
+    /// out.
+    pub(crate) fn is_hooked(&self) -> bool {
+        // ORDERING: H1: asked by who is about to make the worker idle.
+        self.aside.load(Ordering::SeqCst) & HOOKED != 0
+    }
+
+    /// Spawner: the new worker begins with a start hook.
+    pub(crate) fn begin_hook(&self) {
+        // ORDERING: H1: published with the worker's first order.
+        self.aside.fetch_add(HOOKED, Ordering::SeqCst);
+    }
+
+    /// Worker, or its spawner without a thread: no longer.
+    pub(crate) fn end_hook(&self) {
+        // ORDERING: H1: before the worker looks for its order.
+        self.aside.fetch_sub(HOOKED, Ordering::SeqCst);
+    }
+
+    /// All counts, with the generation that `see` reads.
+    pub(crate) fn tally(&self, see: impl Fn() -> u64) -> Tally {
+        // ORDERING: L1: ends before starts, so that no end is seen without its start.
+        let read = || Tally {
+            completed: self.completed.load(Ordering::SeqCst),
+            panicked: self.panicked.load(Ordering::SeqCst),
+            aside: self.aside.load(Ordering::SeqCst) & !HOOKED,
+            taken: self.taken.load(Ordering::SeqCst),
+            generation: see(),
+        };
+        let mut before = read();
+        // A worker that ends tasks faster than they are counted here is running.
+        for _ in 0..16 {
+            let after = read();
+            if after == before {
+                break;
+            }
+            before = after;
+        }
+        before
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Record {
+    /// For models, once the slot has no thread.
+    pub(crate) fn assert_at_rest(&self, generation: u64) {
+        assert!(!self.is_hooked(), "in a hook");
+        assert!(!self.tally(|| generation).is_running(), "running");
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_runs_from_its_start_to_its_end() {
+        let record = Record::new();
+        let runs = |generation| record.tally(|| generation).is_running();
+        assert!(!runs(0) && runs(1));
+        record.count_end(false);
+        assert!(!runs(1));
+        record.count_taken();
+        assert!(runs(1));
+        record.count_end(true);
+        assert!(!runs(1) && runs(2));
+        record.count_revoked();
+        assert!(!runs(2));
+        record.begin_hook();
+        assert!(record.is_hooked() && !runs(2));
+        record.end_hook();
+        let tally = record.tally(|| 2);
+        assert_eq!((tally.completed, tally.panicked, tally.ended()), (1, 1, 2));
+        assert!(!record.is_hooked());
+    }
+
+    #[test]
+    fn counts_hold_at_their_wrap() {
+        let record = Record::new();
+        record.completed.store(u64::MAX, Ordering::SeqCst);
+        record.taken.store(u32::MAX, Ordering::SeqCst);
+        record.aside.store(u32::MAX - HOOKED, Ordering::SeqCst);
+        // Ended 2^64 - 1, revoked 2^31 - 1, taken 2^32 - 1: so many were handed over.
+        let generation = (u64::MAX).wrapping_add(u64::from(u32::MAX / 2));
+        let generation = generation.wrapping_sub(u64::from(u32::MAX));
+        let runs = |more| record.tally(|| generation.wrapping_add(more)).is_running();
+        assert!(!runs(0) && runs(1));
+        record.count_revoked();
+        assert!(!runs(1) && !record.is_hooked());
+        record.count_taken();
+        assert!(runs(1));
+        record.count_end(false);
+        assert!(!runs(1) && runs(2));
+    }
+}
