@@ -139,10 +139,10 @@ impl Core {
         };
         let looked_after = match occupied {
             Some(occupied) => self.is_still(occupied),
-            None => self.in_flight.see().is_any_awake(),
+            None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {
-            self.notify();
+            self.notify_another();
         }
         Some(Location::Queue { position })
     }
@@ -295,7 +295,7 @@ impl Core {
         match queue.push(task) {
             Ok(position) => {
                 if !self.in_flight.see().is_any_awake() {
-                    self.notify();
+                    self.notify_one_more();
                 }
                 Ok(Some(Location::Queue { position }))
             }

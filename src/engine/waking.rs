@@ -92,17 +92,19 @@ impl Core {
         true
     }
 
-    /// After a push: sees to it that a worker looks at the queue. Where others are on their
-    /// way there, one more is told, so that a burst spreads.
+    /// Sees to it that a worker looks at the queue: after a push into a pool that was busy;
+    /// by a worker that looks no more, because it has a task; by a caller that took its task
+    /// back. Whoever searches, or is on the way there, is enough.
     #[cold]
-    pub(super) fn notify(self: &Arc<Self>) {
-        self.notify_unless(Seen::is_any_awake);
-    }
-
-    /// A worker that looks no more, because it has a task or a caller took its task back:
-    /// sees to it that another does, if there is something.
     pub(super) fn notify_another(self: &Arc<Self>) {
         self.notify_unless(Seen::is_any_searching);
+    }
+
+    /// After a push into a pool with idle workers. Where others are on their way, one more is
+    /// told, so that a burst spreads.
+    #[cold]
+    pub(super) fn notify_one_more(self: &Arc<Self>) {
+        self.notify_unless(Seen::is_any_awake);
     }
 
     /// Once through all who might look: awake, idle, on their way, not yet started. A worker
