@@ -1,6 +1,7 @@
 //! Groups and scopes (`src/parts/members.rs`, `src/group.rs`, `src/scope.rs`): the last task against its waiter.
 #![cfg(lazypool_loom)]
 
+use lazypool::model::refuse_threads;
 use loom::cell::UnsafeCell;
 use loom::sync::mpsc;
 use loom::thread;
@@ -261,6 +262,28 @@ fn scope_against_discard() {
         let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
         assert!(closer.join().unwrap());
+        end(&pool);
+    });
+}
+
+/// The same where the system gives no further thread. Excludes: a last worker that leaves
+/// while the task is on its way from one place in the queue to another, so that only a new
+/// thread could run it. Preemptions: 2.
+#[test]
+fn scope_against_discard_without_thread() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        refuse_threads(9);
+        let ran = Ran::new();
+        assert!(pool.serve(|| ()).is_ok());
+        let closer = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || drop(pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX))
+        });
+        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        closer.join().unwrap();
+        refuse_threads(0);
         end(&pool);
     });
 }
