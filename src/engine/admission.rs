@@ -274,9 +274,7 @@ impl Core {
         }
         match queue.map(|queue| queue.push(task)) {
             Some(Ok(position)) => {
-                if !self.in_flight.see().is_any_awake() {
-                    self.wake_idle();
-                }
+                self.notify_without_thread();
                 Ok(Location::Queue { position })
             }
             Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),

@@ -8,7 +8,7 @@ use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
-    is_queued, mailbox_ticket, queue_ticket, Completed, Leave, WaitNode, NO_DEADLINE,
+    is_queued, mailbox_ticket, queue_ticket, Completed, Leave, WaitNode, Waited, NO_DEADLINE,
 };
 use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
@@ -237,8 +237,15 @@ fn wait_for(core: &Arc<Core>, node: &WaitNode, task: Task, deadline: &Deadline) 
         true => node.set_deadline(core.env.epoch, deadline),
         false => NO_DEADLINE,
     };
-    if node.wait(deadline, core.parallel) {
-        return How::Outcome;
+    match node.wait(deadline, core.parallel) {
+        Waited::Done => return How::Outcome,
+        Waited::DoneOnceOffered => {
+            // A worker that shares this core would do so call after call: neither of them
+            // sleeps, so no kernel parts them. Another may run beside this thread.
+            core.forget_affinity();
+            return How::Outcome;
+        }
+        Waited::Expired => {}
     }
     match leave(core, location, node, left_at) {
         Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
@@ -249,7 +256,7 @@ fn wait_for(core: &Arc<Core>, node: &WaitNode, task: Task, deadline: &Deadline) 
         }
         Left::Outcome => {
             let done = node.wait(&Deadline::never(), core.parallel);
-            debug_assert!(done);
+            debug_assert_ne!(done, Waited::Expired);
             How::Outcome
         }
     }

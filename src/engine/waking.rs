@@ -6,9 +6,11 @@
 
 use super::core::Core;
 use super::threads::First;
-use crate::parts::in_flight::{Seen, NOTIFIED, TRANSIT};
-use crate::parts::slot::Claim;
+use crate::parts::in_flight::{Seen, NOTIFIED};
+use crate::parts::slot::{Claim, Slot};
 use crate::sync::Arc;
+use crate::work::job::Task;
+use crate::work::record::Record;
 
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
@@ -17,6 +19,13 @@ impl Core {
     #[inline]
     pub(super) fn is_somebody_idle(&self) -> bool {
         !self.ready.is_empty() || self.in_flight.is_any_marked()
+    }
+
+    /// The same, workers in their start hook aside.
+    fn is_somebody_claimable(&self) -> bool {
+        let is_marked =
+            |slot: &Slot<Task, Record>| slot.see().is_marked() && !slot.record.is_hooked();
+        !self.ready.is_empty() || self.in_flight.is_any_marked() && self.slots.iter().any(is_marked)
     }
 
     /// The worker that this thread's last task went to, if it is idle; asleep only if
@@ -67,54 +76,62 @@ impl Core {
 
     // ---- notifying ------------------------------------------------------------------
 
-    /// Tells an idle worker to look at the queue: the one of this thread's affinity, if it
-    /// is idle.
-    ///
-    /// The attempt is in transit, not a worker that looks: who sees it relies on nobody.
-    pub(super) fn wake_idle(&self) -> bool {
-        if !self.is_somebody_idle() {
-            return false;
-        }
-        self.in_flight.add(TRANSIT);
-        let claimed = self.affinity().and_then(|(slot, _)| {
-            let claim = self.slots[slot].claim_hinted(0, true)?;
-            Some((slot, claim))
-        });
-        let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) else {
-            self.leave_transit();
-            return false;
-        };
-        self.set_affinity(slot, 0);
-        self.in_flight.shift(TRANSIT, NOTIFIED);
-        // SAFETY: claimed.
-        unsafe { self.slots[slot].send_searching(claim) };
-        self.settled();
-        true
-    }
-
     /// Sees to it that a worker looks at the queue: after a push into a pool that was busy;
     /// by a worker that looks no more, because it has a task; by a caller that took its task
     /// back. Whoever searches, or is on the way there, is enough.
     #[cold]
     pub(super) fn notify_another(self: &Arc<Self>) {
-        self.notify_unless(Seen::is_any_searching);
+        if self.wake_idle(Seen::is_any_searching) == Notified::Nobody {
+            self.start_searcher();
+        }
     }
 
     /// After a push into a pool with idle workers. Where others are on their way, one more is
     /// told, so that a burst spreads.
     #[cold]
     pub(super) fn notify_one_more(self: &Arc<Self>) {
-        self.notify_unless(Seen::is_any_awake);
+        if self.wake_idle(Seen::is_any_awake) == Notified::Nobody {
+            self.start_searcher();
+        }
     }
 
-    /// Once through all who might look: awake, idle, on their way, not yet started. A worker
-    /// that this misses is occupied, and looks when its task has ended; or in transit, and
-    /// looks before it ends. If the system gives no thread, one lives: the queue is not
-    /// asleep.
-    fn notify_unless(self: &Arc<Self>, enough: impl Fn(Seen) -> bool) {
-        if self.nothing_queued() || enough(self.in_flight.see()) || self.wake_idle() {
-            return;
+    /// After a push, where the system gives no thread: a worker lives.
+    pub(super) fn notify_without_thread(&self) {
+        let _ = self.wake_idle(Seen::is_any_awake);
+    }
+
+    /// Tells an idle worker to look at the queue, unless there are `enough` who will.
+    ///
+    /// The attempt counts as notified from before it claims a worker, and others may rely on
+    /// it. If it finds nobody, it takes the count back, and *then* looks again: that look is
+    /// theirs, too.
+    fn wake_idle(&self, enough: impl Fn(Seen) -> bool) -> Notified {
+        loop {
+            if self.nothing_queued() || enough(self.in_flight.see()) {
+                return Notified::Enough;
+            }
+            if !self.is_somebody_claimable() {
+                return Notified::Nobody;
+            }
+            self.in_flight.add(NOTIFIED);
+            let claimed = self.affinity().and_then(|(slot, _)| {
+                let claim = self.slots[slot].claim_hinted(0, true)?;
+                Some((slot, claim))
+            });
+            if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {
+                self.set_affinity(slot, 0);
+                // SAFETY: claimed.
+                unsafe { self.slots[slot].send_searching(claim) };
+                return Notified::Enough;
+            }
+            self.in_flight.sub(NOTIFIED);
         }
+    }
+
+    /// Nobody is idle: a new worker, unless somebody searches or is on the way. A worker that
+    /// this misses is occupied, and looks when its task has ended; or in transit, and looks
+    /// before it ends. If the system gives no thread, one lives: the queue is not asleep.
+    fn start_searcher(self: &Arc<Self>) {
         if self.in_flight.see().is_any_searching() {
             return;
         }
@@ -122,4 +139,13 @@ impl Core {
             let _ = self.spawn(slot, First::Search);
         }
     }
+}
+
+/// Whether somebody will look at the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+enum Notified {
+    Enough,
+    /// Nobody is idle.
+    Nobody,
 }

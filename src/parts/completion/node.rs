@@ -15,6 +15,18 @@ const WAITING: u32 = 0;
 const PARKED: u32 = 1;
 const DONE: u32 = 2;
 
+/// How a wait has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Waited {
+    /// The outcome is there.
+    Done,
+    /// The same, right after the core had been offered: the worker is likely to share it.
+    DoneOnceOffered,
+    /// The deadline came first.
+    Expired,
+}
+
 /// The untyped part of what a caller waits with.
 #[derive(Debug)]
 pub(crate) struct WaitNode {
@@ -116,19 +128,23 @@ impl WaitNode {
         self.done.load(Ordering::Acquire) == DONE
     }
 
-    /// Waits until the outcome is there; `false` if the deadline came first.
-    #[must_use]
-    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+    /// Waits until the outcome is there, or the deadline.
+    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = Spin::new(parallel).offering(OFFERS.get());
         loop {
             if self.is_done() {
                 OFFERS.set(spin.has_offered());
-                return true;
+                return if spin.has_offered() {
+                    Waited::DoneOnceOffered
+                } else {
+                    Waited::Done
+                };
             }
             match spin.step() {
                 Step::Spun => {}
-                Step::Yielded if deadline.has_passed() => return self.is_done(),
-                Step::Yielded => {}
+                Step::Yielded if !deadline.has_passed() => {}
+                Step::Yielded if !self.is_done() => return Waited::Expired,
+                Step::Yielded => return Waited::Done,
                 Step::Spent => break,
             }
         }
@@ -137,7 +153,7 @@ impl WaitNode {
     }
 
     #[cold]
-    fn park(&self, deadline: &Deadline) -> bool {
+    fn park(&self, deadline: &Deadline) -> Waited {
         let own = current_thread();
         let can_park = own.is_some();
         // Relaxed: only this thread sets PARKED, and DONE is looked for below.
@@ -153,10 +169,10 @@ impl WaitNode {
         }
         loop {
             if self.is_done() {
-                return true;
+                return Waited::Done;
             }
             if deadline.has_passed() {
-                return false;
+                return Waited::Expired;
             }
             deadline.park(can_park);
         }

@@ -96,12 +96,13 @@ fn a_caller_waits_for_its_outcome_or_its_deadline() {
     let node = WaitNode::new(None);
     for parallel in [true, false] {
         let deadline = Deadline::from_now(Duration::from_millis(20));
-        assert!(!node.wait(&deadline, parallel));
+        assert_eq!(node.wait(&deadline, parallel), Waited::Expired);
         assert!(deadline.has_passed() && !node.is_done());
     }
     // SAFETY: it waits no longer, but it is there, and this is the one call.
     unsafe { WaitNode::release(&node) };
-    assert!(node.is_done() && node.wait(&Deadline::never(), false));
+    assert!(node.is_done());
+    assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
 }
 
 #[test]
