@@ -4,6 +4,7 @@
 
 use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
     check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
@@ -280,6 +281,28 @@ fn half_done_push_against_end() {
         });
         other.join().unwrap();
         assert_eq!(ran.times(), 1);
+        end(&pool);
+    });
+}
+
+/// Two idle workers and two tasks, one of which waits for the other. Excludes: a thread
+/// that is started because the task that the other worker is about to take was still
+/// seen. Preemptions: 2.
+#[test]
+fn two_idle_workers_and_no_third() {
+    check(Some(2), || {
+        let pool = warm_pair(3, 4);
+        quietly(|| {
+            while pool.stats().idle < 2 {
+                thread::yield_now();
+            }
+        });
+        assert_eq!(pool.stats().spawned, 2);
+        let (open, gate) = mpsc::channel();
+        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(second.is_ok());
+        assert_eq!(pool.stats().spawned, 2);
         end(&pool);
     });
 }

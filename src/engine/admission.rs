@@ -168,8 +168,7 @@ impl Core {
                     break SubmitError::Refused(wait.no_room());
                 }
                 Not::Saturated => true,
-                // On a worker of its own nothing waits for more than a step of another.
-                Not::Settled if wait.own && wait.backoff.is_spent() => {
+                Not::Settled if wait.is_hurried() => {
                     break SubmitError::Refused(Refusal::OnWorker);
                 }
                 Not::Settled => false,
@@ -208,13 +207,14 @@ impl Core {
                 }
             }
         }
-        // Read before looking for an idle worker: one that looks at the queue is idle before
-        // it stops being counted.
+        // Both read before looking for an idle worker: one that looks at the queue is idle
+        // before it stops being counted, and one that comes out of its hook looks at it.
+        let marked = self.in_flight.is_any_marked();
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if searching && !(wait.own && wait.backoff.is_spent()) {
+        if searching && !wait.is_hurried() {
             // No reason to start another.
             let Some(queue) = queue else {
                 return Err(Not::Settled);
@@ -223,7 +223,7 @@ impl Core {
                 return Ok(location);
             }
         }
-        if let Some(location) = self.start_one(queue, task)? {
+        if let Some(location) = self.start_one(queue, task, wait, marked)? {
             return Ok(location);
         }
         if let Some(queue) = queue {
@@ -244,11 +244,18 @@ impl Core {
         self: &Arc<Self>,
         queue: Option<&Queue<Task>>,
         task: &mut Option<Task>,
+        wait: &Wait<'_>,
+        marked: bool,
     ) -> Result<Option<Location>, Not> {
         // Not from a hook, whose own worker it may be.
-        if self.in_flight.is_any_marked() && !self.is_in_own_hook() {
+        if marked && !self.is_in_own_hook() {
             if let Some((slot, claim)) = self.claim_marked(true) {
                 return Ok(Some(self.hand_over(slot, claim, task)));
+            }
+            // Its hook has ended meanwhile: it is awake, or idle already.
+            let came = self.in_flight.see().is_any_searching() || !self.ready.is_empty();
+            if came && !wait.is_hurried() {
+                return Err(Not::Settled);
             }
         }
         let Some(slot) = self.take_free() else {
@@ -376,6 +383,11 @@ impl<'a> Wait<'a> {
             this.lined_up = !is_first;
         }
         this
+    }
+
+    /// On a worker of its own nothing waits for more than a step of another.
+    fn is_hurried(&self) -> bool {
+        self.own && self.backoff.is_spent()
     }
 
     fn no_room(&self) -> Refusal {

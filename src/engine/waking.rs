@@ -132,7 +132,8 @@ impl Core {
     /// this misses is occupied, and looks when its task has ended; or in transit, and looks
     /// before it ends. If the system gives no thread, one lives: the queue is not asleep.
     fn start_searcher(self: &Arc<Self>) {
-        if self.in_flight.see().is_any_searching() {
+        // The queue after the count: who has taken the task is counted until then.
+        if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }
         if let Some(slot) = self.take_free() {
