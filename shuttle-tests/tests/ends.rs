@@ -3,6 +3,7 @@
 
 use lazypool::Shutdown;
 use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -167,5 +168,79 @@ fn hooks() {
         join_all(all);
         bench.wait_until_idle();
         bench.finish(discards);
+    });
+}
+
+/// A worker whose first task is taken back while its start hook ends goes like any other,
+/// also where the cleaner has nobody else to look after.
+#[test]
+fn taken_back_as_the_hook_ends() {
+    explore("taken_back_as_the_hook_ends", |dice| {
+        let idle = ticks(dice.of(&[0, 10, 40]));
+        let steps = dice.below(8);
+        let bench = Bench::new(2, dice.below(2) as usize, |b| {
+            b.idle_timeout(idle).on_worker_start(move |_| {
+                for _ in 0..steps {
+                    step();
+                }
+            })
+        });
+        assert!(bench.wait_small(Duration::MAX));
+        lazypool::model::sleep(ticks(dice.between(10, 40)));
+        let done = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&done);
+        let long = move || {
+            while !until.load(Ordering::SeqCst) {
+                shuttle::thread::yield_now();
+            }
+        };
+        assert!(
+            bench.pool.serve(long).is_ok(),
+            "a worker is idle, or can be started"
+        );
+        for _ in 0..dice.below(200) {
+            step();
+        }
+        let _ = bench
+            .pool
+            .do_with_deadline(|| (), ticks(dice.between(1, 12)));
+        while bench.pool.stats().workers > 1 {
+            lazypool::model::sleep(ticks(20));
+        }
+        done.store(true, Ordering::SeqCst);
+        bench.pool.shutdown(Shutdown::Drain, Duration::MAX);
+    });
+}
+
+/// A member that lines up for room behind others comes back once its group is cancelled.
+#[test]
+fn cancelled_in_line() {
+    explore("cancelled_in_line", |dice| {
+        let bench = Bench::blocking(1, 0, |b| b);
+        let back = Arc::new(AtomicBool::new(false));
+        let held = Arc::clone(&back);
+        let task = move || {
+            while !held.load(Ordering::SeqCst) {
+                shuttle::thread::yield_now();
+            }
+        };
+        bench.pool.serve(task).expect("a new pool");
+        let all = bench.submitters(dice, 1, |bench, _| {
+            bench.pool.serve(|| ()).expect("it waits");
+        });
+        lazypool::model::sleep(ticks(40));
+        let group = bench.pool.group();
+        let member = group.clone();
+        let newcomer = lazypool::model::spawn(move || {
+            assert!(member.serve(|| ()).is_err(), "the worker is occupied");
+            back.store(true, Ordering::SeqCst);
+        });
+        for _ in 0..dice.below(20) {
+            step();
+        }
+        group.cancel();
+        join_all(all);
+        join_all(vec![newcomer]);
+        drop((group, bench));
     });
 }

@@ -380,7 +380,9 @@ impl<'a> Wait<'a> {
         if may_block && core.waiters.has_aged() && !core.is_closed() {
             let (waiting, is_first) = core.waiters.line_up(entry);
             this.waiting = Some(waiting);
-            this.lined_up = !is_first;
+            // Asked once more, on the list: who closes or cancels may have notified all
+            // before.
+            this.lined_up = !is_first && !core.is_closed() && !options.is_cancelled();
         }
         this
     }

@@ -47,9 +47,14 @@ impl Core {
 
     #[cold]
     fn tell_cleaner_slowly(&self, slot: usize) {
-        if self.slots[slot].see().is_marked() {
-            return;
+        if !self.slots[slot].see().is_marked() {
+            self.wake_dozing_cleaner();
         }
+    }
+
+    /// There is an idle worker that the cleaner may not have seen.
+    #[cold]
+    pub(super) fn wake_dozing_cleaner(&self) {
         // ORDERING: P8: before it is unparked.
         let woken = self.cleaning.state.compare_exchange(
             DOZING,

@@ -31,6 +31,11 @@ impl Core {
         if it.record.is_hooked() {
             self.in_flight.mark();
             it.publish_marked();
+            // ORDERING: H1: a worker that ended its hook before it was idle again goes to
+            // sleep marked, and for the cleaner it was in its hook.
+            if !it.record.is_hooked() {
+                self.wake_dozing_cleaner();
+            }
         } else {
             it.publish_idle(&self.ready, slot);
         }

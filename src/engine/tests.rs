@@ -1,7 +1,17 @@
 //! The protocol page says what the code does.
 
+use super::call::do_with_deadline;
+use super::request::SubmitOptions;
+use super::shutdown::shutdown;
+use super::submit::submit;
+use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
+use crate::stats::{Shutdown, WhenFull};
+use crate::work::job::Serve;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// The rows of the table that follows a marker, as words without backquotes.
 fn table(marker: &str) -> Vec<Vec<String>> {
@@ -48,4 +58,37 @@ fn every_state_of_a_step_has_a_meaning_on_the_page() {
         assert!(used.iter().all(|state| known.contains(state)), "{heading}");
         assert_eq!(used.len(), known.len(), "{heading}");
     }
+}
+
+/// Law 20: the release of a finished task's caller waits for no thread but its worker.
+#[test]
+fn a_caller_is_released_whoever_holds_the_waiters_lock() {
+    let builder = Builder::new().max_workers(1).when_full(WhenFull::Block);
+    let (core, _) = builder.into_core().expect("a pool");
+    let core = &core;
+    let (open, gate) = mpsc::channel();
+    let (done, released) = mpsc::channel();
+    thread::scope(|s| {
+        s.spawn(move || {
+            let outcome = do_with_deadline(core, None, move || gate.recv(), Duration::MAX);
+            done.send(outcome.is_ok())
+        });
+        while core.stats().running == 0 {
+            thread::yield_now();
+        }
+        s.spawn(move || {
+            // SAFETY: Send and 'static.
+            let served = unsafe { submit(core, Serve { f: || () }, &SubmitOptions::PLAIN) };
+            assert!(served.is_ok());
+        });
+        while core.waiters.waiting() == 0 {
+            thread::yield_now();
+        }
+        let stopped = core.waiters.hold();
+        open.send(()).expect("it waits");
+        let released = released.recv_timeout(Duration::from_secs(10));
+        drop(stopped);
+        assert_eq!(released, Ok(true));
+    });
+    assert!(shutdown(core, Shutdown::Drain, Duration::MAX).is_clean());
 }

@@ -12,9 +12,10 @@
 //!
 //! A task's end goes in this order, which the laws on admission and accounting rest on: the
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
-//! *then* releases whoever waits for it. So who sees the end of a task, by its counters or its
-//! result, finds its worker free. None of these steps waits for another thread: a push that is
-//! half done is left for the look at the queue that follows the release.
+//! *then* releases whoever waits for it, *then* tells the first who waits for room. So who
+//! sees the end of a task, by its counters or its result, finds its worker free. No step up to
+//! the release waits for another thread: a push that is half done is left for the look at the
+//! queue that follows it.
 //!
 //! A worker whose last task came from the queue **watches** the queue as well as its own word,
 //! and counts as awake. One whose last task was handed over watches its own word only, and
@@ -130,6 +131,9 @@ impl Worker<'_> {
             Task::run_in(now, self.ctx, &mut |panicked| {
                 ticket = self.end_task(panicked, next, from_queue);
             });
+            // After the release, which must not wait for a thread in the list of those who
+            // wait for room.
+            self.core.made_room();
             from_queue = true;
             std::mem::swap(&mut now, &mut next);
         }
@@ -144,7 +148,6 @@ impl Worker<'_> {
             }
             self.it.publish_idle(&self.core.ready, self.slot);
         }
-        self.core.made_room();
         self.it.record.count_end(panicked);
         next
     }

@@ -91,12 +91,15 @@ impl InFlight {
         Seen(self.0.moving.load(Ordering::SeqCst))
     }
 
-    /// Nobody moves, and nobody is marked.
+    /// Nobody moves, and nobody is marked, at one moment. Who leaves one count for the other
+    /// is in both for a while; so one of the two is read before and after the other: a worker
+    /// that is marked at the first reading, and no more at the second, moves at the third.
     #[inline]
     pub(crate) fn is_nobody_at_all(&self) -> bool {
         // ORDERING: P1, P4: before a push, or around a look at the rings.
         let counts = &self.0;
         counts.moving.load(Ordering::SeqCst) | counts.marked.load(Ordering::SeqCst) == 0
+            && counts.moving.load(Ordering::SeqCst) == 0
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
@@ -159,5 +162,48 @@ mod tests {
         assert!(!counts.is_nobody_at_all() && counts.is_any_marked());
         counts.unmark();
         assert!(!counts.is_any_marked());
+    }
+    /// As a worker that is told to end: marked, then in transit as well, then marked no more.
+    #[test]
+    fn who_moves_from_one_count_to_the_other_is_never_missed() {
+        use std::sync::atomic::AtomicU64;
+        let counts = &InFlight::new();
+        let (begun, moved) = (&AtomicU64::new(0), &AtomicU64::new(0));
+        // Close together, and yet not for ever on one core.
+        let wait_a_bit = |turn: u32| {
+            if turn % 1024 == 1023 {
+                std::thread::yield_now();
+            }
+        };
+        const ROUNDS: u64 = 5_000;
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                for round in 1..=ROUNDS {
+                    for turn in 0.. {
+                        if begun.load(Ordering::SeqCst) == round {
+                            break;
+                        }
+                        wait_a_bit(turn);
+                    }
+                    counts.add(TRANSIT);
+                    counts.unmark();
+                    moved.store(round, Ordering::SeqCst);
+                }
+            });
+            let mut missed = 0;
+            for round in 1..=ROUNDS {
+                counts.mark();
+                begun.store(round, Ordering::SeqCst);
+                for turn in 0.. {
+                    if moved.load(Ordering::SeqCst) == round {
+                        break;
+                    }
+                    missed += u64::from(counts.is_nobody_at_all());
+                    wait_a_bit(turn);
+                }
+                counts.sub(TRANSIT);
+            }
+            assert_eq!(missed, 0);
+        });
     }
 }

@@ -220,7 +220,9 @@ impl Waiters {
         let mut list = lock(&self.list);
         entry.ticket.set(list.next_ticket);
         list.next_ticket += 1;
-        let is_first = list.first.is_null();
+        // An old one that has been taken off and has yet to wake is ahead, too. It leaves the
+        // count before it takes the lock to leave: seen in the count, it will see this one.
+        let is_first = list.first.is_null() && !self.has_aged();
         let waiting = Waiting {
             waiters: self,
             entry,
@@ -270,6 +272,14 @@ impl Waiters {
     }
 }
 
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+impl Waiters {
+    /// As a thread that is stopped within.
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        lock(&self.list)
+    }
+}
+
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Waiters {
     /// For models, once nobody waits.
@@ -307,16 +317,24 @@ impl Waiting<'_> {
 
     /// Sleeps until taken off the list, or the deadline.
     pub(crate) fn sleep(&mut self, deadline: &Deadline) {
-        while !self.is_notified() && !deadline.has_passed() {
+        loop {
+            self.grow_old();
+            if self.is_notified() || deadline.has_passed() {
+                return;
+            }
             match &self.ages {
-                Some(at) if at.has_passed() => {
-                    // Relaxed: see `has_aged`.
-                    self.waiters.counts.aged.fetch_add(1, Ordering::Relaxed);
-                    self.ages = None;
-                }
                 Some(at) => at.park_within(deadline, self.entry.can_park.get()),
                 None => deadline.park(self.entry.can_park.get()),
             }
+        }
+    }
+
+    /// Counts it among the old ones once it is; also one that is notified before each sleep.
+    fn grow_old(&mut self) {
+        if self.ages.as_ref().is_some_and(Deadline::has_passed) {
+            // Relaxed: see `has_aged`.
+            self.waiters.counts.aged.fetch_add(1, Ordering::Relaxed);
+            self.ages = None;
         }
     }
 }

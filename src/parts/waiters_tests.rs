@@ -94,3 +94,34 @@ fn newcomers_line_up_behind_one_that_has_waited_long() {
     let (_alone, is_first) = waiters.line_up(&a);
     assert!(is_first, "it tries at once");
 }
+
+#[test]
+fn newcomers_line_up_behind_one_that_was_notified_and_has_yet_to_wake() {
+    let waiters = Waiters::new();
+    let (a, b) = (Entry::new(), Entry::new());
+    let mut old = waiters.join(&a);
+    old.sleep(&Deadline::from_now(10 * AGE));
+    waiters.notify();
+    assert!(notified(&a) && waiters.waiting() == 0);
+    let (second, is_first) = waiters.line_up(&b);
+    assert!(!is_first, "the room is the old one's");
+    // It tries from its place, and leaves.
+    old.rejoin();
+    drop(old);
+    assert!(notified(&b));
+    drop(second);
+}
+
+#[test]
+fn one_that_never_sleeps_long_grows_old_as_well() {
+    let waiters = Waiters::new();
+    let entry = Entry::new();
+    let mut waiting = waiters.join(&entry);
+    thread::sleep(2 * AGE);
+    // Notified while it was trying.
+    waiters.notify();
+    waiting.sleep(&Deadline::never());
+    assert!(waiters.has_aged());
+    drop(waiting);
+    assert!(!waiters.has_aged());
+}
