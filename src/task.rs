@@ -1,7 +1,7 @@
 //! For the code inside a task: whether anybody still waits for it, how long, and
 //! what it is called. Outside a worker these functions say `false` or `None`.
 
-use crate::sync::now;
+use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ pub fn is_cancelled() -> bool {
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
-    with_current(|ctx| ctx?.deadline())
+    with_current(|ctx| ctx?.deadline()).map(told)
 }
 
 /// How long the caller of this task still waits (zero once it has left); `None`
@@ -62,7 +62,7 @@ pub fn deadline() -> Option<Instant> {
 /// ```
 #[must_use]
 pub fn remaining() -> Option<Duration> {
-    deadline().map(|d| d.saturating_duration_since(now()))
+    with_current(|ctx| ctx?.deadline()).map(|d| d.saturating_duration_since(now()))
 }
 
 /// The label this task was submitted with; see

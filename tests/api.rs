@@ -295,7 +295,7 @@ fn bad_input_is_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_impossible_stack_is_refused() {
-    let builder = Pool::builder().max_workers(2).stack_size(1 << 46);
+    let builder = Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
     match builder.min_workers(1).build() {
         Err(error @ BuildError::Spawn(_)) => assert!(error.source().is_some()),
         other => panic!("{other:?}"),

@@ -258,7 +258,7 @@ fn law03_a_zero_deadline_looks_at_nothing() {
         {
             let pool = Pool::builder()
                 .max_workers(1)
-                .stack_size(1 << 46)
+                .stack_size(IMPOSSIBLE_STACK)
                 .build()
                 .unwrap();
             zero(&pool, "no thread");

@@ -444,7 +444,9 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
 }
 
 /// Law 3: submitting never waits for the thread-local destructors of a worker that has ended. The
-/// next user of the slot once joined that thread.
+/// next user of the slot once joined that thread. Not on Windows: no thread starts there while a
+/// thread-local destructor runs.
+#[cfg(not(windows))]
 #[test]
 fn law3_no_submitter_waits_for_a_thread_local_destructor() {
     timed(|| {
@@ -480,7 +482,8 @@ fn law3_no_submitter_waits_for_a_thread_local_destructor() {
 
 /// Law 10: no thread of the pool outlives a clean report, also where a thread-local destructor of a
 /// worker that ended put another worker on its slot. The new one's handle once took the place of
-/// the old one's, which was never joined.
+/// the old one's, which was never joined. Not on Windows, as above.
+#[cfg(not(windows))]
 #[test]
 fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
     timed(|| {

@@ -705,7 +705,7 @@ fn law13_build_cannot_start_min_workers() {
 #[test]
 fn law13_a_stack_the_system_cannot_give() {
     timed(|| {
-        let builder = || Pool::builder().max_workers(2).stack_size(1 << 46);
+        let builder = || Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
         match builder().min_workers(1).build() {
             Err(BuildError::Spawn(error)) => assert!(error.raw_os_error().is_some(), "{error}"),
             other => panic!("{other:?}"),

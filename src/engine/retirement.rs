@@ -25,8 +25,8 @@
 use super::core::{Cleaner, Core, Registry};
 use super::threads::{ABSENT, AWAKE, DOZING, MISSING};
 use crate::parts::slot::{State, Word};
-use crate::sync::{lock, now, thread, Arc, Ordering};
-use std::time::{Duration, Instant};
+use crate::sync::{lock, now, thread, Arc, Instant, Ordering};
+use std::time::Duration;
 
 /// The finest time between two marks.
 const FINEST: Duration = Duration::from_micros(250);

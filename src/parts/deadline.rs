@@ -1,13 +1,13 @@
 //! When a wait ends: an instant, or under loom a flag that a model thread
 //! raises, so that expiry races everything else in every order.
 
-use crate::sync::{now, thread};
+use crate::sync::{now, thread, Instant};
 
 #[cfg(not(lazypool_loom))]
 mod imp {
-    use super::{now, thread};
+    use super::{now, thread, Instant};
     use std::cell::Cell;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// The end of a wait. The clock is read when it is first looked at: that takes
     /// as long as half a hand-over, during which a worker can be at work already.
@@ -114,9 +114,9 @@ mod imp {
 
 #[cfg(lazypool_loom)]
 mod imp {
-    use super::{now, thread};
+    use super::{now, thread, Instant};
     use crate::sync::{Arc, AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// The end of a wait: a flag; whoever raises it unparks the waiter.
     #[derive(Debug, Clone)]

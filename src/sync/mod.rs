@@ -2,6 +2,8 @@
 //! checker (`--cfg lazypool_loom`: all interleavings of a few threads), or under
 //! shuttle (`--cfg lazypool_shuttle`: random interleavings of many).
 
+mod clock;
+
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
 mod imp;
@@ -17,6 +19,7 @@ mod imp;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 mod mutant;
 
+pub(crate) use clock::{told, Instant};
 pub(crate) use imp::*;
 
 /// This thread's handle, for who wakes it; `None` once its thread-locals are gone.

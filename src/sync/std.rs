@@ -38,6 +38,6 @@ impl<T> UnsafeCell<T> {
 
 /// What the clock says.
 #[inline(always)]
-pub(crate) fn now() -> std::time::Instant {
-    std::time::Instant::now()
+pub(crate) fn now() -> super::Instant {
+    super::Instant::now()
 }

@@ -5,7 +5,7 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{WaitNode, NO_DEADLINE};
-use crate::sync::{catch_unwind, thread_local, AtomicBool, Ordering};
+use crate::sync::{catch_unwind, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 use crate::work::observe;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -14,7 +14,7 @@ use crate::work::panics::{drop_payload, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a task can ask of the worker that runs it. Lives on the worker's stack.
 pub(crate) struct Ctx<'a> {

@@ -2,11 +2,10 @@
 
 use crate::error::TaskPanic;
 use crate::stats::Shutdown;
-use crate::sync::{catch_unwind, now, thread_local, AtomicU64, Ordering};
+use crate::sync::{catch_unwind, now, thread_local, AtomicU64, Instant, Ordering};
 use crate::work::panics::drop_payload;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
-use std::time::Instant;
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;

@@ -18,6 +18,13 @@ use lazypool::{Pool, Refused, Stats};
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
+/// A stack that no system gives to a thread, on 32 bits none that has any memory in use.
+pub const IMPOSSIBLE_STACK: usize = if cfg!(target_pointer_width = "64") {
+    (1_u64 << 46) as usize
+} else {
+    7 << 29
+};
+
 /// As good as forever for a test, and yet a deadline.
 pub const LONG: Duration = Duration::from_secs(600);
 

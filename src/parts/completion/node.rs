@@ -2,9 +2,8 @@
 
 use crate::parts::backoff::{Backoff, Spin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Instant, Ordering, UnsafeCell};
 use std::cell::Cell;
-use std::time::Instant;
 
 std::thread_local! {
     /// See [`Spin::offering`]. It needs no destructor, so it can always be asked.

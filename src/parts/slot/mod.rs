@@ -89,8 +89,9 @@ struct Hot<T> {
     mailbox: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A channel for tasks `T` to a worker, with that worker's own record `R` beside it.
-#[repr(C, align(64))]
+/// A channel for tasks `T` to a worker, with that worker's own record `R` beside it. Two lines
+/// of 64 bytes on x86-64; where lines have 128, one that no other slot shares.
+#[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot<T, R> {
     hot: Hot<T>,

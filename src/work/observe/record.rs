@@ -1,6 +1,7 @@
 //! Recorders of the `metrics` crate.
 
 use crate::stats::Stats;
+use crate::sync::Instant;
 use crate::work::context::Ctx;
 use crate::work::panics::drop_contained;
 use metrics::{
@@ -8,7 +9,6 @@ use metrics::{
     Level, Metadata, Recorder, SharedString, Unit,
 };
 use std::sync::OnceLock;
-use std::time::Instant;
 
 const DELAY: &str = "lazypool_task_start_delay_seconds";
 const DURATION: &str = "lazypool_task_duration_seconds";
