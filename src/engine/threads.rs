@@ -9,7 +9,7 @@ use super::core::{Cleaner, Core, Registry};
 use super::request::Location;
 use crate::parts::in_flight::{NOTIFIED, TRANSIT};
 use crate::parts::slot::Hand;
-use crate::sync::{lock, now, thread, Arc, Ordering};
+use crate::sync::{current_thread, lock, now, thread, Arc, Ordering};
 use crate::work::context::with_current;
 use crate::work::job::Task;
 use crate::work::observe;
@@ -383,9 +383,10 @@ impl Registry {
         if self.to_join.is_empty() {
             return Vec::new();
         }
-        let me = thread::current().id();
+        // `None`: its thread-locals are gone, and it is none of those to be joined.
+        let me = current_thread().map(|me| me.id());
         let stays = |handle: &thread::JoinHandle<()>| {
-            handle.thread().id() == me || !(all || handle.is_finished())
+            Some(handle.thread().id()) == me || !(all || handle.is_finished())
         };
         let ending: Vec<_>;
         (self.to_join, ending) = std::mem::take(&mut self.to_join)

@@ -28,7 +28,7 @@ use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Rest, Slot};
 use crate::sync::{lock, now, thread, Arc};
-use crate::work::context::Ctx;
+use crate::work::context::{Ctx, Owed};
 use crate::work::job::Task;
 use crate::work::observe;
 use crate::work::record::Record;
@@ -42,8 +42,11 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let notify = || core.notify_another();
-    let ctx = Ctx::new(&core.env, &it.record, slot, &notify);
+    let pay = |owed| match owed {
+        Owed::Look => core.notify_another(),
+        Owed::Room => core.made_room(),
+    };
+    let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
     let _entered = ctx.enter();
     Worker {
         core,
@@ -131,9 +134,14 @@ impl Worker<'_> {
             Task::run_in(now, self.ctx, &mut |panicked| {
                 ticket = self.end_task(panicked, next, from_queue);
             });
+            // A task that was not run, because its time was up, has not paid them.
+            self.ctx.pay_debts();
             // After the release, which must not wait for a thread in the list of those who
-            // wait for room.
-            self.core.made_room();
+            // wait for room; nor must the start of the next task.
+            match ticket {
+                Some(_) => self.ctx.owes_room.set(true),
+                None => self.core.made_room(),
+            }
             from_queue = true;
             std::mem::swap(&mut now, &mut next);
         }
@@ -225,7 +233,7 @@ impl Worker<'_> {
                 Popped::Task(position) => {
                     self.it.start_queued();
                     self.it.record.count_taken();
-                    self.core.made_room();
+                    self.ctx.owes_room.set(true);
                     return self.work(&mut place, queue_ticket(position), true);
                 }
                 Popped::Empty => return self.go_idle(),

@@ -16,13 +16,22 @@ use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+/// What a worker does for others once its task counts as started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Owed {
+    /// Sees to it that somebody looks at the queue.
+    Look,
+    /// Tells who waits for room.
+    Room,
+}
+
 /// What a task can ask of the worker that runs it. Lives on the worker's stack.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Sees to it that somebody looks at the queue.
-    notify: &'a dyn Fn(),
+    /// Pays what the worker owes.
+    pay: &'a dyn Fn(Owed),
     label: Cell<Option<&'static str>>,
     /// The node of the running task's caller, if it has a deadline.
     caller: Cell<Option<*const WaitNode>>,
@@ -37,6 +46,8 @@ pub(crate) struct Ctx<'a> {
     /// The worker was awake before the task about to run, and has yet to see to it that
     /// somebody looks at the queue in its place.
     pub(crate) owes_a_look: Cell<bool>,
+    /// The worker has made room in the queue, and has yet to tell who waits for that.
+    pub(crate) owes_room: Cell<bool>,
     /// The submission of the task about to run.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) seen: Cell<Seen>,
@@ -73,12 +84,17 @@ impl Drop for Entered<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, notify: &'a dyn Fn()) -> Self {
+    pub(crate) fn new(
+        env: &'a Env,
+        record: &'a Record,
+        slot: usize,
+        pay: &'a dyn Fn(Owed),
+    ) -> Self {
         Self {
             env,
             record,
             slot,
-            notify,
+            pay,
             label: Cell::new(None),
             caller: Cell::new(None),
             awaited: Cell::new(false),
@@ -86,6 +102,7 @@ impl<'a> Ctx<'a> {
             ticket: Cell::new(0),
             in_hook: Cell::new(false),
             owes_a_look: Cell::new(false),
+            owes_room: Cell::new(false),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
             seen: Cell::default(),
         }
@@ -155,15 +172,24 @@ impl<'a> Ctx<'a> {
         self.env.is_cancelling()
     }
 
+    /// Does for others what could not be done before this task counted as started: it may
+    /// wait for another thread, or start one, and the task's caller can leave only now.
+    #[inline]
+    pub(crate) fn pay_debts(&self) {
+        if self.owes_room.take() {
+            (self.pay)(Owed::Room);
+        }
+        // A burst spreads: one worker less that looks, so notify the next.
+        if self.owes_a_look.take() {
+            (self.pay)(Owed::Look);
+        }
+    }
+
     /// Calls user code: within the wrapper if there is one, panics caught and
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.owes_a_look.take() {
-            // A burst spreads: one worker less that looks, so notify the next. Not sooner:
-            // that may start a thread, and this task's caller can leave only now.
-            (self.notify)();
-        }
+        self.pay_debts();
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self);
         let result = match &self.env.hooks.around {
