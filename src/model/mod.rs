@@ -14,77 +14,8 @@ pub use crate::sync::control::*;
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 
-/// What loom has no clock for.
 #[cfg(lazypool_loom)]
-mod time {
-    use crate::engine::call;
-    use crate::error::DeadlineError;
-    use crate::parts::deadline;
-    use crate::pool::Pool;
-    use crate::sync::{thread, Arc, AtomicBool, Ordering};
-
-    /// A deadline that passes when its [`Alarm`] goes off.
-    #[derive(Debug)]
-    pub struct Deadline(pub(super) deadline::Deadline);
-
-    /// Makes a [`Deadline`] pass; meant for another thread.
-    #[derive(Debug)]
-    pub struct Alarm {
-        passed: Arc<AtomicBool>,
-        waiter: thread::Thread,
-    }
-
-    /// A deadline for a wait of this thread.
-    pub fn deadline() -> (Deadline, Alarm) {
-        let passed = Arc::new(AtomicBool::new(false));
-        let alarm = Alarm {
-            passed: Arc::clone(&passed),
-            waiter: thread::current(),
-        };
-        (Deadline(deadline::Deadline(Some(passed))), alarm)
-    }
-
-    impl Alarm {
-        /// The deadline passes.
-        pub fn go_off(self) {
-            self.passed.swap(true, Ordering::SeqCst);
-            self.waiter.unpark();
-        }
-    }
-
-    /// [`Pool::do_with_deadline`] until `deadline`.
-    ///
-    /// # Errors
-    /// As [`Pool::do_with_deadline`].
-    pub fn do_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        call::do_until(pool.core(), None, f, &deadline.0)
-    }
-
-    /// The same as a task with a label, which its worker reads in its caller's node.
-    ///
-    /// # Errors
-    /// As [`Pool::do_with_deadline`].
-    pub fn do_labelled_until<F, R>(
-        pool: &Pool,
-        f: F,
-        deadline: &Deadline,
-    ) -> Result<R, DeadlineError<F>>
-    where
-        F: FnOnce() -> R + Send + 'static,
-        R: Send + 'static,
-    {
-        call::do_until(pool.core(), Some("label"), f, &deadline.0)
-    }
-
-    /// The system gives none of the next `n` threads that a pool asks it for.
-    pub fn refuse_threads(n: u32) {
-        thread::REFUSED.set(n);
-    }
-}
+mod time;
 
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
 /// workers in flight, listings, tombstones, submitters that wait.
