@@ -1,4 +1,4 @@
-//! A lock-free, lazily spawned, bounded pool of worker threads, for services that
+//! A bounded pool of worker threads, lazily started, for services that
 //! must bound their blocking or CPU work and stop waiting for it in time.
 //!
 //! Work goes in by two verbs: [`Pool::serve`] hands a closure over and forgets
