@@ -1,16 +1,17 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
-use crate::engine::request::SubmitOptions;
-use crate::engine::submit::submit;
+use crate::engine::request::{Extras, SubmitOptions};
+use crate::engine::submit::submit_with;
 use crate::error::{Refused, Unfinished};
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle, Pending};
 use crate::sync::{Arc, Ordering};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, Release, Task};
+use crate::work::job::{End, Ending, Job, Release, Task};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 struct Member<F> {
@@ -23,9 +24,8 @@ impl<F: FnOnce()> Job for Member<F> {
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { pending, f } = self;
-        let cancelled = &pending.members().cancelled;
-        let panicked = has_panicked(ctx.with_group(cancelled, || ctx.call(f)));
-        end(panicked);
+        let panicked = has_panicked(ctx.with_group(pending.members(), || ctx.call(f)));
+        end(Ending::of(panicked));
         pending.end(if panicked {
             Ended::Panicked
         } else {
@@ -70,7 +70,12 @@ impl<F: FnOnce()> Job for Member<F> {
 pub struct Group {
     core: Arc<Core>,
     members: Arc<Handle>,
+    extras: Extras,
 }
+
+// As for the pool: panics of user code are caught before they reach the group's own steps.
+impl UnwindSafe for Group {}
+impl RefUnwindSafe for Group {}
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,10 +89,11 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, extras: Extras) -> Self {
         Self {
             core,
             members: Arc::new(Handle::new()),
+            extras,
         }
     }
 
@@ -120,7 +126,7 @@ impl Group {
         };
         let options = SubmitOptions::PLAIN.of_group(&self.members.cancelled);
         // SAFETY: F is Send and 'static, and so is the rest of the job.
-        match unsafe { submit(&self.core, job, &options) } {
+        match unsafe { submit_with(&self.core, job, &self.extras, options) } {
             Ok(()) => {
                 // ORDERING: P3: a cancel that looked through the queue before this task was
                 // in it has set the flag before.
@@ -206,7 +212,48 @@ impl Group {
         // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
         self.discard_queued();
+        if self.members.pending() > 0 {
+            self.core.abandon_group(self.members.address());
+        }
         self.core.waiters.notify_all();
+    }
+
+    /// Whether it has been cancelled.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let group = lazypool::Pool::new(1)?.group();
+    /// assert!(!group.is_cancelled());
+    /// group.cancel();
+    /// assert!(group.is_cancelled());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        // ORDERING: P3: a cancel that has returned is seen.
+        self.members.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Cancels the group when it is dropped: where its work is wanted only as long as some
+    /// other thing lives, such as the future that awaits it. See [`CancelGuard::disarm`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// {
+    ///     let _wanted = group.drop_guard();
+    ///     group.serve(|| while !lazypool::task::is_cancelled() {})?;
+    /// }
+    /// assert!(group.is_cancelled());
+    /// group.wait();
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "it cancels the group as soon as it is dropped"]
+    pub fn drop_guard(&self) -> CancelGuard {
+        CancelGuard {
+            group: Some(self.clone()),
+        }
     }
 
     fn discard_queued(&self) {
@@ -267,7 +314,8 @@ impl Group {
         self.members.panicked()
     }
 
-    /// Tasks dropped before they started: by [`Group::cancel`] or by a shutdown.
+    /// Tasks dropped before they started: by [`Group::cancel`], by a shutdown, or at their
+    /// [deadline](crate::Submitter::with_deadline).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -277,5 +325,35 @@ impl Group {
     #[must_use]
     pub fn discarded(&self) -> usize {
         self.members.discarded()
+    }
+}
+
+/// Cancels its group when it is dropped; from [`Group::drop_guard`].
+#[derive(Debug)]
+pub struct CancelGuard {
+    /// `None`: disarmed.
+    group: Option<Group>,
+}
+
+impl CancelGuard {
+    /// Lets the guard go without cancelling.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let group = lazypool::Pool::new(1)?.group();
+    /// group.drop_guard().disarm();
+    /// assert!(!group.is_cancelled());
+    /// # Ok(()) }
+    /// ```
+    pub fn disarm(mut self) {
+        self.group = None;
+    }
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            group.cancel();
+        }
     }
 }

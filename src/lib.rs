@@ -49,6 +49,8 @@ mod duration;
 mod engine;
 mod error;
 mod group;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 #[doc(hidden)]
 pub mod model;
@@ -58,9 +60,9 @@ mod scope;
 #[cfg(feature = "serde")]
 mod settings;
 mod stats;
+mod submitter;
 mod sync;
 pub mod task;
-mod view;
 mod work;
 
 pub use builder::Builder;
@@ -68,14 +70,14 @@ pub use error::{
     BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskPanic, Unfinished,
     Unrun,
 };
-pub use group::Group;
+pub use group::{CancelGuard, Group};
 pub use pool::Pool;
 pub use scope::Scope;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
 pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
-pub use view::View;
+pub use submitter::Submitter;
 
 /// The README's code blocks, run as doc tests.
 #[cfg(doctest)]

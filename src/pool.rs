@@ -3,14 +3,16 @@
 use crate::builder::Builder;
 use crate::engine::call;
 use crate::engine::core::Core;
+use crate::engine::request::Extras;
+use crate::engine::shutdown::{self as end, WaitsFor};
 use crate::engine::submit::submit_plain;
 use crate::engine::threads::{First, NotSpawned};
 use crate::error::{BuildError, DeadlineError, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
-use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
+use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+use crate::submitter::Submitter;
 use crate::sync::Arc;
-use crate::view::View;
 use crate::work::job::Serve;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -25,7 +27,9 @@ use std::time::Duration;
 ///
 /// The pool owns its workers: share it in an [`Arc`](std::sync::Arc). Dropping it
 /// does what [`Builder::shutdown_on_drop`] says; by default it lets every
-/// accepted task run and waits for that. A child made by `fork` without `exec`
+/// accepted task run and waits for that. It never waits for a task that nobody
+/// waits for any more ([`Stats::abandoned`]): a call that hangs, and whose caller has
+/// left, does not keep the process from ending. A pool in a `static` is never dropped. A child made by `fork` without `exec`
 /// has the pool's memory but not its threads: do not use the pool there.
 ///
 /// ```
@@ -88,7 +92,7 @@ impl Pool {
         Builder::new()
     }
 
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    #[cfg(any(feature = "metrics", lazypool_loom, lazypool_shuttle))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -132,9 +136,9 @@ impl Pool {
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
-    /// Runs `closure` on a worker and waits for its value, at most `deadline`.
+    /// Runs `closure` on a worker and waits for its value, at most `timeout`.
     ///
-    /// `deadline` is a duration that counts from this call. It covers everything:
+    /// `timeout` is a duration that counts from this call. It covers everything:
     /// waiting for room ([`WhenFull::Block`](crate::WhenFull::Block)), queueing,
     /// starting a thread, hand-over and running. [`Duration::ZERO`] gives the
     /// closure back at once; [`Duration::MAX`] waits as long as it takes. The
@@ -181,18 +185,19 @@ impl Pool {
     pub fn do_with_deadline<F, R>(
         &self,
         closure: F,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<R, DeadlineError<F>>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with_deadline(&self.core, None, closure, deadline)
+        call::do_with_deadline(&self.core, None, closure, timeout)
     }
 
-    /// A view of the pool whose tasks carry a label: shown by
-    /// [`workers`](Pool::workers), given to [`Builder::on_panic`], and known to
-    /// the task itself.
+    /// The two verbs with a label on each task: shown by [`workers`](Pool::workers), given
+    /// to [`Builder::on_panic`], and known to the task itself. It takes 16 of the 48 bytes
+    /// that a closure may have without a box; none with
+    /// [`do_with_deadline`](Submitter::do_with_deadline).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -204,8 +209,29 @@ impl Pool {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn labelled(&self, label: &'static str) -> View<'_> {
-        View::new(&self.core, label)
+    pub fn labelled(&self, label: &'static str) -> Submitter<'_> {
+        Submitter::new(&self.core).labelled(label)
+    }
+
+    /// The two verbs with a policy of their own where the pool is full, whatever the
+    /// [builder](Builder::when_full) said; see [`Submitter::when_full`].
+    #[must_use]
+    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
+        Submitter::new(&self.core).when_full(policy)
+    }
+
+    /// `serve` with a deadline, `d` after each submission: what has not been started by then
+    /// is dropped; see [`Submitter::with_deadline`].
+    #[must_use]
+    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
+        Submitter::new(&self.core).with_deadline(d)
+    }
+
+    /// The two verbs for tasks that are not worth starting with less than `d` of their
+    /// deadline left; see [`Submitter::min_remaining`].
+    #[must_use]
+    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
+        Submitter::new(&self.core).min_remaining(d)
     }
 
     /// A set of tasks to wait for, or to cancel, together.
@@ -223,7 +249,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(&self.core))
+        Group::new(Arc::clone(&self.core), Extras::NONE)
     }
 
     /// Runs `f`, whose tasks may borrow what outlives this call, and returns once
@@ -253,7 +279,7 @@ impl Pool {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        crate::scope::scope(&self.core, f)
+        crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
     /// Counts since the pool was built, and what it is doing now.
@@ -271,96 +297,6 @@ impl Pool {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
-    }
-
-    /// Tells the recorder of the [`metrics`](https://docs.rs/metrics) crate what
-    /// [`stats`](Pool::stats) knows. Call it before each scrape, or on a timer.
-    ///
-    /// Every metric carries `pool`, the [thread name](Builder::thread_name): give
-    /// pools of their own names. Counters are set to the pool's own count
-    /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)),
-    /// so that tasks pay nothing for them.
-    ///
-    /// | set by this call | kind | |
-    /// |---|---|---|
-    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; without, and with a task |
-    /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
-    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for room ([`WhenFull::Block`](crate::WhenFull::Block)) |
-    /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `expired` (while waiting for room) |
-    /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
-    /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task |
-    /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
-    /// | `lazypool_spawn_failures_total` | counter | threads that the system refused |
-    /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
-    ///
-    /// Two histograms need no call. Each task that has run is recorded in them by
-    /// its worker, before its caller gets the result; a task with a
-    /// [label](Pool::labelled) carries it as `label`.
-    ///
-    /// | recorded for each task | |
-    /// |---|---|
-    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for room, queue, hand-over, thread start |
-    /// | `lazypool_task_duration_seconds` | from its start to its end, [`around`](Builder::around) included |
-    ///
-    /// The recorder's code runs on the worker as a part of the task: a slow one
-    /// makes tasks longer, but breaks no deadline. A panic of it is contained, and
-    /// counted in [`Stats::hook_panics`]. Histograms of up to 64 labels are looked
-    /// up in the recorder once per pool, those of further labels for each task.
-    ///
-    /// **Cost.** Off, not one instruction. On, a [`serve`](Pool::serve) of a small
-    /// closure through the queue, from submission to end, takes 2.6 times the
-    /// instructions without a recorder (270 and 690) and 2.7 times with one whose
-    /// samples are an atomic addition: some 0.2 µs, for three clock readings and
-    /// two samples. A refusal takes 1.7 times (140 and 240), for one reading. Each task gives 8
-    /// bytes of its room away: nothing is allocated for closures of up to 40 bytes
-    /// (`serve`) or 24 (`do_with_deadline`), with `tracing` too for up to 32 or 16.
-    ///
-    /// ```
-    /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-    /// # struct Printing;
-    /// # struct Printer(String);
-    /// # impl metrics::CounterFn for Printer {
-    /// #     fn increment(&self, _: u64) {}
-    /// #     fn absolute(&self, value: u64) { println!("{} = {value}", self.0) }
-    /// # }
-    /// # impl metrics::GaugeFn for Printer {
-    /// #     fn increment(&self, _: f64) {}
-    /// #     fn decrement(&self, _: f64) {}
-    /// #     fn set(&self, value: f64) { println!("{} = {value}", self.0) }
-    /// # }
-    /// # impl HistogramFn for Printer {
-    /// #     fn record(&self, value: f64) { println!("{}: {value}", self.0) }
-    /// # }
-    /// # impl Recorder for Printing {
-    /// #     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-    /// #         Counter::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// #     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-    /// #         Gauge::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// #     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-    /// #         Histogram::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// # }
-    /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // An exporter, such as that of `metrics-exporter-prometheus`; this one prints.
-    /// metrics::set_global_recorder(Printing).map_err(|e| e.to_string())?;
-    ///
-    /// let pool = lazypool::Pool::builder().max_workers(2).thread_name("mail").build()?;
-    /// let sent = pool.labelled("send").do_with_deadline(|| 1, Duration::from_secs(5));
-    /// assert!(matches!(sent, Ok(1)));
-    /// pool.publish_metrics(); // before a scrape
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "metrics")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
-    pub fn publish_metrics(&self) {
-        crate::work::observe::publish(&self.core.env.name, &self.stats());
     }
 
     /// The workers that exist now, by slot.
@@ -385,6 +321,53 @@ impl Pool {
     #[must_use]
     pub fn max_workers(&self) -> usize {
         self.core.settings.max_workers
+    }
+
+    /// The most workers that may exist now; [`max_workers`](Pool::max_workers) at first.
+    ///
+    /// ```
+    /// assert_eq!(lazypool::Pool::new(3)?.limit(), 3);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.core.limit()
+    }
+
+    /// Changes how many workers there may be, from 1 to [`max_workers`](Pool::max_workers),
+    /// and returns at once. From then on no task is started while `n` others run; a
+    /// submission is refused as saturated where `n` workers are occupied and the queue is full.
+    ///
+    /// Lowered: idle surplus workers end at once, occupied ones after their task, with or
+    /// without tasks in the queue. What was being started or handed over during the call
+    /// counts as running. A limit below [`min_workers`](Pool::min_workers) holds; raised
+    /// again, workers are started as they are needed. Raised: submitters that wait for room,
+    /// and queued tasks, get the new workers.
+    ///
+    /// # Errors
+    /// [`BuildError::ZeroWorkers`] for 0, [`BuildError::TooManyWorkers`] for more than
+    /// `max_workers`; the limit stays as it was.
+    ///
+    /// ```
+    /// use lazypool::{BuildError, Pool};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(8)?;
+    /// pool.set_limit(2)?; // the machine is busy with something else
+    /// assert_eq!(pool.limit(), 2);
+    /// let err = pool.set_limit(9).unwrap_err();
+    /// assert!(matches!(err, BuildError::TooManyWorkers { given: 9, max: 8 }));
+    /// # Ok(()) }
+    /// ```
+    pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
+        let max = self.max_workers();
+        match n {
+            0 => Err(BuildError::ZeroWorkers),
+            given if given > max => Err(BuildError::TooManyWorkers { given, max }),
+            limit => {
+                self.core.set_limit(limit);
+                Ok(())
+            }
+        }
     }
 
     /// The workers that are started by [`Builder::build`] and never retire.
@@ -448,7 +431,7 @@ impl Pool {
     /// # Ok(()) }
     /// ```
     pub fn shutdown(&self, mode: Shutdown, timeout: Duration) -> ShutdownReport {
-        crate::engine::shutdown::shutdown(&self.core, mode, timeout)
+        end::shutdown(&self.core, mode, timeout, WaitsFor::All)
     }
 }
 
@@ -483,6 +466,6 @@ impl Builder {
 impl Drop for Pool {
     fn drop(&mut self) {
         let (mode, timeout) = self.on_drop;
-        self.shutdown(mode, timeout);
+        end::shutdown(&self.core, mode, timeout, WaitsFor::Wanted);
     }
 }

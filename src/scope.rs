@@ -6,15 +6,15 @@
 //! panicking in the body) skips that wait.
 
 use crate::engine::core::Core;
-use crate::engine::request::SubmitOptions;
-use crate::engine::submit::submit;
+use crate::engine::request::{Extras, SubmitOptions};
+use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle};
 use crate::sync::{catch_unwind, lock, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, Release};
-use crate::work::panics::{drop_payload, Payload};
+use crate::work::job::{End, Ending, Job, Release};
+use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -103,6 +103,7 @@ struct Inner {
 pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
+    extras: Extras,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -140,13 +141,17 @@ impl<F: FnOnce()> Job for Scoped<F> {
             }
         }
         let pending = inner.members.pending_task();
-        end(panicked);
+        end(Ending::of(panicked));
         // The scope may be gone after this.
         pending.end(Ended::Completed);
     }
 
+    /// At its deadline only: no shutdown discards it.
     fn discard(self) -> Release {
-        unreachable!("a scope's task is never discarded")
+        // SAFETY: made with a closure, and consumed here.
+        drop_contained(unsafe { self.f.assume_init() });
+        // SAFETY: the scope waits for this task, which is pending.
+        Release::Group(unsafe { &*self.inner }.members.pending_task())
     }
 }
 
@@ -185,7 +190,7 @@ impl<'scope> Scope<'scope, '_> {
         let options = SubmitOptions::AWAITED.of_group(&members.cancelled);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
-        unsafe { submit(&self.core, job, &options) }.map_err(|(job, why)| {
+        unsafe { submit_with(&self.core, job, &self.extras, options) }.map_err(|(job, why)| {
             members.refused();
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
@@ -193,7 +198,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-pub(crate) fn scope<'env, F, T>(core: &Arc<Core>, f: F) -> T
+pub(crate) fn scope<'env, F, T>(core: &Arc<Core>, extras: Extras, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
@@ -203,6 +208,7 @@ where
             members: Handle::new(),
             panic: Mutex::new(None),
         },
+        extras,
         scope: PhantomData,
         env: PhantomData,
     };

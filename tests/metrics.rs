@@ -229,6 +229,8 @@ fn figures_are_published() {
         assert_eq!(told("lazypool_workers_idle"), 0.0);
         assert_eq!(told("lazypool_tasks_queued"), 3.0);
         assert_eq!(told("lazypool_submitters_waiting"), 0.0);
+        assert_eq!(told("lazypool_workers_abandoned"), 1.0);
+        assert_eq!(told("lazypool_workers_limit"), pool.limit() as f64);
         assert_eq!(told("lazypool_tasks_accepted_total"), unstarted + 6.0);
         assert_eq!(told("lazypool_tasks_expired_total"), unstarted + 1.0);
         assert_eq!(told("lazypool_tasks_timed_out_total"), 1.0);
@@ -267,6 +269,8 @@ fn figures_are_published() {
         let units = &kept.described;
         assert_eq!(units["lazypool_task_duration_seconds"], Some(Unit::Seconds));
         assert_eq!(units["lazypool_submitters_waiting"], Some(Unit::Count));
+        assert_eq!(units["lazypool_workers_abandoned"], Some(Unit::Count));
+        assert_eq!(units["lazypool_workers_limit"], Some(Unit::Count));
         for key in kept.last.keys() {
             let name = key.split('{').next().expect("a name");
             assert!(units.contains_key(name), "{name} is not described");

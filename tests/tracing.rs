@@ -422,6 +422,55 @@ fn time_outs_and_stragglers_are_told() {
     });
 }
 
+/// A worker whose task nobody waits for any more is told of once, whatever the reason: a caller
+/// that left says so itself.
+#[test]
+fn abandoned_workers_are_told_of_once() {
+    timed(|| {
+        let pool = named("abandon", 2).build().unwrap();
+        let told = || {
+            let mut events = keeper().events_of("abandon");
+            events.retain(|e| e.fields["message"] == "worker abandoned");
+            events
+        };
+        let gate = Gate::new();
+        let group = pool.labelled("cancelled").group();
+        group.serve(gate.task()).ok().unwrap();
+        gate.wait_entered(1);
+        group.cancel();
+        group.cancel();
+        assert_eq!(told().len(), 1);
+        let notices = || {
+            while !lazypool::task::is_cancelled() {
+                thread::yield_now();
+            }
+            assert!(lazypool::task::is_cancelled());
+        };
+        let late = pool.labelled("late").with_deadline(ms(30));
+        late.serve(notices).unwrap();
+        settle_but(&pool, 1);
+        // One that does not look.
+        late.serve(|| thread::sleep(ms(60))).unwrap();
+        settle_but(&pool, 1);
+        gate.open();
+        group.wait();
+        let events = told();
+        let said: Vec<_> = (events.iter())
+            .map(|e| (e.fields["label"].as_str(), e.fields["why"].as_str()))
+            .collect();
+        let late = ("late", "deadline");
+        assert_eq!(said, [("cancelled", "cancelled"), late, late]);
+        assert!(events.iter().all(|e| e.level == Level::WARN));
+    });
+}
+
+fn settle_but(pool: &Pool, running: usize) {
+    wait_until("the others to end", || {
+        let stats = pool.stats();
+        stats.running == running && stats.queued == 0
+    });
+}
+
 /// A submitter with a subscriber of its own: its tasks' spans go there, not to the workers' one,
 /// where the parent's id would mean another span or none.
 #[test]

@@ -17,6 +17,7 @@ use lazypool::model::{self, peek};
 use lazypool::{Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown};
 use std::cell::RefCell;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub fn planned_panic() -> ! {
 pub struct Bench {
     /// The pool; its calls go through the bench where they are to be counted.
     pub pool: Pool,
-    room: u64,
+    room: AtomicU64,
     blocks: bool,
     books: Arc<Books>,
 }
@@ -107,7 +108,7 @@ impl Bench {
         let pool = set(builder).build().expect("good settings");
         let bench = Arc::new(Self {
             pool,
-            room: (workers + queue) as u64,
+            room: AtomicU64::new((workers + queue) as u64),
             blocks,
             books: Arc::new(Books {
                 workers,
@@ -170,9 +171,9 @@ impl Bench {
             Refusal::Saturated => {
                 assert!(!self.blocks, "refused where it is to wait");
                 assert!(
-                    most >= self.room,
+                    most >= self.room.load(Ordering::Relaxed),
                     "refused beside {most} others, with room for {}: {:?}",
-                    self.room,
+                    self.room.load(Ordering::Relaxed),
                     peek(|| self.pool.stats()),
                 );
             }
@@ -201,6 +202,17 @@ impl Bench {
         closure: F,
         serve: impl FnOnce(F) -> Result<(), Refused<F>>,
     ) -> Result<(), Refusal> {
+        self.call_until(None, number, closure, serve)
+    }
+
+    /// The same; `until`: the tick from which on a refusal is always right.
+    fn call_until<F>(
+        &self,
+        until: Option<u64>,
+        number: usize,
+        closure: F,
+        serve: impl FnOnce(F) -> Result<(), Refused<F>>,
+    ) -> Result<(), Refusal> {
         let on_worker = lazypool::task::slot().is_some();
         let call = self.enter();
         let answer = serve(closure);
@@ -211,7 +223,9 @@ impl Bench {
                 Ok(())
             }
             Err(refused) => {
-                self.judge(refused.reason(), most, on_worker);
+                if until.is_none_or(|until| model::ticks() < until) {
+                    self.judge(refused.reason(), most, on_worker);
+                }
                 self.fate(number, Fate::Back);
                 let (closure, why) = parts(refused);
                 drop(closure);
@@ -240,6 +254,48 @@ impl Bench {
             Via::Group(group) => self.call(number, closure, |f| group.serve(f)),
         }
         .is_ok()
+    }
+
+    /// The limit may be as low as that from now on.
+    pub fn expect_limit(&self, least: usize) {
+        let room = least + self.pool.queue_capacity();
+        self.room.fetch_min(room as u64, Ordering::Relaxed);
+    }
+
+    /// Sets the limit; all that is submitted after that obeys it to the letter, in a pool
+    /// without a queue.
+    pub fn limit_for_good(&self, limit: usize) {
+        self.expect_limit(limit);
+        self.pool.set_limit(limit).expect("within bounds");
+        let mut book = self.books.book();
+        book.limit = Some((book.tickets.len(), limit));
+    }
+
+    /// Serves a task with a deadline of its own.
+    pub fn serve_within(&self, deadline: Duration, least: Duration, steps: u64) -> bool {
+        self.books.book().timed = true;
+        let ticket = self.ticket();
+        let number = ticket.number();
+        let closure = move || {
+            ticket.run(|| {
+                for _ in 0..steps {
+                    let _ = lazypool::task::is_cancelled();
+                    step();
+                }
+            });
+        };
+        let submitter = self.pool.with_deadline(deadline).min_remaining(least);
+        // Past its deadline a submission waits for nothing: it is refused as saturated.
+        let until = model::ticks() + deadline.as_nanos() as u64 / TICK.as_nanos() as u64;
+        self.call_until(Some(until), number, closure, |f| submitter.serve(f))
+            .is_ok()
+    }
+
+    /// Does a task that is not to be started with less than `least` left.
+    pub fn wait_not_in_vain(&self, limit: Duration, least: Duration) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        self.do_guarded(number, move || ticket.run(|| ticket.number()), limit, least)
     }
 
     /// Serves a task that does nothing but run.
@@ -290,13 +346,24 @@ impl Bench {
     where
         F: FnOnce() -> usize + Send + 'static,
     {
+        self.do_guarded(number, closure, limit, Duration::ZERO)
+    }
+
+    fn do_guarded<F>(&self, number: usize, closure: F, limit: Duration, least: Duration) -> bool
+    where
+        F: FnOnce() -> usize + Send + 'static,
+    {
         let on_worker = lazypool::task::slot().is_some();
         let before = model::ticks();
         // One that has no time is counted nowhere.
         let call = (!limit.is_zero()).then(|| self.enter());
         let may_expire = u64::from(call.is_some() && limit != Duration::MAX);
         self.books.book().may_expire += may_expire;
-        let answer = self.pool.do_with_deadline(closure, limit);
+        let answer = if least.is_zero() {
+            self.pool.do_with_deadline(closure, limit)
+        } else {
+            (self.pool.min_remaining(least)).do_with_deadline(closure, limit)
+        };
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
         let runs = self.books.book().tickets[number].runs;
@@ -311,7 +378,10 @@ impl Bench {
         let late = matches!(error, DeadlineError::Expired(_) | DeadlineError::TimedOut);
         if late {
             let passed = TICK * u32::try_from(model::ticks() - before).expect("short");
-            assert!(passed >= limit, "{passed:?} of {limit:?} have passed");
+            assert!(
+                passed + least >= limit,
+                "{passed:?} of {limit:?} have passed"
+            );
         }
         match &error {
             DeadlineError::Refused(refused) => {
@@ -322,6 +392,7 @@ impl Bench {
                 self.fate(number, Fate::Back);
             }
             DeadlineError::Expired(_) => {
+                self.books.book().expired += u64::from(call.is_some());
                 self.fate(number, Fate::Back);
             }
             DeadlineError::TimedOut => {
@@ -403,7 +474,12 @@ impl Bench {
         {
             let book = self.books.book();
             assert_eq!(book.entered, stats.accepted + stats.refused, "{stats:?}");
-            assert_eq!(stats.timed_out, book.timed_out, "{stats:?}");
+            let late = stats.timed_out - book.timed_out;
+            assert!(late == 0 || book.timed, "{stats:?}");
+            // Of calls, less those that were never accepted; the rest of deadlines of their own.
+            let calls = book.expired - stats.refusals.expired;
+            let dropped = stats.expired - calls;
+            assert!(dropped == 0 || book.timed, "{stats:?}");
             let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
             assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
             let mut unrun = 0;
@@ -419,7 +495,7 @@ impl Bench {
             assert!(discards || stats.discarded == 0, "{stats:?}");
             let most = unrun + book.closed;
             assert!(
-                (unrun..=most).contains(&stats.discarded),
+                (unrun..=most).contains(&(stats.discarded + dropped)),
                 "{unrun} did not run: {stats:?}"
             );
         }

@@ -20,6 +20,14 @@ pub(crate) struct Book {
     pub(crate) timed_out: u64,
     /// Calls with a deadline that are not back yet.
     pub(crate) may_expire: u64,
+    /// Calls that got the closure back as expired, refused ones included.
+    pub(crate) expired: u64,
+    /// Tasks may have a deadline of their own.
+    pub(crate) timed: bool,
+    /// From this ticket on at most so many run at once, all others included.
+    pub(crate) limit: Option<(usize, usize)>,
+    /// Of those that run: from that ticket on.
+    pub(crate) running_new: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -71,21 +79,30 @@ impl Ticket {
 
     /// Does the closure's work, which counts as one run.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Running<'a>(&'a Books);
+        struct Running<'a>(&'a Books, usize);
         impl Drop for Running<'_> {
             fn drop(&mut self) {
-                self.0.book().running -= 1;
+                let mut book = self.0.book();
+                book.running -= 1;
+                if book.limit.is_some_and(|(from, _)| self.1 >= from) {
+                    book.running_new -= 1;
+                }
             }
         }
         let (running, runs) = {
             let mut book = self.books.book();
             book.running += 1;
+            if let Some((from, limit)) = book.limit {
+                book.running_new += usize::from(self.number >= from);
+                let (all, new) = (book.running, book.running_new);
+                assert!(new == 0 || all <= limit, "{all} with a limit of {limit}");
+            }
             let known = &mut book.tickets[self.number];
             known.runs += 1;
             let runs = known.runs;
             (book.running, runs)
         };
-        let _running = Running(&self.books);
+        let _running = Running(&self.books, self.number);
         assert_eq!(runs, 1, "closure {} runs again", self.number);
         assert!(running <= self.books.workers, "more closures than workers");
         work()

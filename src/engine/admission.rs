@@ -174,7 +174,7 @@ impl Core {
                 Not::Settled => false,
             };
             if options.has_expired() {
-                break SubmitError::Expired;
+                break options.expired();
             }
             if settled && wait.room_within.has_passed() {
                 break SubmitError::Refused(Refusal::Saturated);
@@ -250,7 +250,9 @@ impl Core {
         // Not from a hook, whose own worker it may be.
         if marked && !self.is_in_own_hook() {
             if let Some((slot, claim)) = self.claim_marked(true) {
-                return Ok(Some(self.hand_over(slot, claim, task)));
+                if self.may_use(slot, claim) {
+                    return Ok(Some(self.hand_over(slot, claim, task)));
+                }
             }
             // Its hook has ended meanwhile: it is awake, or idle already.
             let came = self.in_flight.see().is_any_searching() || !self.ready.is_empty();
@@ -264,6 +266,7 @@ impl Core {
         match self.spawn(slot, First::Run(task)) {
             Ok(location) => Ok(location),
             Err(NotSpawned::Closed) => Err(Not::Refused(Refusal::Closed)),
+            Err(NotSpawned::Withheld) => Ok(None),
             Err(NotSpawned::Failed(error)) => self.without_thread(task, queue, error).map(Some),
         }
     }

@@ -4,7 +4,7 @@
 //! stack. Who owns which of them when is decided in [`completion`](crate::parts::completion).
 
 use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
@@ -13,8 +13,9 @@ use crate::parts::completion::{
 use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, Release, Task};
+use crate::work::job::{End, Ending, Job, Release, Task};
 use crate::work::observe;
+use crate::work::options::StartBy;
 use crate::work::panics::{drop_payload, Payload};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ enum Outcome<R> {
     Panicked(Payload),
     /// A shutdown discarded the task before it started.
     Returned(Task),
+    /// Its turn came when too little of its deadline was left.
+    TooLate(Task),
 }
 
 /// What a caller waits with. Aligned so that the worker's touches share no line with
@@ -46,24 +49,79 @@ impl<R> Waiter<R> {
     }
 }
 
+/// Whether a task may still be started when its turn comes: `()` always may.
+trait Guard: Copy {
+    fn is_too_late(self, ctx: &Ctx<'_>) -> bool;
+}
+
+impl Guard for () {
+    #[inline(always)]
+    fn is_too_late(self, _: &Ctx<'_>) -> bool {
+        false
+    }
+}
+
+impl Guard for StartBy {
+    fn is_too_late(self, ctx: &Ctx<'_>) -> bool {
+        self.has_passed(ctx.env)
+    }
+}
+
 /// The task of a caller that waits.
-struct WaitJob<F, R> {
+struct WaitJob<F, R, G> {
     waiter: *const Waiter<R>,
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
     labelled: bool,
     timed: bool,
+    guard: G,
     f: F,
 }
 
-impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
+impl<F, R, G> WaitJob<F, R, G> {
+    /// Worker: has taken the task, and does not start it.
+    #[cold]
+    fn expire(self, ctx: &Ctx<'_>, end: End<'_>)
+    where
+        Self: Job,
+    {
+        ctx.forget_submission();
+        // SAFETY: the worker took the task, and its decision is not started.
+        let release = unsafe { self.give_back(Outcome::TooLate) };
+        end(Ending::Expired);
+        release.finish();
+    }
+
+    /// Gives the job back to its caller, who waits for it; whom to release.
+    ///
+    /// # Safety
+    /// The caller can neither take the task back nor leave it: it has been taken out of the
+    /// queue or the mailbox, and not been started.
+    unsafe fn give_back(self, how: fn(Task) -> Outcome<R>) -> Release
+    where
+        Self: Job,
+    {
+        let waiter = self.waiter;
+        // SAFETY: the caller waits for `done`, and is where the job came from.
+        unsafe {
+            Waiter::write(waiter, how(Task::renew(self)));
+            Release::Caller(std::ptr::addr_of!((*waiter).node))
+        }
+    }
+}
+
+impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
     const AWAITED: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        if self.guard.is_too_late(ctx) {
+            return self.expire(ctx, end);
+        }
         let Self {
             waiter,
             labelled,
             timed,
+            guard: _,
             f,
         } = self;
         let label = if labelled {
@@ -101,14 +159,13 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
                 None
             })
         });
-        end(panicked);
+        end(Ending::of(panicked));
         if let Some(result) = result {
             let outcome = match result {
                 Ok(value) => Outcome::Value(value),
                 Err(payload) => Outcome::Panicked(payload),
             };
-            // Only now, so that the caller's line, which it polls, is taken from it once and
-            // not twice.
+            // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
             unsafe {
                 Waiter::write(waiter, outcome);
@@ -118,14 +175,8 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     }
 
     fn discard(self) -> Release {
-        let waiter = self.waiter;
-        // SAFETY: the discarder took the task out of the queue, so the caller
-        // can neither withdraw nor leave; it waits for `done`, and is where the
-        // job came from.
-        unsafe {
-            Waiter::write(waiter, Outcome::Returned(Task::renew(self)));
-            Release::Caller(std::ptr::addr_of!((*waiter).node))
-        }
+        // SAFETY: the discarder took the task out of the queue.
+        unsafe { self.give_back(Outcome::Returned) }
     }
 }
 
@@ -147,11 +198,54 @@ where
     }
 }
 
+/// The same with what a submitter adds to it.
+pub(crate) fn do_with<F, R>(
+    core: &Arc<Core>,
+    extras: &Extras,
+    f: F,
+    limit: Duration,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let (label, limit) = (extras.label, limit.min(extras.deadline));
+    if limit.is_zero() {
+        return Err(DeadlineError::Expired(Unrun::new(f)));
+    }
+    let deadline = Deadline::after(limit);
+    let options = AWAITED.or_when_full(extras.when_full).until(&deadline);
+    let start_by = (!extras.min_remaining.is_zero())
+        .then(|| StartBy::before(&deadline, extras.min_remaining, &core.env));
+    match start_by.flatten() {
+        None => do_guarded(core, label, f, &deadline, &options, ()),
+        Some(start_by) => do_guarded(core, label, f, &deadline, &options, start_by),
+    }
+}
+
+#[inline]
 pub(crate) fn do_until<F, R>(
     core: &Arc<Core>,
     label: Option<&'static str>,
     f: F,
     deadline: &Deadline,
+) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    do_guarded(core, label, f, deadline, &AWAITED.until(deadline), ())
+}
+
+const AWAITED: SubmitOptions<'static> = SubmitOptions::AWAITED;
+
+fn do_guarded<F, R, G: Guard>(
+    core: &Arc<Core>,
+    label: Option<&'static str>,
+    f: F,
+    deadline: &Deadline,
+    options: &SubmitOptions<'_>,
+    guard: G,
 ) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -164,8 +258,8 @@ where
     // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { erase(&waiter, !deadline.is_never(), f) };
-    let (task, why) = match wait_for(core, &waiter.node, task, deadline) {
+    let task = unsafe { erase(&waiter, !deadline.is_never(), f, guard) };
+    let (task, why) = match wait_for(core, &waiter.node, task, deadline, options) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
         How::Back(task, why) => (task, why),
         How::Outcome => {
@@ -180,12 +274,13 @@ where
                     return Err(DeadlineError::Panicked(Panic::new(payload)))
                 }
                 Outcome::Returned(task) => (task, SubmitError::Refused(Refusal::Closed)),
+                Outcome::TooLate(task) => (task, SubmitError::Expired),
                 Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
             }
         }
     };
     // SAFETY: only this call's task comes back to it.
-    Err(unsafe { give_back::<F, R>(task, why) })
+    Err(unsafe { give_back::<F, R, G>(task, why) })
 }
 
 // Functions of their own: in an unoptimised build each temporary copy of a large
@@ -194,12 +289,18 @@ where
 /// # Safety
 /// As [`Task::new`].
 #[inline]
-unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, timed: bool, f: F) -> Task {
+unsafe fn erase<F: FnOnce() -> R, R, G: Guard>(
+    waiter: &Waiter<R>,
+    timed: bool,
+    f: F,
+    guard: G,
+) -> Task {
     let labelled = waiter.node.label.is_some();
     let job = WaitJob {
         waiter,
         labelled,
         timed,
+        guard,
         f,
     };
     // SAFETY: by this function's contract.
@@ -209,9 +310,12 @@ unsafe fn erase<F: FnOnce() -> R, R>(waiter: &Waiter<R>, timed: bool, f: F) -> T
 /// # Safety
 /// The task was made by `erase` with the same types.
 #[cold]
-unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
+unsafe fn give_back<F: FnOnce() -> R, R, G: Guard>(
+    task: Task,
+    why: SubmitError,
+) -> DeadlineError<F> {
     // SAFETY: by this function's contract.
-    let job = unsafe { task.into_job::<WaitJob<F, R>>() };
+    let job = unsafe { task.into_job::<WaitJob<F, R, G>>() };
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
         SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
@@ -225,11 +329,16 @@ enum How {
     Back(Task, SubmitError),
 }
 
-fn wait_for(core: &Arc<Core>, node: &WaitNode, task: Task, deadline: &Deadline) -> How {
+fn wait_for(
+    core: &Arc<Core>,
+    node: &WaitNode,
+    task: Task,
+    deadline: &Deadline,
+    options: &SubmitOptions<'_>,
+) -> How {
     let timed = !deadline.is_never();
     let mut task = Some(task);
-    let options = SubmitOptions::AWAITED.until(deadline);
-    let location = match core.submit(&mut task, &options) {
+    let location = match core.submit(&mut task, options) {
         Ok(location) => location,
         Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
@@ -292,6 +401,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
     loop {
         match decision.leave(ticket, left_at) {
             Leave::Left => {
+                core.tell_drop();
                 observe::caller_timed_out(&core.env, slot, node.label);
                 return Left::Abandoned;
             }

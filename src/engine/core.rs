@@ -45,6 +45,10 @@ pub(crate) struct Registry {
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
+    /// Slots that may have no thread: all slots less the limit.
+    pub(crate) beyond: usize,
+    /// Slots that are neither in use nor in the free ring: of those, as many as could be had.
+    pub(crate) withheld: Vec<usize>,
     /// Scopes' tasks that a discarding shutdown has pushed again.
     pub(crate) pushed_again: u64,
     /// By slot; as long as the highest slot ever used.
@@ -190,6 +194,8 @@ impl Core {
         }
         let registry = crate::sync::lock(&self.registry);
         assert_eq!((registry.live, registry.starting), (0, 0), "workers");
+        assert_eq!(registry.owed(), 0, "slots to be withheld");
+        let withheld = registry.withheld.clone();
         drop(registry);
         let all = |ring: &Ring| {
             let mut slots: Vec<_> = std::iter::from_fn(|| ring.pop()).collect();
@@ -204,6 +210,9 @@ impl Core {
             slot.record.assert_at_rest(slot.see().generation());
         }
         let slots: Vec<_> = (0..self.slots.len()).collect();
-        assert_eq!(all(&self.free), slots, "the free ring");
+        let mut free = all(&self.free);
+        free.extend(withheld);
+        free.sort_unstable();
+        assert_eq!(free, slots, "the free ring, and what is withheld from it");
     }
 }

@@ -64,6 +64,7 @@ impl Core {
     /// Adds up the slots. Tasks taken from the queue; the low 32 bits.
     fn collect_slots(&self, registry: &Registry, stats: &mut Stats) -> u32 {
         let mut taken = 0_u32;
+        let now = self.env.nanos_now();
         for (slot, handle) in self.slots.iter().zip(&registry.handles) {
             let tally = slot.record.tally(|| slot.see().generation());
             stats.completed = stats.completed.wrapping_add(tally.completed);
@@ -72,7 +73,7 @@ impl Core {
             taken = taken.wrapping_add(tally.taken);
             if tally.is_running() {
                 stats.running += 1;
-                stats.abandoned += usize::from(slot.record.decision.is_abandoned());
+                stats.abandoned += usize::from(slot.record.is_abandoned(now));
             } else if handle.is_some() {
                 stats.idle += 1;
             }
@@ -115,7 +116,7 @@ impl Core {
             slot,
             busy,
             label: record.label.get().filter(|_| busy),
-            abandoned: busy && record.decision.is_abandoned(),
+            abandoned: busy && record.is_abandoned(self.env.nanos_now()),
             tasks: tasks.saturating_sub(before.unwrap_or(tasks)),
         }
     }

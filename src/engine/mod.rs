@@ -7,6 +7,7 @@
 //! | `waking` | who looks after what is queued? |
 //! | `threads` | how do threads start, and how are they told to end? |
 //! | `worker` | what does a worker do, from its start to its end? |
+//! | `limit` | how many workers may there be, and which are one too many? |
 //! | `retirement` | which workers are surplus? |
 //! | `shutdown` | how does a pool end? |
 //! | `call` | how does a caller wait for its task? |
@@ -21,6 +22,7 @@ pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod ledger;
+pub(crate) mod limit;
 pub(crate) mod request;
 pub(crate) mod retirement;
 pub(crate) mod revoke;

@@ -5,6 +5,7 @@ use crate::error::Refusal;
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
 use crate::sync::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Where an accepted task went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,32 @@ pub(crate) struct SubmitOptions<'a> {
     cancelled: Option<&'a AtomicBool>,
     /// What it does where there is no room; `None`: as the pool does.
     when_full: Option<WhenFull>,
+    /// At its deadline it is refused as saturated: nobody waits for its outcome.
+    served: bool,
+}
+
+/// What a submitter, group or scope adds to each submission; durations count from there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extras {
+    pub(crate) label: Option<&'static str>,
+    pub(crate) when_full: Option<WhenFull>,
+    pub(crate) deadline: Duration,
+    pub(crate) min_remaining: Duration,
+}
+
+impl Extras {
+    pub(crate) const NONE: Self = Self {
+        label: None,
+        when_full: None,
+        deadline: Duration::MAX,
+        min_remaining: Duration::ZERO,
+    };
+
+    /// Whether it says anything about the task, and not only about its submission.
+    #[inline]
+    pub(crate) fn wrap(&self) -> bool {
+        self.label.is_some() || self.deadline != Duration::MAX
+    }
 }
 
 impl<'a> SubmitOptions<'a> {
@@ -49,6 +76,7 @@ impl<'a> SubmitOptions<'a> {
         awaited: false,
         cancelled: None,
         when_full: None,
+        served: false,
     };
 
     pub(crate) const AWAITED: SubmitOptions<'static> = SubmitOptions {
@@ -61,6 +89,20 @@ impl<'a> SubmitOptions<'a> {
             deadline: Some(deadline),
             ..self
         }
+    }
+
+    /// Until the deadline of a task that nobody waits for.
+    pub(crate) const fn served_until(self, deadline: &'a Deadline) -> Self {
+        Self {
+            deadline: Some(deadline),
+            served: true,
+            ..self
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn or_when_full(self, when_full: Option<WhenFull>) -> Self {
+        Self { when_full, ..self }
     }
 
     pub(crate) const fn of_group(self, cancelled: &'a AtomicBool) -> Self {
@@ -83,6 +125,15 @@ impl<'a> SubmitOptions<'a> {
 
     pub(crate) fn has_expired(&self) -> bool {
         self.deadline.is_some_and(Deadline::has_passed)
+    }
+
+    /// Why it comes back at its deadline.
+    pub(crate) fn expired(&self) -> SubmitError {
+        if self.served {
+            SubmitError::Refused(Refusal::Saturated)
+        } else {
+            SubmitError::Expired
+        }
     }
 
     /// Its deadline or the given one, whichever is first.

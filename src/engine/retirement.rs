@@ -24,7 +24,7 @@
 
 use super::core::{Cleaner, Core, Registry};
 use super::threads::{ABSENT, AWAKE, DOZING, MISSING};
-use crate::parts::slot::{State, Word};
+use crate::parts::slot::Word;
 use crate::sync::{lock, now, thread, Arc, Instant, Ordering};
 use std::time::Duration;
 
@@ -227,10 +227,7 @@ pub(crate) fn look_around(core: &Core, marked: &mut Marked) -> Round {
 
 /// How many workers more than `min_workers` are not on their way to their end.
 fn surplus(core: &Core, registry: &Registry) -> usize {
-    let ending = (registry.handles.iter().enumerate())
-        .filter(|(slot, h)| h.is_some() && core.slots[*slot].see().state() == State::Retiring)
-        .count();
-    (registry.live - core.settings.min_workers).saturating_sub(ending)
+    (registry.live - core.settings.min_workers).saturating_sub(core.retiring(registry))
 }
 
 /// Since when the worker has been idle and marked; marks it if it is idle. `None` if it is

@@ -15,8 +15,21 @@ use crate::work::job::Task;
 use crate::work::observe;
 use std::time::Duration;
 
+/// For whose tasks an end waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    All,
+    /// Not for those that nobody waits for any more.
+    Wanted,
+}
+
 /// Begins a shutdown, and waits for its end unless this is one of the workers.
-pub(crate) fn shutdown(core: &Arc<Core>, mode: Shutdown, timeout: Duration) -> ShutdownReport {
+pub(crate) fn shutdown(
+    core: &Arc<Core>,
+    mode: Shutdown,
+    timeout: Duration,
+    whom: WaitsFor,
+) -> ShutdownReport {
     if let Some(end) = core.close(mode) {
         discard_queued(core, end);
     }
@@ -24,7 +37,7 @@ pub(crate) fn shutdown(core: &Arc<Core>, mode: Shutdown, timeout: Duration) -> S
     core.retire_idle();
     let waits = !core.env.is_own_worker();
     if waits {
-        wait(core, timeout);
+        wait(core, timeout, whom);
     }
     let report = ShutdownReport {
         // ORDERING: L1: the discards of this call come before.
@@ -85,15 +98,17 @@ fn pop_one(core: &Core, end: u64) -> Option<Task> {
 /// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
 /// for workers, those included that the system is starting or that are starting the cleaner;
 /// once none is left, what remains are the cleaner's and the threads' last instructions.
-fn wait(core: &Arc<Core>, timeout: Duration) {
+fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     loop {
-        if is_worker_left(&registry) {
+        let (left, next_due) = core.workers_left(&registry, whom);
+        if left > 0 {
             if timeout.is_zero() || deadline.has_passed() {
                 return;
             }
-            registry = sync::wait(&core.changed, registry, deadline.left());
+            let left = deadline.left().into_iter().chain(next_due).min();
+            registry = sync::wait(&core.changed, registry, left);
             continue;
         }
         let ending = registry.take_ending(true);
@@ -109,11 +124,55 @@ fn wait(core: &Arc<Core>, timeout: Duration) {
     }
 }
 
-fn is_worker_left(registry: &Registry) -> bool {
-    registry.live + registry.starting > 0
-}
-
 impl Core {
+    /// How many workers an end still waits for, and when to look again unasked: a task may
+    /// pass its own deadline.
+    fn workers_left(&self, registry: &Registry, whom: WaitsFor) -> (usize, Option<Duration>) {
+        let all = registry.live + registry.starting;
+        if whom == WaitsFor::All {
+            return (all, None);
+        }
+        let now = self.env.nanos_now();
+        let (mut abandoned, mut next_due) = (0, None);
+        for (slot, handle) in self.slots.iter().zip(&registry.handles) {
+            let record = &slot.record;
+            if handle.is_none() {
+                continue;
+            }
+            if record.is_abandoned(now) {
+                abandoned += 1;
+            } else if let Some(due) = record.due() {
+                let left = Duration::from_nanos(due.saturating_sub(now));
+                next_due = Some(next_due.map_or(left, |next: Duration| next.min(left)));
+            }
+        }
+        (all - abandoned, next_due)
+    }
+
+    /// A task is abandoned: a drop of the pool need not wait for it any more.
+    pub(crate) fn tell_drop(&self) {
+        if self.is_closed() {
+            let registry = lock(&self.registry);
+            self.changed.notify_all();
+            drop(registry);
+        }
+    }
+
+    /// A group has been cancelled: finds the workers that run its tasks.
+    pub(crate) fn abandon_group(&self, group: *const ()) {
+        let registry = lock(&self.registry);
+        let slots = self.slots.iter().zip(&registry.handles).enumerate();
+        let found: Vec<_> = slots
+            .filter(|(_, (it, handle))| handle.is_some() && it.record.find_cancelled(group))
+            .map(|(slot, (it, _))| (slot, it.record.label.get()))
+            .collect();
+        self.changed.notify_all();
+        drop(registry);
+        for (slot, label) in found {
+            observe::worker_abandoned(&self.env, slot, label, "cancelled");
+        }
+    }
+
     /// The workers that exist, and those that the system has been asked for.
     fn stragglers(&self) -> Vec<WorkerSnapshot> {
         let registry = lock(&self.registry);

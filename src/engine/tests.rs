@@ -2,7 +2,7 @@
 
 use super::call::do_with_deadline;
 use super::request::SubmitOptions;
-use super::shutdown::shutdown;
+use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
 use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
@@ -90,5 +90,6 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
         drop(stopped);
         assert_eq!(released, Ok(true));
     });
-    assert!(shutdown(core, Shutdown::Drain, Duration::MAX).is_clean());
+    let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
 }

@@ -32,6 +32,8 @@ pub(crate) enum First<'a> {
 #[must_use]
 pub(crate) enum NotSpawned {
     Closed,
+    /// There are as many workers as the limit allows.
+    Withheld,
     Failed(io::Error),
 }
 
@@ -105,7 +107,7 @@ impl Core {
         match &spawned {
             Ok(_) => observe::worker_spawned(&self.env, slot),
             Err(NotSpawned::Failed(error)) => observe::spawn_failed(&self.env, error),
-            Err(NotSpawned::Closed) => {}
+            Err(NotSpawned::Closed | NotSpawned::Withheld) => {}
         }
         spawned
     }
@@ -119,10 +121,7 @@ impl Core {
             with_current(|ctx| ctx.is_none_or(|c| !c.owes_a_look.get())),
             "starting a thread takes time, and a task in hand has yet to start"
         );
-        if !self.begin_start(slot, &first) {
-            self.free_slot(slot);
-            return Err(NotSpawned::Closed);
-        }
+        self.begin_start(slot, &first)?;
         let mut builder = thread::Builder::new().name(format!("{}-{slot}", self.env.name));
         if let Some(bytes) = self.settings.stack_size {
             builder = builder.stack_size(bytes);
@@ -138,13 +137,18 @@ impl Core {
         }
     }
 
-    /// `false` if the pool needs no further worker: it is closed, and this one has neither a
-    /// task nor anything queued to look at.
-    fn begin_start(&self, slot: usize, first: &First<'_>) -> bool {
+    /// An error if the pool may have no further worker, or needs none: it is closed, and this
+    /// one has neither a task nor anything queued to look at.
+    fn begin_start(&self, slot: usize, first: &First<'_>) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = matches!(first, First::Search) && !self.nothing_queued();
         if self.is_closed() && !is_of_use {
-            return false;
+            self.put_back(&mut registry, slot);
+            return Err(NotSpawned::Closed);
+        }
+        if registry.owed() > 0 {
+            self.put_back(&mut registry, slot);
+            return Err(NotSpawned::Withheld);
         }
         registry.starting += 1;
         let it = &self.slots[slot];
@@ -152,7 +156,7 @@ impl Core {
         if self.env.hooks.start.is_some() {
             it.record.begin_hook();
         }
-        true
+        Ok(())
     }
 
     fn start_failed(&self, slot: usize) {
@@ -163,7 +167,7 @@ impl Core {
             it.record.end_hook();
         }
         it.start_failed();
-        self.free_slot(slot);
+        self.put_back(&mut registry, slot);
         self.changed.notify_all();
         drop(registry);
         // Relaxed: a count.
@@ -198,7 +202,10 @@ impl Core {
         self.want_cleaner(&registry, slot);
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
-        self.give_first_order(slot, first)
+        let location = self.give_first_order(slot, first);
+        // The limit may have been lowered while the thread was being started.
+        self.retire_surplus(&registry);
+        location
     }
 
     fn give_first_order(&self, slot: usize, first: First<'_>) -> Option<Location> {

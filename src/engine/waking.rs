@@ -44,7 +44,12 @@ impl Core {
 
     /// An idle worker, the marked ones last.
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
-        self.claim_ready().or_else(|| self.claim_marked(false))
+        loop {
+            let (slot, claim) = self.claim_ready().or_else(|| self.claim_marked(false))?;
+            if self.may_use(slot, claim) {
+                return Some((slot, claim));
+            }
+        }
     }
 
     fn claim_ready(&self) -> Option<(usize, Claim)> {
@@ -116,7 +121,7 @@ impl Core {
             self.in_flight.add(NOTIFIED);
             let claimed = self.affinity().and_then(|(slot, _)| {
                 let claim = self.slots[slot].claim_hinted(0, true)?;
-                Some((slot, claim))
+                self.may_use(slot, claim).then_some((slot, claim))
             });
             if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);

@@ -21,15 +21,15 @@
 //! and counts as awake. One whose last task was handed over watches its own word only, and
 //! looks at the queue once, after it has published that it is idle.
 
-use super::core::Core;
+use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff, Step};
 use crate::parts::completion::{mailbox_ticket, queue_ticket};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
 use crate::parts::queue::{Popped, Queue};
-use crate::parts::slot::{Order, Rest, Slot};
-use crate::sync::{lock, now, thread, Arc};
+use crate::parts::slot::{Order, Rest, Slot, State};
+use crate::sync::{now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::{Ctx, Owed};
-use crate::work::job::Task;
+use crate::work::job::{Ending, Task};
 use crate::work::observe;
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -45,6 +45,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     let pay = |owed| match owed {
         Owed::Look => core.notify_another(),
         Owed::Room => core.made_room(),
+        Owed::Drop => core.tell_drop(),
     };
     let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
     let _entered = ctx.enter();
@@ -131,8 +132,8 @@ impl Worker<'_> {
         self.stop_watching();
         while let Some(its) = ticket.take() {
             self.ctx.ticket.set(its);
-            Task::run_in(now, self.ctx, &mut |panicked| {
-                ticket = self.end_task(panicked, next, from_queue);
+            Task::run_in(now, self.ctx, &mut |how| {
+                ticket = self.end_task(how, next, from_queue);
             });
             // A task that was not run, because its time was up, has not paid them.
             self.ctx.pay_debts();
@@ -148,7 +149,11 @@ impl Worker<'_> {
     }
 
     /// A task has run: finds what comes next, and counts the task. The next one's ticket.
-    fn end_task(&self, panicked: bool, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+    fn end_task(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        if self.core.env.has_surplus() && self.core.resign(self.slot, State::Busy) {
+            self.count(how, false);
+            return None;
+        }
         let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
         if next.is_none() {
             if watch {
@@ -156,8 +161,37 @@ impl Worker<'_> {
             }
             self.it.publish_idle(&self.core.ready, self.slot);
         }
-        self.it.record.count_end(panicked);
+        self.count(how, next.is_some());
         next
+    }
+
+    #[inline]
+    fn count(&self, how: Ending, has_next: bool) {
+        if how == Ending::Completed {
+            self.it.record.count_end(false);
+        } else {
+            self.count_rare(how, has_next);
+        }
+    }
+
+    #[cold]
+    fn count_rare(&self, how: Ending, has_next: bool) {
+        if let Ending::CompletedLate | Ending::PanickedLate = how {
+            // Relaxed: a count.
+            self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+        }
+        match how {
+            Ending::Completed | Ending::CompletedLate => self.it.record.count_end(false),
+            Ending::Panicked | Ending::PanickedLate => self.it.record.count_end(true),
+            Ending::Expired => {
+                self.core.counts.expire_handed();
+                self.it.record.count_revoked();
+                // It looks itself, now that it is idle; or before its next task.
+                self.ctx
+                    .owes_a_look
+                    .set(has_next && self.ctx.owes_a_look.get());
+            }
+        }
     }
 
     /// Moves the next queued task into the place, if it is there; its ticket.
@@ -223,6 +257,9 @@ impl Worker<'_> {
 
     /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
     fn search(&self) {
+        if self.core.env.has_surplus() && self.core.resign(self.slot, State::Searching) {
+            return;
+        }
         let Some(queue) = &self.core.queue else {
             return self.go_idle();
         };
@@ -266,7 +303,7 @@ impl Worker<'_> {
                     return Woken::SawTask;
                 }
             }
-            if self.core.is_closed() {
+            if self.core.env.phase() != 0 {
                 self.retire_self();
             }
             match self.it.rest() {
@@ -290,7 +327,7 @@ impl Worker<'_> {
                 self.spin.met(&spin);
                 return Some(Woken::SawTask);
             }
-            if self.core.is_closed() || spin.step() == Step::Spent {
+            if self.core.env.phase() != 0 || spin.step() == Step::Spent {
                 self.spin.missed();
                 return None;
             }
@@ -308,9 +345,13 @@ impl Worker<'_> {
         self.spin.slept(now().saturating_duration_since(start));
     }
 
-    /// The pool is closed: nobody needs to tell it to end. Who closed it looks for idle
-    /// workers, too: one of the two sees the other (P5).
+    /// The pool is closed, or has too many workers: nobody needs to tell it to end. Who closed
+    /// it, or lowered the limit, looks for idle workers, too: one of the two sees the other
+    /// (P5, P9).
     fn retire_self(&self) {
+        if !self.core.is_closed() {
+            return self.core.resign_idle(self.slot);
+        }
         self.core.in_flight.add(TRANSIT);
         match self.it.retire(false) {
             Some(claim) if claim.marked => self.core.in_flight.unmark(),
@@ -321,15 +362,15 @@ impl Worker<'_> {
 
     // ---- the end ------------------------------------------------------------------
 
-    /// Told to end: does so, unless there is a queued task to look at. In transit on entry;
-    /// `Searching` and awake if it stays.
+    /// Told to end: does so, unless there is a queued task to look at, and also then if there
+    /// are too many workers. In transit on entry; `Searching` and awake if it stays.
     fn end(&self) -> bool {
         self.stop_watching();
         self.ctx.owes_a_look.set(false);
         let mut has_stopped = false;
         loop {
-            let registry = lock(&self.core.registry);
-            if !self.core.nothing_queued() {
+            let registry = self.core.registry_to_end();
+            if self.stays(&registry) {
                 drop(registry);
                 if has_stopped {
                     self.restart_hook();
@@ -352,6 +393,15 @@ impl Worker<'_> {
         }
     }
 
+    /// Whether it is needed after all.
+    fn stays(&self, registry: &Registry) -> bool {
+        let core = self.core;
+        let is_surplus = registry.owed() > 0 && registry.live > 1;
+        // Told to end as one too many, and the limit has been raised again.
+        let is_missed = registry.live <= core.settings.min_workers && !core.is_closed();
+        !is_surplus && (is_missed || !core.nothing_queued())
+    }
+
     /// It has stopped, so it starts again.
     fn restart_hook(&self) {
         if let Some(start) = &self.core.env.hooks.start {
@@ -369,7 +419,7 @@ impl Worker<'_> {
 
     /// The last steps on the slot; `false` if a task has been queued that nobody else would
     /// look at.
-    fn leave(&self, mut registry: crate::sync::MutexGuard<'_, super::core::Registry>) -> bool {
+    fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
         let core = self.core;
         if let (Some(queue), 1) = (&core.queue, registry.live) {
             if !queue.sleep() {
@@ -382,7 +432,7 @@ impl Worker<'_> {
         let own = registry.handles[self.slot].take();
         registry.to_join.extend(own);
         self.it.vacate();
-        core.free_slot(self.slot);
+        core.put_back(&mut registry, self.slot);
         if registry.live <= core.settings.min_workers {
             core.wake_cleaner(&registry);
         }

@@ -63,16 +63,21 @@ pub struct Stats {
     /// Accepted tasks that ran and panicked, in the closure or in the drop of a capture or of a result
     /// nobody waited for any more.
     pub panicked: u64,
-    /// Accepted tasks whose deadline passed before they started; their callers got the closure back.
+    /// Accepted tasks whose deadline passed before they started, or came too near
+    /// ([`min_remaining`](crate::Submitter::min_remaining)). Callers got the closure back; a task of
+    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
     pub expired: u64,
     /// Accepted tasks that a shutdown or the cancelling of their group took back before they started.
     pub discarded: u64,
-    /// Callers that left a running task at their deadline. The task itself still ends as `completed` or
-    /// `panicked`.
+    /// Callers that left a running task at their deadline, and tasks of
+    /// [`with_deadline`](crate::Submitter::with_deadline) that ended late. The task itself still ends as
+    /// `completed` or `panicked`.
     pub timed_out: u64,
     /// The submissions in `refused`, by reason.
     pub refusals: Refusals,
-    /// Of `running`: workers with a task that nobody waits for any more, as its caller left at the deadline.
+    /// Of `running`: workers with a task that nobody waits for any more. Its caller left at the deadline, its
+    /// group was cancelled, or it is past a deadline of its own
+    /// ([`with_deadline`](crate::Submitter::with_deadline)). Dropping the pool does not wait for these.
     pub abandoned: usize,
     /// Submitters that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
@@ -274,7 +279,7 @@ pub struct WorkerSnapshot {
     pub busy: bool,
     /// The label of its task, if it is occupied and the task has one.
     pub label: Option<&'static str>,
-    /// Whether the caller of its task timed out and left, so that nobody waits for the result.
+    /// Whether nobody waits for its task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
     /// How many tasks this worker has finished.
     pub tasks: u64,

@@ -5,6 +5,7 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{WaitNode, NO_DEADLINE};
+use crate::parts::members::Members;
 use crate::sync::{catch_unwind, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 use crate::work::observe;
@@ -14,7 +15,6 @@ use crate::work::panics::{drop_payload, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 /// What a worker does for others once its task counts as started.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,8 @@ pub(crate) enum Owed {
     Look,
     /// Tells who waits for room.
     Room,
+    /// Tells a drop of the pool that nobody waits for the running task any more.
+    Drop,
 }
 
 /// What a task can ask of the worker that runs it. Lives on the worker's stack.
@@ -39,6 +41,10 @@ pub(crate) struct Ctx<'a> {
     awaited: Cell<bool>,
     /// The cancel flag of the running task's group; valid while it runs.
     group: Cell<*const AtomicBool>,
+    /// The running task's own deadline, as [`Env::nanos`]; zero: none.
+    due: Cell<u64>,
+    /// That it has passed has been told.
+    told_late: Cell<bool>,
     /// Names the task about to run to its decision.
     pub(crate) ticket: Cell<u64>,
     /// The worker runs its start or stop hook.
@@ -99,6 +105,8 @@ impl<'a> Ctx<'a> {
             caller: Cell::new(None),
             awaited: Cell::new(false),
             group: Cell::new(std::ptr::null()),
+            due: Cell::new(0),
+            told_late: Cell::new(false),
             ticket: Cell::new(0),
             in_hook: Cell::new(false),
             owes_a_look: Cell::new(false),
@@ -116,13 +124,39 @@ impl<'a> Ctx<'a> {
 
     /// Runs `f` as a task with a label.
     pub(crate) fn with_label<R>(&self, label: Option<&'static str>, f: impl FnOnce() -> R) -> R {
-        let Some(label) = label else { return f() };
-        self.label.set(Some(label));
-        self.record.label.set(Some(label));
+        if label.is_none() {
+            return f();
+        }
+        self.set_label(label);
         let result = f();
-        self.record.label.set(None);
-        self.label.set(None);
+        self.set_label(None);
         result
+    }
+
+    pub(crate) fn set_label(&self, label: Option<&'static str>) {
+        self.label.set(label);
+        self.record.label.set(label);
+    }
+
+    /// The running task has a deadline of its own; zero: no longer.
+    pub(crate) fn set_due(&self, due: u64) {
+        self.due.set(due);
+        self.told_late.set(false);
+        self.record.set_due(due);
+        if due != 0 && self.env.is_closed() {
+            // A drop that waits has to look again when it passes (A2).
+            (self.pay)(Owed::Drop);
+        }
+    }
+
+    /// Whether the running task's own deadline has passed.
+    pub(crate) fn is_past_due(&self) -> bool {
+        let due = self.due.get();
+        let is_past = due != 0 && self.env.nanos_now() >= due;
+        if is_past && !self.told_late.replace(true) {
+            observe::worker_abandoned(self.env, self.slot, self.label.get(), "deadline");
+        }
+        is_past
     }
 
     /// Runs `f` as a task whose caller waits; with the caller's node, if there is a
@@ -141,19 +175,37 @@ impl<'a> Ctx<'a> {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let node = self.caller.get()?;
+        let Some(node) = self.caller.get() else {
+            let due = self.due.get();
+            return (due != 0).then(|| self.env.instant(due));
+        };
         match self.record.decision.deadline(self.ticket.get(), node) {
             NO_DEADLINE => None,
-            after => Some(self.env.epoch + Duration::from_nanos(after - 1)),
+            after => Some(self.env.instant(after)),
         }
     }
 
-    /// Runs `f` as a task of a group with the given cancel flag.
-    pub(crate) fn with_group<R>(&self, cancelled: &AtomicBool, f: impl FnOnce() -> R) -> R {
-        self.group.set(cancelled);
+    /// Runs `f` as a task of the given group.
+    pub(crate) fn with_group<R>(&self, members: &Members, f: impl FnOnce() -> R) -> R {
+        self.group.set(&members.cancelled);
+        self.record.enter_group(members.address());
+        // ORDERING: A1: after this slot's record names the group.
+        if members.cancelled.load(Ordering::SeqCst) {
+            self.found_cancelled(members.address());
+        }
         let result = f();
+        self.record.leave_group();
         self.group.set(std::ptr::null());
         result
+    }
+
+    /// The task's group was cancelled while it was on its way here.
+    #[cold]
+    fn found_cancelled(&self, group: *const ()) {
+        if self.record.find_cancelled(group) {
+            observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
+            (self.pay)(Owed::Drop);
+        }
     }
 
     pub(crate) fn label(&self) -> Option<&'static str> {
@@ -169,7 +221,7 @@ impl<'a> Ctx<'a> {
         if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
             return true;
         }
-        self.env.is_cancelling()
+        self.is_past_due() || self.env.is_cancelling()
     }
 
     /// Does for others what could not be done before this task counted as started: it may
@@ -204,6 +256,12 @@ impl<'a> Ctx<'a> {
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         watch.end(self);
         result
+    }
+
+    /// The task in hand does not run.
+    pub(crate) fn forget_submission(&self) {
+        #[cfg(any(feature = "metrics", feature = "tracing"))]
+        self.seen.take().forget();
     }
 
     #[cold]

@@ -6,10 +6,15 @@ use crate::sync::{catch_unwind, now, thread_local, AtomicU64, Instant, Ordering}
 use crate::work::panics::drop_payload;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
+
+/// There are more workers than the pool's limit allows, so that each submission and each
+/// worker has to look closer.
+const SURPLUS: u64 = 1 << 32;
 
 /// User code that runs on workers.
 #[derive(Default)]
@@ -44,7 +49,8 @@ pub(crate) struct Env {
     /// What deadlines are counted from.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// Zero while the pool is open, else the rank of the strictest shutdown.
+    /// Zero while the pool works as usual. The rank of the strictest shutdown, and
+    /// [`SURPLUS`].
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
     #[cfg(feature = "metrics")]
@@ -68,28 +74,70 @@ impl Env {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.phase() != 0
+        self.phase() % SURPLUS != 0
     }
 
-    /// Zero while the pool is open.
+    /// Whether there are more workers than the limit allows.
+    #[inline]
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.phase() & SURPLUS != 0
+    }
+
+    /// Under the lock of the registry.
+    pub(crate) fn set_surplus(&self, is_there: bool) {
+        // ORDERING: P9: before who lowers the limit looks for idle workers.
+        if is_there {
+            self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
+        } else {
+            self.phase.fetch_and(!SURPLUS, Ordering::SeqCst);
+        }
+    }
+
+    /// Zero while the pool is open and has no surplus workers.
     #[inline]
     pub(crate) fn phase(&self) -> u64 {
-        // ORDERING: P5: a worker looks here after it has published that it is idle.
+        // ORDERING: P5, P9: a worker looks here after it has published that it is idle.
         self.phase.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_cancelling(&self) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        self.phase.load(Ordering::Relaxed) >= u64::from(Shutdown::Cancel.rank())
+        self.phase.load(Ordering::Relaxed) % SURPLUS >= u64::from(Shutdown::Cancel.rank())
     }
 
     /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be
     /// discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let rank = u64::from(mode.rank());
-        // ORDERING: P5: before who closes looks for idle workers.
-        let before = self.phase.fetch_max(rank, Ordering::SeqCst);
-        before.max(rank) >= u64::from(Shutdown::Discard.rank())
+        let mut before = self.phase();
+        while before % SURPLUS < rank {
+            let after = before & SURPLUS | rank;
+            // ORDERING: P5: before who closes looks for idle workers.
+            let closed =
+                self.phase
+                    .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+            match closed {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        (before % SURPLUS).max(rank) >= u64::from(Shutdown::Discard.rank())
+    }
+
+    /// An instant as nanoseconds after the pool's epoch, plus one; beyond 584 years, 584
+    /// years.
+    pub(crate) fn nanos(&self, at: Instant) -> u64 {
+        let after = at.saturating_duration_since(self.epoch).as_nanos() + 1;
+        u64::try_from(after).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn nanos_now(&self) -> u64 {
+        self.nanos(now())
+    }
+
+    /// The instant again.
+    pub(crate) fn instant(&self, nanos: u64) -> Instant {
+        self.epoch + Duration::from_nanos(nanos - 1)
     }
 
     /// Runs a hook; its panic is contained and counted.

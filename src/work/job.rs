@@ -16,10 +16,40 @@ use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 /// Bytes of a job that travel without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// The worker's part of a task's end, to be called once, with whether the task
-/// panicked: frees the worker and counts the task. Whoever waits for the task is
-/// to be released after it.
-pub(crate) type End<'a> = &'a mut dyn FnMut(bool);
+/// The worker's part of a task's end, to be called once, with how it ended: frees the
+/// worker and counts the task. Whoever waits for the task is to be released after it.
+pub(crate) type End<'a> = &'a mut dyn FnMut(Ending);
+
+/// How a task that a worker has taken ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Completed,
+    Panicked,
+    /// The same, past its own deadline.
+    CompletedLate,
+    PanickedLate,
+    /// It was not started: too late.
+    Expired,
+}
+
+impl Ending {
+    #[inline]
+    pub(crate) fn of(panicked: bool) -> Self {
+        if panicked {
+            Self::Panicked
+        } else {
+            Self::Completed
+        }
+    }
+
+    pub(crate) fn late(self) -> Self {
+        match self {
+            Self::Completed => Self::CompletedLate,
+            Self::Panicked => Self::PanickedLate,
+            other => other,
+        }
+    }
+}
 
 /// Whom a discarded task sets free, after it has been counted.
 #[derive(Debug)]
@@ -260,24 +290,7 @@ pub(crate) struct Serve<F> {
 impl<F: FnOnce()> Job for Serve<F> {
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        end(has_panicked(ctx.call(self.f)));
-    }
-
-    fn discard(self) -> Release {
-        drop_contained(self);
-        Release::Nobody
-    }
-}
-
-/// A labelled `serve`'s task.
-pub(crate) struct Labelled<F> {
-    pub(crate) label: &'static str,
-    pub(crate) f: F,
-}
-
-impl<F: FnOnce()> Job for Labelled<F> {
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        end(ctx.with_label(Some(self.label), || has_panicked(ctx.call(self.f))));
+        end(Ending::of(has_panicked(ctx.call(self.f))));
     }
 
     fn discard(self) -> Release {

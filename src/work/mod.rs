@@ -5,5 +5,6 @@ pub(crate) mod context;
 pub(crate) mod env;
 pub(crate) mod job;
 pub(crate) mod observe;
+pub(crate) mod options;
 pub(crate) mod panics;
 pub(crate) mod record;

@@ -2,7 +2,7 @@
 
 use crate::parts::completion::Decision;
 use crate::parts::label::Label;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{store_release, AtomicU32, AtomicU64, Ordering};
 
 /// A worker's record. It stays with the slot when the worker ends.
 ///
@@ -20,7 +20,15 @@ pub(crate) struct Record {
     /// that, whether the worker is in its start hook.
     aside: AtomicU32,
     pub(crate) label: Label,
+    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
+    /// zero: none.
+    due: AtomicU64,
+    /// The running task's group, by address, and [`CANCELLED`].
+    group: AtomicU64,
 }
+
+/// The running task's group has been found to be cancelled.
+const CANCELLED: u64 = 1;
 
 const HOOKED: u32 = 1;
 const REVOKED: u32 = 2;
@@ -60,6 +68,8 @@ impl Record {
             taken: AtomicU32::new(0),
             aside: AtomicU32::new(0),
             label: Label::new(),
+            due: AtomicU64::new(0),
+            group: AtomicU64::new(0),
         }
     }
 
@@ -109,6 +119,51 @@ impl Record {
     pub(crate) fn end_hook(&self) {
         // ORDERING: H1: before the worker looks for its order.
         self.aside.fetch_sub(HOOKED, Ordering::SeqCst);
+    }
+
+    // ---- a task that nobody waits for ------------------------------------------------
+
+    /// Worker: its task's own deadline; zero: no longer.
+    pub(crate) fn set_due(&self, due: u64) {
+        // ORDERING: A2: before the task runs.
+        self.due.swap(due, Ordering::SeqCst);
+    }
+
+    /// The running task's own deadline.
+    pub(crate) fn due(&self) -> Option<u64> {
+        // ORDERING: A2: by who waits for the pool's end.
+        Some(self.due.load(Ordering::SeqCst)).filter(|due| *due != 0)
+    }
+
+    /// Worker: runs a task of this group.
+    pub(crate) fn enter_group(&self, group: *const ()) {
+        // ORDERING: A1: before it reads whether the group is cancelled.
+        self.group.swap(group.addr() as u64, Ordering::SeqCst);
+    }
+
+    /// Worker: the task has returned.
+    pub(crate) fn leave_group(&self) {
+        // ORDERING: A1: nobody acts on it.
+        store_release(&self.group, 0);
+    }
+
+    /// The group is cancelled: whether the worker runs a task of it, and this is the first
+    /// to find so.
+    #[must_use]
+    pub(crate) fn find_cancelled(&self, group: *const ()) -> bool {
+        let group = group.addr() as u64;
+        // ORDERING: A1: after the group's flag was set.
+        self.group
+            .compare_exchange(group, group | CANCELLED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Whether nobody waits for the running task any more; at the moment `now`.
+    pub(crate) fn is_abandoned(&self, now: u64) -> bool {
+        // ORDERING: A1, A2: by who waits for the pool's end, after it has closed it.
+        self.decision.is_abandoned()
+            || self.group.load(Ordering::SeqCst) & CANCELLED != 0
+            || self.due().is_some_and(|due| due <= now)
     }
 
     /// All counts, with the generation that `see` reads.

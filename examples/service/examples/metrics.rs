@@ -1,7 +1,7 @@
 //! A pool's metrics on a Prometheus page.
 //!
 //! ```text
-//! cargo run -p service --features metrics --example metrics
+//! cargo run -p service --example metrics
 //! ```
 
 use lazypool::Pool;

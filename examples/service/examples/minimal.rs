@@ -7,26 +7,36 @@
 
 use axum::{extract::State, http::StatusCode, routing::get, Router};
 use lazypool::Pool;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::{sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::oneshot, time::timeout};
 
 /// Runs `work` on the pool and awaits its value; no thread of the runtime ever blocks.
-async fn offload<T: Send + 'static>(
+pub(crate) async fn offload<T: Send + 'static>(
     pool: &Pool,
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StatusCode> {
     let (reply, answer) = oneshot::channel();
-    let group = pool.group();
+    let group = pool.labelled("offload").with_deadline(deadline).group();
+    let unwanted = group.drop_guard(); // cancels the task when the client hangs up
+    let task = move || match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(value) => drop(reply.send(Ok(value))),
+        Err(panic) => {
+            drop(reply.send(Err(StatusCode::INTERNAL_SERVER_ERROR)));
+            resume_unwind(panic) // for the pool to count
+        }
+    };
     group
-        .serve(move || drop(reply.send(work())))
+        .serve(task)
         .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?; // saturated, or shut down
     match timeout(deadline, answer).await {
-        Ok(value) => value.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR), // it panicked
-        Err(_) => {
-            group.cancel(); // it leaves the queue, or sees `task::is_cancelled()`
-            Err(StatusCode::GATEWAY_TIMEOUT)
+        Ok(Ok(result)) => {
+            unwanted.disarm();
+            result
         }
+        Ok(Err(_)) if pool.is_closed() => Err(StatusCode::SERVICE_UNAVAILABLE), // discarded
+        _ => Err(StatusCode::GATEWAY_TIMEOUT), // it leaves the queue, or sees `task::is_cancelled()`
     }
 }
 

@@ -1,6 +1,6 @@
 //! The routes.
 
-use crate::offload::{offload, offload_all, Failure};
+use crate::offload::{offload, offload_all, Failure, Terms};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{header, HeaderValue, StatusCode};
@@ -8,12 +8,13 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use lazypool::{task, Pool};
+use lazypool::{task, Pool, Stats};
+use metrics_exporter_prometheus::PrometheusHandle;
 use num_bigint::BigUint;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -30,17 +31,51 @@ pub enum Phase {
 }
 
 /// What the handlers share.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct App {
     /// The pool. The handlers only ever `serve` to it.
     pub pool: Arc<Pool>,
     /// The longest a request may take.
     pub deadline: Duration,
+    /// What renders the page of metrics.
+    pub exporter: PrometheusHandle,
     /// Where the service is in its life.
     pub phase: watch::Receiver<Phase>,
     /// How many requests got which status.
     pub ledger: Arc<Ledger>,
 }
+
+impl App {
+    fn terms(&self, label: &'static str, takes: Duration) -> Terms {
+        Terms {
+            label,
+            deadline: self.deadline,
+            // What can never be in time is tried all the same: its 504 comes at the deadline.
+            takes: if takes < self.deadline {
+                takes
+            } else {
+                Duration::ZERO
+            },
+        }
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the service answers, for its help.
+pub const ROUTES: &[(&str, &str)] = &[
+    ("/factorial?n=50&count=1024", "a sum, by a group of tasks"),
+    ("/sleep?ms=100", "a call that blocks"),
+    ("/stats", "the pool's figures, as JSON"),
+    ("/metrics", "the same for Prometheus"),
+    ("/health", "whether a balancer should send requests here"),
+];
 
 /// The service's routes.
 pub fn router(app: App) -> Router {
@@ -149,7 +184,8 @@ async fn factorial(
         let share = PER_TASK.min(count - i * PER_TASK);
         move || (0..share).map(|_| (1..=n).product::<BigUint>()).sum()
     });
-    let sums: Vec<BigUint> = offload_all(&app.pool, app.deadline, tasks).await?;
+    let terms = app.terms("factorial", Duration::ZERO);
+    let sums: Vec<BigUint> = offload_all(&app.pool, terms, tasks).await?;
     let sum: BigUint = sums.into_iter().sum();
     Ok(Json(
         json!({ "n": n, "count": count, "sum": sum.to_string() }),
@@ -164,6 +200,9 @@ struct Sleep {
     /// what a shutdown does about them.
     #[serde(default)]
     deaf: bool,
+    /// Whether it is started even if too little time is left: to show what that costs.
+    #[serde(default)]
+    eager: bool,
 }
 
 /// Stands for any call that blocks: a driver, a file, a library.
@@ -171,12 +210,13 @@ async fn sleep(
     State(app): State<App>,
     query: Result<Query<Sleep>, QueryRejection>,
 ) -> Result<Json<Value>, Error> {
-    let Query(Sleep { ms, deaf }) = query?;
+    let Query(Sleep { ms, deaf, eager }) = query?;
     within("ms", ms, 0..=60_000)?;
-    let slept = offload(&app.pool, app.deadline, move || {
-        nap(Duration::from_millis(ms), deaf)
-    })
-    .await?;
+    let nap_time = Duration::from_millis(ms);
+    // A nap may last a little longer than it should, and the answer has a way to go.
+    let takes = nap_time + nap_time / 8 + Duration::from_millis(5);
+    let terms = app.terms("sleep", if eager { Duration::ZERO } else { takes });
+    let slept = offload(&app.pool, terms, move || nap(nap_time, deaf)).await?;
     Ok(Json(json!({ "slept_ms": slept.as_millis() as u64 })))
 }
 
@@ -197,109 +237,17 @@ async fn health(State(app): State<App>) -> Result<&'static str, Error> {
     }
 }
 
-async fn stats(State(app): State<App>) -> Json<Value> {
-    let s = app.pool.stats();
-    Json(json!({
-        "accepted": s.accepted,
-        "refused": s.refused,
-        "completed": s.completed,
-        "panicked": s.panicked,
-        "expired": s.expired,
-        "discarded": s.discarded,
-        "timed_out": s.timed_out,
-        "queued": s.queued,
-        "running": s.running,
-        "workers": s.workers,
-        "idle": s.idle,
-        "peak_workers": s.peak_workers,
-        "spawned": s.spawned,
-        "retired": s.retired,
-        "spawn_failures": s.spawn_failures,
-        "hook_panics": s.hook_panics,
-        "max_workers": app.pool.max_workers(),
-        "queue_capacity": app.pool.queue_capacity(),
-    }))
+async fn stats(State(app): State<App>) -> Json<Stats> {
+    Json(app.pool.stats())
 }
 
-/// In Prometheus' text format.
+/// In Prometheus' text format: what the pool tells, and no word of its own.
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    let s = app.pool.stats();
-    let mut page = Page::default();
-    page.family("lazypool_accepted_total", "counter", "Tasks the pool took.");
-    page.sample("", s.accepted);
-    page.family(
-        "lazypool_refused_total",
-        "counter",
-        "Tasks it did not take.",
-    );
-    page.sample("", s.refused);
-    page.family(
-        "lazypool_ended_total",
-        "counter",
-        "How accepted tasks ended.",
-    );
-    page.sample("how=\"completed\"", s.completed);
-    page.sample("how=\"panicked\"", s.panicked);
-    page.sample("how=\"expired\"", s.expired);
-    page.sample("how=\"discarded\"", s.discarded);
-    page.family("lazypool_tasks", "gauge", "Accepted tasks, not ended.");
-    page.sample("state=\"queued\"", s.queued as u64);
-    page.sample("state=\"running\"", s.running as u64);
-    page.family("lazypool_workers", "gauge", "Workers alive.");
-    page.sample("", s.workers as u64);
-    page.family(
-        "lazypool_workers_idle",
-        "gauge",
-        "Workers with nothing to do.",
-    );
-    page.sample("", s.idle as u64);
-    page.family(
-        "lazypool_workers_started_total",
-        "counter",
-        "Workers started.",
-    );
-    page.sample("", s.spawned);
-    page.family(
-        "lazypool_spawn_failures_total",
-        "counter",
-        "Threads the system did not give.",
-    );
-    page.sample("", s.spawn_failures);
-    page.family(
-        "service_answers_total",
-        "counter",
-        "Requests answered, by status.",
-    );
-    for (status, answers) in app.ledger.answers() {
-        page.sample(&format!("status=\"{status}\""), answers);
-    }
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        page.text,
-    )
-}
-
-/// A page of metrics.
-#[derive(Default)]
-struct Page {
-    text: String,
-    name: &'static str,
-}
-
-impl Page {
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.name = name;
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, label: &str, figure: u64) {
-        let name = self.name;
-        let _ = match label {
-            "" => writeln!(self.text, "{name} {figure}"),
-            _ => writeln!(self.text, "{name}{{{label}}} {figure}"),
-        };
-    }
+    app.pool.publish_metrics();
+    let page = app.exporter.render();
+    // Folds what has been recorded since; a service that nobody scrapes does so on a timer.
+    app.exporter.run_upkeep();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page)
 }
 
 /// Counts requests and answers, so that the log can say that none was lost.

@@ -20,7 +20,8 @@
 
 use axum::serve::ListenerExt;
 use lazypool::Shutdown;
-use service::app::{router, App, Ledger, Phase};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use service::app::{router, App, Ledger, Phase, ROUTES};
 use service::settings::Settings;
 use std::future::IntoFuture;
 use std::io::Write;
@@ -41,6 +42,13 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let settings = match std::env::args_os().nth(1).map(PathBuf::from) {
+        Some(help) if help.as_os_str() == "--help" => {
+            println!("usage: service [settings.toml]\n\nroutes:");
+            for (route, what) in ROUTES {
+                println!("  {route:<28} {what}");
+            }
+            return ExitCode::SUCCESS;
+        }
         Some(file) => Settings::load(&file),
         None => Ok(Settings::default()),
     };
@@ -64,15 +72,20 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
             let message = p.message().unwrap_or_default();
             eprintln!("service: a task panicked: {message}");
         });
+    let exporter = PrometheusBuilder::new().install_recorder()?;
     let (phase, phase_seen) = watch::channel(Phase::Serving);
     let app = App {
         pool: Arc::new(pool.build()?),
         deadline: settings.deadline,
+        exporter,
         phase: phase_seen,
         ledger: Arc::new(Ledger::default()),
     };
     let listener = TcpListener::bind(settings.listen).await?;
     println!("listening on http://{}", listener.local_addr()?);
+    for (route, what) in ROUTES {
+        eprintln!("  {route:<28} {what}");
+    }
     std::io::stdout().flush()?;
     let listener = listener.tap_io(|connection| {
         // An answer is one small write: do not hold it back. If this fails, it is slower.

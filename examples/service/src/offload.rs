@@ -1,8 +1,9 @@
 //! How async code awaits a task of the pool, without blocking the runtime.
 
 use lazypool::{Group, Pool, Refusal};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// Why there is no value.
@@ -18,9 +19,29 @@ pub enum Failure {
     Panicked,
 }
 
-/// Runs `work` on the pool and awaits its value, at most `deadline`.
+/// What a request asks of the pool.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Names its tasks in metrics and logs.
+    pub label: &'static str,
+    /// How long it may take, from now.
+    pub deadline: Duration,
+    /// How long a task of it takes: with less than that left none is started. Zero: not known.
+    pub takes: Duration,
+}
+
+impl Terms {
+    fn group(&self, pool: &Pool) -> Group {
+        pool.labelled(self.label)
+            .with_deadline(self.deadline)
+            .min_remaining(self.takes)
+            .group()
+    }
+}
+
+/// Runs `work` on the pool and awaits its value.
 ///
-/// Nothing here blocks the runtime's thread: [`Pool::serve`] hands the closure over
+/// Nothing here blocks the runtime's thread: [`Group::serve`] hands the closure over
 /// (that is why a service's pool must refuse when it is full, and not wait), and the
 /// value comes back through a channel that tokio can await.
 ///
@@ -30,38 +51,24 @@ pub enum Failure {
 ///
 /// # Errors
 /// [`Failure`]; the task may still run after [`Failure::Late`], its value is dropped.
-pub async fn offload<T, F>(pool: &Pool, deadline: Duration, work: F) -> Result<T, Failure>
+pub async fn offload<T, F>(pool: &Pool, terms: Terms, work: F) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let (reply, answer) = oneshot::channel();
-    let task = CancelOnDrop::new(pool.group());
-    let accepted = task.group.serve(move || {
-        // An error means that nobody waits any more.
-        let _ = reply.send(work());
-    });
-    accepted.map_err(|refused| Failure::from(refused.reason()))?;
-    match timeout(deadline, answer).await {
-        Ok(Ok(value)) => {
-            task.disarm();
-            Ok(value)
-        }
-        // The sender is gone without a value, and so is the task.
-        Ok(Err(_)) => Err(ended_without_value(pool)),
-        Err(_) => Err(Failure::Late),
-    }
+    let mut values = offload_all(pool, terms, [work]).await?;
+    Ok(values.pop().expect("a value for each task"))
 }
 
 /// As [`offload`], for many tasks: all their values, in the order in which they ended.
 ///
-/// It is all or nothing: if one of them is refused, the others are cancelled.
+/// It is all or nothing: if one of them has no value, the others are cancelled.
 ///
 /// # Errors
 /// As [`offload`].
 pub async fn offload_all<T, F>(
     pool: &Pool,
-    deadline: Duration,
+    terms: Terms,
     tasks: impl IntoIterator<Item = F>,
 ) -> Result<Vec<T>, Failure>
 where
@@ -69,44 +76,43 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let (reply, mut answers) = mpsc::unbounded_channel();
-    let all = CancelOnDrop::new(pool.group());
+    let group = terms.group(pool);
+    let unwanted = group.drop_guard();
     let mut expected = 0;
     for work in tasks {
         let reply = reply.clone();
-        let accepted = all.group.serve(move || {
-            let _ = reply.send(work());
-        });
-        accepted.map_err(|refused| Failure::from(refused.reason()))?;
+        let task = move || match catch_unwind(AssertUnwindSafe(work)) {
+            // An error means that nobody waits any more.
+            Ok(value) => drop(reply.send(Some(value))),
+            Err(panic) => {
+                drop(reply.send(None));
+                resume_unwind(panic) // for the pool to count
+            }
+        };
+        (group.serve(task)).map_err(|refused| Failure::from(refused.reason()))?;
         expected += 1;
     }
     drop(reply);
     // `Group::wait` would block. The channel ends when the last task has dropped its
-    // sender, and a task drops it whether it returns, panics or is discarded.
-    let collected = timeout(deadline, async {
+    // sender, and a task drops it whether it returns, panics, expires or is discarded.
+    let collected = timeout(terms.deadline, async {
         let mut values = Vec::with_capacity(expected);
         while let Some(value) = answers.recv().await {
-            values.push(value);
+            values.push(value.ok_or(Failure::Panicked)?);
         }
-        values
-    })
-    .await;
-    match collected {
-        Ok(values) if values.len() == expected => {
-            all.disarm();
-            Ok(values)
-        }
-        Ok(_) => Err(ended_without_value(pool)),
-        Err(_) => Err(Failure::Late),
+        Ok::<_, Failure>(values)
+    });
+    let values = collected.await.map_err(|_| Failure::Late)??;
+    if values.len() < expected {
+        // A shutdown discarded the rest, or their turn came too late.
+        return Err(if pool.is_closed() {
+            Failure::Closed
+        } else {
+            Failure::Late
+        });
     }
-}
-
-/// A shutdown discards queued tasks; else only a panic keeps a task from answering.
-fn ended_without_value(pool: &Pool) -> Failure {
-    if pool.is_closed() {
-        Failure::Closed
-    } else {
-        Failure::Panicked
-    }
+    unwanted.disarm();
+    Ok(values)
 }
 
 impl From<&Refusal> for Failure {
@@ -115,31 +121,6 @@ impl From<&Refusal> for Failure {
             Refusal::Closed => Self::Closed,
             // No thread to be had is as good as no room; the metrics tell them apart.
             _ => Self::Saturated,
-        }
-    }
-}
-
-/// A group that is cancelled when its waiter leaves before its end.
-struct CancelOnDrop {
-    group: Group,
-    armed: bool,
-}
-
-impl CancelOnDrop {
-    fn new(group: Group) -> Self {
-        Self { group, armed: true }
-    }
-
-    /// Every task has answered: there is nothing left to cancel.
-    fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if self.armed {
-            self.group.cancel();
         }
     }
 }

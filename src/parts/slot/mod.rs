@@ -417,6 +417,11 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Retiring, only_marked)
     }
 
+    /// Worker: ends after its task, or instead of a look at the queue.
+    pub(crate) fn resign(&self, from: State) {
+        self.step(from, State::Retiring, 0);
+    }
+
     /// Worker that was told to end: stays, to look at the queue.
     pub(crate) fn cancel_retirement(&self) {
         self.step(State::Retiring, State::Searching, 0);

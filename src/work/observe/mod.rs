@@ -102,6 +102,14 @@ pub(crate) fn caller_timed_out(env: &Env, slot: usize, label: Option<&'static st
     let _ = (env, slot, label);
 }
 
+/// On who notices first: who cancels a group, or the worker. Nobody waits for its task any
+/// more, `why` says for what reason; a caller that leaves says so itself.
+#[inline(always)]
+pub(crate) fn worker_abandoned(env: &Env, slot: usize, label: Option<&'static str>, why: &str) {
+    event!(WARN, env, label, slot, why, "worker abandoned");
+    let _ = (env, slot, label, why);
+}
+
 /// On the thread whose wait for the end of the pool has run out.
 #[inline(always)]
 pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {

@@ -122,13 +122,15 @@ impl std::fmt::Debug for Series {
 }
 
 /// Tells the recorder the pool's figures.
-pub(crate) fn publish(name: &str, stats: &Stats) {
+pub(crate) fn publish(name: &str, stats: &Stats, limit: usize) {
     describe();
     let pool = SharedString::from(name.to_owned());
     let gauges = [
         ("lazypool_workers", stats.workers as u64),
         ("lazypool_workers_idle", stats.idle as u64),
         ("lazypool_workers_busy", stats.running as u64),
+        ("lazypool_workers_abandoned", stats.abandoned as u64),
+        ("lazypool_workers_limit", limit as u64),
         ("lazypool_tasks_queued", stats.queued as u64),
         ("lazypool_submitters_waiting", stats.waiting as u64),
     ];
@@ -167,6 +169,11 @@ fn describe() {
             "lazypool_workers_busy",
             "Workers with a task, those whose caller left included",
         ),
+        (
+            "lazypool_workers_abandoned",
+            "Workers with a task that nobody waits for any more",
+        ),
+        ("lazypool_workers_limit", "Workers that there may be now"),
         ("lazypool_tasks_queued", "Tasks that wait for a worker"),
         (
             "lazypool_submitters_waiting",
@@ -186,7 +193,7 @@ fn describe() {
         ),
         (
             "lazypool_tasks_timed_out_total",
-            "Callers that left a running task at its deadline",
+            "Tasks that ran past their deadline: callers that left, and tasks of their own",
         ),
         (
             "lazypool_tasks_discarded_total",

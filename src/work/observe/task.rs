@@ -86,7 +86,7 @@ impl Seen {
 
     /// The task does not run.
     #[inline]
-    fn forget(self) {
+    pub(crate) fn forget(self) {
         #[cfg(feature = "tracing")]
         if self.parent.is_some() {
             drop_contained(self.parent);

@@ -66,6 +66,7 @@ fn main() -> Outcome<()> {
         print_line(route, &tally);
         println!("    {what}");
     }
+    overload(service.address, connections, span);
     let stats = Client::connect(service.address)?.get("/stats")?.body;
     println!("\n/stats: {stats}");
 
@@ -88,6 +89,23 @@ fn main() -> Outcome<()> {
         return Err("requests were lost".into());
     }
     Ok(())
+}
+
+/// What the workers can do, asked for no more; then three times that and beyond, with tasks that
+/// are started however late, and with those that are not started in vain.
+fn overload(address: SocketAddr, connections: usize, span: Duration) {
+    println!("\noverload: 8 workers can do 80 a second in time");
+    for (route, connections) in [
+        ("/sleep?ms=100", 8),
+        ("/sleep?ms=100&eager=true", connections),
+        ("/sleep?ms=100", connections),
+    ] {
+        let tally = drive(address, route, connections, Instant::now() + span);
+        print_line(route, &tally);
+        let good = tally.answers.get(&200).copied().unwrap_or_default();
+        let goodput = good as f64 / tally.took.as_secs_f64();
+        println!("\n    {connections} connections: {goodput:.0} in time a second");
+    }
 }
 
 fn start(settings: &Path) -> Outcome<Process> {

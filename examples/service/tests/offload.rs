@@ -1,0 +1,139 @@
+//! The README's `offload`, for each way in which a request can end: the very file that the README
+//! shows, which `readme.rs` compares.
+
+#[allow(dead_code)] // its `main` and its route
+#[path = "../examples/minimal.rs"]
+mod minimal;
+
+use axum::http::StatusCode;
+use lazypool::{task, Pool, Shutdown};
+use minimal::offload;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn pool(queue: usize) -> Arc<Pool> {
+    let builder = Pool::builder().max_workers(1).queue_capacity(queue);
+    Arc::new(builder.build().expect("pool"))
+}
+
+async fn until(what: &str, cond: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !cond() {
+        assert!(start.elapsed() < LIMIT, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A task that runs until it is cancelled.
+fn patient() {
+    while !task::is_cancelled() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[tokio::test]
+async fn a_value() {
+    let pool = pool(0);
+    let label = offload(&pool, LONG, || (task::label(), task::deadline().is_some())).await;
+    assert_eq!(label, Ok((Some("offload"), true)));
+}
+
+#[tokio::test]
+async fn hang_up() {
+    let pool = pool(4);
+    let requests: Vec<_> = (0..3)
+        .map(|_| {
+            let pool = Arc::clone(&pool);
+            tokio::spawn(async move { offload(&pool, LONG, patient).await })
+        })
+        .collect();
+    until("one to run", || {
+        pool.stats().running == 1 && pool.stats().queued == 2
+    })
+    .await;
+    for request in &requests {
+        request.abort(); // as axum drops the future of a client that is gone
+    }
+    until("none", || {
+        pool.stats().running == 0 && pool.stats().queued == 0
+    })
+    .await;
+    let stats = pool.stats();
+    assert_eq!((stats.completed, stats.discarded), (1, 2), "{stats:?}");
+}
+
+#[tokio::test]
+async fn time_out() {
+    let pool = pool(4);
+    let deadline = Duration::from_millis(100);
+    let never = Arc::new(AtomicBool::new(false));
+    let ran = Arc::clone(&never);
+    let (running, queued) = tokio::join!(
+        offload(&pool, deadline, || {
+            assert!(task::deadline().is_some());
+            std::thread::sleep(Duration::from_millis(300)); // deaf
+        }),
+        offload(&pool, deadline, move || ran.store(true, Ordering::SeqCst)),
+    );
+    assert_eq!(running, Err(StatusCode::GATEWAY_TIMEOUT));
+    assert_eq!(queued, Err(StatusCode::GATEWAY_TIMEOUT));
+    let stats = pool.stats();
+    assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
+    until("the end", || pool.stats().running == 0).await;
+    let stats = pool.stats();
+    assert_eq!((stats.timed_out, stats.completed), (1, 1), "{stats:?}");
+    assert_eq!(stats.expired + stats.discarded, 1, "{stats:?}");
+    assert!(!never.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn panic() {
+    let pool = pool(0);
+    let answer = offload(&pool, LONG, || resume_unwind(Box::new("on purpose"))).await;
+    assert_eq!(answer, Err::<(), _>(StatusCode::INTERNAL_SERVER_ERROR));
+    until("the count", || pool.stats().panicked == 1).await;
+}
+
+#[tokio::test]
+async fn shutdown() {
+    let pool = pool(4);
+    let first = tokio::spawn({
+        let pool = Arc::clone(&pool);
+        async move { offload(&pool, LONG, patient).await }
+    });
+    until("it to run", || pool.stats().running == 1).await;
+    let second = tokio::spawn({
+        let pool = Arc::clone(&pool);
+        async move { offload(&pool, LONG, || ()).await }
+    });
+    until("it to queue", || pool.stats().queued == 1).await;
+    pool.shutdown(Shutdown::Cancel, Duration::ZERO);
+    assert_eq!(
+        first.await.expect("no panic"),
+        Ok(()),
+        "it saw the cancel, and returned"
+    );
+    let discarded = second.await.expect("no panic");
+    assert_eq!(discarded, Err(StatusCode::SERVICE_UNAVAILABLE));
+    let refused = offload(&pool, LONG, || ()).await;
+    assert_eq!(refused, Err(StatusCode::SERVICE_UNAVAILABLE));
+}
+
+#[tokio::test]
+async fn refusal() {
+    let pool = pool(0);
+    let first = tokio::spawn({
+        let pool = Arc::clone(&pool);
+        async move { offload(&pool, LONG, patient).await }
+    });
+    until("it to run", || pool.stats().running == 1).await;
+    let refused = offload(&pool, LONG, || ()).await;
+    assert_eq!(refused, Err(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(pool.stats().refusals.saturated, 1);
+    first.abort();
+}

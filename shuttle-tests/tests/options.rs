@@ -1,0 +1,199 @@
+//! A limit set at run time; deadlines of tasks; starts in vain; drops of a pool.
+#![cfg(lazypool_shuttle)]
+
+use lazypool::model::{self, set_options};
+use lazypool::{Shutdown, WhenFull};
+use shuttle_tests::{explore, join_all, step, ticks, Bench, Dice, Via};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn pause(dice: &mut Dice, most: u64) {
+    for _ in 0..dice.below(most) {
+        step();
+    }
+}
+
+/// The limit goes up and down beside submissions, retirement, threads that the system does not
+/// give, and perhaps a shutdown. Laws 1, 2, 4, 9, 13.
+#[test]
+fn limits() {
+    explore("limits", |dice| {
+        let (workers, queue) = (dice.between(2, 4) as usize, dice.below(4) as usize);
+        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX, Duration::MAX]);
+        let min = dice.below(3) as usize;
+        let bench = Bench::new(workers, queue, |b| {
+            b.idle_timeout(idle).min_workers(min.min(workers))
+        });
+        bench.expect_limit(1);
+        if dice.one_in(3) {
+            let n = dice.of(&[1, 2, 3]);
+            set_options(|o| o.refuse_one_in = n);
+        }
+        let threads = dice.between(2, 4);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 4) {
+                bench.act(dice, 1);
+            }
+        });
+        let threads = dice.between(1, 2);
+        all.extend(bench.submitters(dice, threads, move |bench, dice| {
+            for _ in 0..dice.between(1, 4) {
+                pause(dice, 40);
+                let limit = dice.between(1, workers as u64) as usize;
+                bench.pool.set_limit(limit).expect("within bounds");
+            }
+        }));
+        let discards = dice.one_in(4);
+        if discards {
+            let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
+            all.extend(bench.submitters(dice, 1, move |bench, dice| {
+                pause(dice, 90);
+                bench.pool.shutdown(mode, Bench::limit(dice));
+            }));
+        }
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(discards);
+    });
+}
+
+/// Without a queue the limit holds to the letter for all that is submitted after `set_limit` has
+/// returned, whatever was under way. Law 4.
+#[test]
+fn limit_is_exact() {
+    explore("limit_is_exact", |dice| {
+        let workers = dice.between(2, 4) as usize;
+        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
+        let bench = Bench::new(workers, 0, |b| b.idle_timeout(idle));
+        if dice.one_in(4) {
+            set_options(|o| o.refuse_one_in = 3);
+        }
+        let threads = dice.between(2, 5);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 5) {
+                bench.act(dice, 0);
+            }
+        });
+        all.extend(bench.submitters(dice, 1, move |bench, dice| {
+            pause(dice, 60);
+            let limit = dice.between(1, workers as u64 - 1) as usize;
+            bench.limit_for_good(limit);
+            for _ in 0..dice.between(1, 5) {
+                bench.act(dice, 0);
+            }
+        }));
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
+/// Submitters that wait for room while the limit falls and, in the end, rises. Laws 4 and 14.
+#[test]
+fn limits_and_waiting() {
+    explore("limits_and_waiting", |dice| {
+        let (workers, queue) = (dice.between(2, 3) as usize, dice.below(3) as usize);
+        let bench = Bench::blocking(workers, queue, |b| b);
+        let threads = dice.between(3, 6);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 3) {
+                bench.serve(Via::Pool, dice, 0);
+            }
+        });
+        all.extend(bench.submitters(dice, 1, move |bench, dice| {
+            for _ in 0..dice.between(1, 4) {
+                pause(dice, 40);
+                let limit = dice.between(1, workers as u64) as usize;
+                bench.pool.set_limit(limit).expect("within bounds");
+            }
+        }));
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
+/// Deadlines of tasks and starts in vain beside other calls, a changing limit and a shutdown:
+/// each closure runs once, or is dropped or comes back once. Laws 2, 9, 17, 18.
+#[test]
+fn deadlines() {
+    explore("deadlines", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(5) as usize);
+        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
+        let bench = Bench::new(workers, queue, |b| b.idle_timeout(idle));
+        bench.expect_limit(1);
+        let threads = dice.between(2, 5);
+        let mut all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 4) {
+                let (d, least) = (ticks(dice.between(1, 40)), ticks(dice.below(20)));
+                match dice.below(4) {
+                    0 => bench.act(dice, 0),
+                    1 => drop(bench.wait_not_in_vain(d, least)),
+                    _ => drop(bench.serve_within(d, least, dice.below(30))),
+                }
+            }
+        });
+        if dice.one_in(3) {
+            all.extend(bench.submitters(dice, 1, move |bench, dice| {
+                pause(dice, 60);
+                let limit = dice.between(1, workers as u64) as usize;
+                bench.pool.set_limit(limit).expect("within bounds");
+            }));
+        }
+        let discards = dice.one_in(4);
+        if discards {
+            let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
+            all.extend(bench.submitters(dice, 1, move |bench, dice| {
+                pause(dice, 90);
+                bench.pool.shutdown(mode, Bench::limit(dice));
+            }));
+        }
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(discards);
+    });
+}
+
+/// A pool is dropped while a task of a group that may be cancelled never returns, or one that
+/// passes a deadline of its own: the drop ends. Law 10.
+#[test]
+fn drops() {
+    explore("drops", |dice| {
+        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(3) as usize);
+        let pool = lazypool::Pool::builder()
+            .max_workers(workers)
+            .queue_capacity(queue)
+            .build()
+            .expect("good settings");
+        let gate = Arc::new(shuttle::sync::Mutex::new(()));
+        let shut = gate.lock();
+        let group = pool.group();
+        let mut hangs = 0;
+        for _ in 0..dice.between(1, 3) {
+            let gate = Arc::clone(&gate);
+            let task = move || drop(gate.lock());
+            let served = if dice.one_in(2) {
+                let deadline = ticks(dice.between(1, 60));
+                pool.with_deadline(deadline).serve(task).is_ok()
+            } else {
+                group.serve(task).is_ok()
+            };
+            hangs += u64::from(served);
+        }
+        for _ in 0..dice.below(2) {
+            let _ = pool.when_full(WhenFull::Refuse).serve(step);
+        }
+        let canceller = {
+            let (group, mut dice) = (group.clone(), dice.fork());
+            model::spawn(move || {
+                pause(&mut dice, 60);
+                group.cancel();
+            })
+        };
+        drop(pool);
+        drop(shut);
+        canceller.join().expect("no panic");
+        group.wait();
+        let _ = hangs;
+    });
+}

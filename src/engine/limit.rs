@@ -1,0 +1,169 @@
+//! The limit: how many workers there may be at once, changed at run time.
+//!
+//! A slot that is *withheld* has no thread and is not in the free ring, so no submission can
+//! start one on it. With a limit of n, all slots but n are to be withheld. Those in the free
+//! ring are taken at once; the others are *owed*: whoever gives a slot back, under the
+//! registry's lock, withholds it as long as one is owed.
+//!
+//! While a slot is owed there are too many workers, or threads being started. A flag beside the
+//! pool's phase says so (`SURPLUS`), which every submission and every worker reads anyhow. Then
+//!
+//! * a submitter that has claimed an idle worker asks, under the lock, whether it is surplus,
+//!   and if so sends it to its end instead;
+//! * a spawner that finds a slot owed gives its own back, and starts nothing;
+//! * a worker whose task has ended, or that was told to look at the queue, asks the same before
+//!   it takes a queued task, and resigns;
+//! * a worker that has gone idle asks before it sleeps. Who lowers the limit sets the flag, then
+//!   looks for idle workers; a worker publishes `Idle`, then reads the flag (P9).
+//!
+//! One that is retiring while a slot is owed ends whatever is queued, if another worker lives
+//! (where one is just being started, it waits for the outcome: that may fail);
+//! once its slot is back it notifies another. So no task is stranded: it is left to a worker
+//! that lives and has not resigned, or to one that stays.
+
+use super::core::{Core, Registry};
+use crate::parts::in_flight::TRANSIT;
+use crate::parts::slot::{Claim, State};
+use crate::sync::{self, lock, Arc, MutexGuard};
+
+impl Registry {
+    /// Slots that are to be withheld and are not yet: workers and threads being started
+    /// beyond the limit.
+    pub(super) fn owed(&self) -> usize {
+        self.beyond - self.withheld.len()
+    }
+}
+
+impl Core {
+    pub(crate) fn limit(&self) -> usize {
+        self.settings.max_workers - lock(&self.registry).beyond
+    }
+
+    /// Sets the limit, 1 to `max_workers`.
+    pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
+        let mut registry = lock(&self.registry);
+        registry.beyond = self.settings.max_workers - limit;
+        while registry.withheld.len() > registry.beyond {
+            if let Some(slot) = registry.withheld.pop() {
+                self.free_slot(slot);
+            }
+        }
+        while registry.owed() > 0 {
+            // What a spawner holds is withheld when it comes back.
+            let Some(slot) = self.free.pop() else { break };
+            registry.withheld.push(slot);
+        }
+        self.tell_surplus(&registry);
+        self.retire_surplus(&registry);
+        drop(registry);
+        // There may be room now, for those who wait for it and for what is queued.
+        self.settled();
+        self.notify_another();
+    }
+
+    /// Under the lock: a slot without a thread is free again, or withheld.
+    pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
+        if registry.owed() == 0 {
+            return self.free_slot(slot);
+        }
+        registry.withheld.push(slot);
+        self.tell_surplus(registry);
+    }
+
+    fn tell_surplus(&self, registry: &Registry) {
+        if self.env.has_surplus() != (registry.owed() > 0) {
+            self.env.set_surplus(registry.owed() > 0);
+        }
+    }
+
+    /// Workers on their way to their end.
+    pub(super) fn retiring(&self, registry: &Registry) -> usize {
+        (registry.handles.iter().enumerate())
+            .filter(|(slot, h)| h.is_some() && self.slots[*slot].see().state() == State::Retiring)
+            .count()
+    }
+
+    /// Whether a worker more has to end, and another lives or is being started that need not.
+    fn is_one_surplus(&self, registry: &Registry) -> bool {
+        let retiring = self.retiring(registry);
+        registry.owed() > retiring && registry.live + registry.starting > retiring + 1
+    }
+
+    /// Worker that retires: waits as long as it depends on a thread being started whether it
+    /// is one too many, or the last.
+    pub(super) fn registry_to_end(&self) -> MutexGuard<'_, Registry> {
+        let mut registry = lock(&self.registry);
+        while registry.owed() > 0 && registry.live == 1 && registry.starting > 0 {
+            registry = sync::wait(&self.changed, registry, None);
+        }
+        registry
+    }
+
+    /// Tells as many idle workers to end as there are too many.
+    pub(super) fn retire_surplus(&self, registry: &Registry) {
+        if registry.owed() == 0 {
+            return;
+        }
+        for (slot, handle) in registry.handles.iter().enumerate() {
+            if let Some(handle) = handle {
+                if self.slots[slot].see().is_idle() {
+                    if !self.is_one_surplus(registry) {
+                        break;
+                    }
+                    self.retire(slot, handle, false);
+                }
+            }
+        }
+    }
+
+    /// Whether a worker that was just claimed may be given an order; else it is told to end.
+    #[inline]
+    pub(super) fn may_use(&self, slot: usize, claim: Claim) -> bool {
+        !self.env.has_surplus() || self.may_use_surplus(slot, claim)
+    }
+
+    #[cold]
+    fn may_use_surplus(&self, slot: usize, _: Claim) -> bool {
+        let registry = lock(&self.registry);
+        if !self.is_one_surplus(&registry) {
+            return true;
+        }
+        let it = &self.slots[slot];
+        if it.record.is_hooked() {
+            self.in_flight.mark();
+            it.publish_marked();
+        } else {
+            it.publish_idle(&self.ready, slot);
+        }
+        if let Some(Some(handle)) = registry.handles.get(slot) {
+            // Another who claims it meanwhile asks the same.
+            self.retire(slot, handle, false);
+            // It may have slept when it was claimed, and its word says so no more.
+            handle.thread().unpark();
+        }
+        false
+    }
+
+    /// Worker, in a state that it owns: retires if it is one too many. In transit then.
+    #[cold]
+    pub(super) fn resign(&self, slot: usize, from: State) -> bool {
+        let registry = lock(&self.registry);
+        let resigns = self.is_one_surplus(&registry);
+        if resigns {
+            self.in_flight.add(TRANSIT);
+            self.slots[slot].resign(from);
+        }
+        resigns
+    }
+
+    /// Worker, idle: is told to end, by itself, if it is one too many.
+    #[cold]
+    pub(super) fn resign_idle(&self, slot: usize) {
+        let registry = lock(&self.registry);
+        if let Some(Some(handle)) = registry.handles.get(slot) {
+            if self.is_one_surplus(&registry) {
+                self.retire(slot, handle, false);
+            }
+        }
+    }
+}

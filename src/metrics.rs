@@ -1,0 +1,97 @@
+//! What a recorder is told (feature `metrics`).
+
+use crate::pool::Pool;
+
+impl Pool {
+    /// Tells the recorder of the [`metrics`](https://docs.rs/metrics) crate what
+    /// [`stats`](Pool::stats) knows. Call it before each scrape, or on a timer.
+    ///
+    /// Every metric carries `pool`, the [thread name](crate::Builder::thread_name): give
+    /// pools of their own names. Counters are set to the pool's own count
+    /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)),
+    /// so that tasks pay nothing for them.
+    ///
+    /// | set by this call | kind | |
+    /// |---|---|---|
+    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; without, and with a task |
+    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
+    /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
+    /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
+    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for room ([`WhenFull::Block`](crate::WhenFull::Block)) |
+    /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
+    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `expired` (while waiting for room) |
+    /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
+    /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
+    /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
+    /// | `lazypool_spawn_failures_total` | counter | threads that the system refused |
+    /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
+    ///
+    /// Two histograms need no call. Each task that has run is recorded in them by
+    /// its worker, before its caller gets the result; a task with a
+    /// [label](Pool::labelled) carries it as `label`.
+    ///
+    /// | recorded for each task | |
+    /// |---|---|
+    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for room, queue, hand-over, thread start |
+    /// | `lazypool_task_duration_seconds` | from its start to its end, [`around`](crate::Builder::around) included |
+    ///
+    /// The recorder's code runs on the worker as a part of the task: a slow one
+    /// makes tasks longer, but breaks no deadline. A panic of it is contained, and
+    /// counted in [`Stats::hook_panics`](crate::Stats::hook_panics). Histograms of up to 64 labels are looked
+    /// up in the recorder once per pool, those of further labels for each task.
+    ///
+    /// **Cost.** Off, not one instruction. On, a [`serve`](Pool::serve) of a small
+    /// closure through the queue, from submission to end, takes 2.6 times the
+    /// instructions without a recorder (270 and 690) and 2.7 times with one whose
+    /// samples are an atomic addition: some 0.2 µs, for three clock readings and
+    /// two samples. A refusal takes 1.7 times (140 and 240), for one reading. Each task gives 8
+    /// bytes of its room away: nothing is allocated for closures of up to 40 bytes
+    /// (`serve`) or 24 (`do_with_deadline`), with `tracing` too for up to 32 or 16.
+    ///
+    /// ```
+    /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+    /// # struct Printing;
+    /// # struct Printer(String);
+    /// # impl metrics::CounterFn for Printer {
+    /// #     fn increment(&self, _: u64) {}
+    /// #     fn absolute(&self, value: u64) { println!("{} = {value}", self.0) }
+    /// # }
+    /// # impl metrics::GaugeFn for Printer {
+    /// #     fn increment(&self, _: f64) {}
+    /// #     fn decrement(&self, _: f64) {}
+    /// #     fn set(&self, value: f64) { println!("{} = {value}", self.0) }
+    /// # }
+    /// # impl HistogramFn for Printer {
+    /// #     fn record(&self, value: f64) { println!("{}: {value}", self.0) }
+    /// # }
+    /// # impl Recorder for Printing {
+    /// #     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    /// #     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    /// #     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    /// #     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+    /// #         Counter::from_arc(std::sync::Arc::new(Printer(key.to_string())))
+    /// #     }
+    /// #     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+    /// #         Gauge::from_arc(std::sync::Arc::new(Printer(key.to_string())))
+    /// #     }
+    /// #     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+    /// #         Histogram::from_arc(std::sync::Arc::new(Printer(key.to_string())))
+    /// #     }
+    /// # }
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // An exporter, such as that of `metrics-exporter-prometheus`; this one prints.
+    /// metrics::set_global_recorder(Printing).map_err(|e| e.to_string())?;
+    ///
+    /// let pool = lazypool::Pool::builder().max_workers(2).thread_name("mail").build()?;
+    /// let sent = pool.labelled("send").do_with_deadline(|| 1, Duration::from_secs(5));
+    /// assert!(matches!(sent, Ok(1)));
+    /// pool.publish_metrics(); // before a scrape
+    /// # Ok(()) }
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+    pub fn publish_metrics(&self) {
+        let core = self.core();
+        crate::work::observe::publish(&core.env.name, &core.stats(), core.limit());
+    }
+}

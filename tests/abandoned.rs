@@ -1,0 +1,226 @@
+//! Law 10: dropping a pool never waits for tasks that nobody waits for any more.
+
+mod common;
+
+use std::sync::{mpsc, Arc};
+use std::thread;
+use std::time::Instant;
+
+use common::*;
+use lazypool::{task, DeadlineError, Pool, Refused, Shutdown};
+
+/// A pool whose drop would wait for ever.
+fn pool(max: usize, queue: usize) -> Pool {
+    let builder = Pool::builder().max_workers(max).queue_capacity(queue);
+    builder.build().expect("pool")
+}
+
+/// Drops the pool on a thread of its own; how that ends is waited for.
+fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        drop(pool);
+        done.send(()).unwrap_or(());
+    });
+    ended
+}
+
+fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
+    ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
+}
+
+/// Law 10: each of the three causes counts in `Stats::abandoned`, and a drop does not wait.
+#[test]
+fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
+    timed(|| {
+        let gate = Gate::new();
+        for cause in 0..3 {
+            let pool = pool(2, 2);
+            let group = pool.group();
+            let before = gate.entered();
+            match cause {
+                0 => {
+                    let outcome = pool.do_with_deadline(gate.task(), ms(200));
+                    assert!(
+                        matches!(outcome, Err(DeadlineError::TimedOut)),
+                        "{outcome:?}"
+                    );
+                }
+                1 => {
+                    group
+                        .serve(gate.task())
+                        .map_err(Refused::without_closure)
+                        .unwrap();
+                    gate.wait_entered(before + 1);
+                    group.cancel();
+                }
+                _ => {
+                    let outcome = pool.with_deadline(ms(200)).serve(gate.task());
+                    outcome.map_err(Refused::without_closure).unwrap();
+                    gate.wait_entered(before + 1);
+                    wait_until("the deadline", || pool.stats().abandoned == 1);
+                }
+            }
+            let stats = pool.stats();
+            assert_eq!(
+                (stats.abandoned, stats.running),
+                (1, 1),
+                "{cause}: {stats:?}"
+            );
+            let workers = pool.workers();
+            assert_eq!(workers.iter().filter(|w| w.abandoned).count(), 1);
+            // Told explicitly, it waits for all.
+            let report = pool.shutdown(Shutdown::Drain, ms(20));
+            assert_eq!(report.stragglers.len(), 1, "{cause}");
+            let start = Instant::now();
+            drop(pool);
+            assert!(start.elapsed() < LIMIT);
+        }
+    });
+}
+
+/// Law 10: a drop that waits goes on as soon as the last task is abandoned.
+#[test]
+fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
+    timed(|| {
+        let gate = Gate::new();
+        for cause in 0..2 {
+            let pool = pool(1, 1);
+            let group = pool.group();
+            let before = gate.entered();
+            match cause {
+                0 => {
+                    let outcome = pool.with_deadline(ms(150)).serve(gate.task());
+                    outcome.map_err(Refused::without_closure).unwrap();
+                    gate.wait_entered(before + 1);
+                    let ended = drop_aside(pool);
+                    ended.recv_timeout(LIMIT).expect("once it is late");
+                }
+                _ => {
+                    group
+                        .serve(gate.task())
+                        .map_err(Refused::without_closure)
+                        .unwrap();
+                    gate.wait_entered(before + 1);
+                    let ended = drop_aside(pool);
+                    assert!(is_waiting(&ended));
+                    group.cancel();
+                    ended.recv_timeout(LIMIT).expect("once it is cancelled");
+                }
+            }
+        }
+    });
+}
+
+/// Law 10: the last handle of a pool goes with a caller that leaves.
+#[test]
+fn law10_a_drop_by_the_caller_that_left() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = Arc::new(pool(1, 1));
+        let (core, task) = (Arc::clone(&pool), gate.task());
+        let caller = thread::spawn(move || {
+            let outcome = core.do_with_deadline(task, ms(300));
+            matches!(outcome, Err(DeadlineError::TimedOut))
+        });
+        gate.wait_entered(1);
+        drop(pool);
+        assert!(caller.join().expect("no panic"));
+    });
+}
+
+/// Law 10: tasks that are wanted are waited for beside those that are not, queued ones included.
+#[test]
+fn law10_a_drop_waits_for_the_others() {
+    timed(|| {
+        let (never, gate) = (Gate::new(), Gate::new());
+        let pool = pool(2, 4);
+        let outcome = pool.do_with_deadline(never.task(), ms(100));
+        assert!(
+            matches!(outcome, Err(DeadlineError::TimedOut)),
+            "{outcome:?}"
+        );
+        must_serve(&pool, gate.task());
+        let (tell, told) = mpsc::channel();
+        must_serve(&pool, move || tell.send(()).unwrap_or(()));
+        let ended = drop_aside(pool);
+        assert!(is_waiting(&ended));
+        gate.open();
+        ended
+            .recv_timeout(LIMIT)
+            .expect("the wanted ones have ended");
+        assert!(told.try_recv().is_ok(), "the queued one has run");
+    });
+}
+
+/// Law 10: a task with a deadline of its own that starts only while the drop waits.
+#[test]
+fn law10_a_drop_knows_of_deadlines_that_begin_later() {
+    timed(|| {
+        let (first, never) = (Gate::new(), Gate::new());
+        let pool = pool(1, 4);
+        must_serve(&pool, first.task());
+        first.wait_entered(1);
+        let late = pool.with_deadline(ms(400)).serve(never.task());
+        late.map_err(Refused::without_closure).unwrap();
+        let ended = drop_aside(pool);
+        assert!(is_waiting(&ended));
+        first.open();
+        ended
+            .recv_timeout(LIMIT)
+            .expect("at the deadline, or at once");
+    });
+}
+
+/// Law 10: a group's task that was on its way when the group was cancelled.
+#[test]
+fn law10_cancelled_on_the_way() {
+    timed(|| {
+        let gate = Gate::new();
+        for round in 0..rounds(300) {
+            let pool = pool(1, usize::from(round % 2 == 0));
+            let group = pool.group();
+            let key = gate.key();
+            let task = move || {
+                assert!(task::slot().is_some());
+                key.pass();
+            };
+            group.serve(task).map_err(Refused::without_closure).unwrap();
+            if round % 3 == 0 {
+                thread::yield_now();
+            }
+            group.cancel();
+            let start = Instant::now();
+            drop(pool);
+            assert!(start.elapsed() < LIMIT);
+        }
+    });
+}
+
+/// `CancelGuard`: cancels when it goes, unless disarmed; `Group::is_cancelled`.
+#[test]
+fn a_guard_cancels_its_group() {
+    timed(|| {
+        let pool = pool(1, 2);
+        let group = pool.group();
+        group.drop_guard().disarm();
+        assert!(!group.is_cancelled());
+        let guard = group.drop_guard();
+        group
+            .serve(|| {
+                while !task::is_cancelled() {
+                    thread::yield_now();
+                }
+            })
+            .unwrap();
+        group
+            .serve(|| unreachable!("it waits behind the first"))
+            .unwrap();
+        drop(guard);
+        assert!(group.is_cancelled());
+        group.wait();
+        assert_eq!((group.completed(), group.discarded()), (1, 1));
+        let refused = group.serve(|| ()).expect_err("cancelled");
+        assert!(matches!(refused.reason(), lazypool::Refusal::Cancelled));
+    });
+}

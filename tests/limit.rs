@@ -1,0 +1,239 @@
+//! Law 4 with a limit set at run time.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use lazypool::{BuildError, Pool, Refusal, Shutdown, WhenFull};
+
+fn pool(max: usize, queue: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .idle_timeout(Duration::MAX)
+        .build()
+        .expect("pool")
+}
+
+/// Law 4: what is no limit is an error, and changes nothing.
+#[test]
+fn law04_limits_out_of_bounds() {
+    let pool = pool(3, 0);
+    assert_eq!(pool.limit(), 3);
+    assert!(matches!(pool.set_limit(0), Err(BuildError::ZeroWorkers)));
+    assert!(matches!(
+        pool.set_limit(4),
+        Err(BuildError::TooManyWorkers { given: 4, max: 3 })
+    ));
+    assert!(matches!(
+        pool.set_limit(usize::MAX),
+        Err(BuildError::TooManyWorkers { max: 3, .. })
+    ));
+    assert_eq!(pool.limit(), 3);
+    for n in [1, 3, 2, 2, 3] {
+        pool.set_limit(n).expect("within bounds");
+        assert_eq!((pool.limit(), pool.max_workers()), (n, 3));
+    }
+    pool.shutdown(Shutdown::Drain, Duration::MAX);
+    pool.set_limit(1).expect("a closed pool has a limit, too");
+    assert!(pool.serve(|| ()).expect_err("closed").is_closed());
+}
+
+/// Laws 1 and 4: admission counts with the limit, before any worker and after.
+#[test]
+fn law04_admission_counts_with_the_limit() {
+    timed(|| {
+        for queue in [0, 2] {
+            let pool = pool(4, queue);
+            for limit in [2, 1, 4, 3] {
+                pool.set_limit(limit).expect("limit");
+                wait_until("surplus workers to end", || pool.stats().workers <= limit);
+                let gate = Gate::new();
+                for n in 0..limit + queue {
+                    assert!(pool.serve(gate.task()).is_ok(), "task {n} of limit {limit}");
+                }
+                saturated(pool.serve(gate.task()));
+                gate.wait_entered(limit);
+                let stats = pool.stats();
+                assert_eq!((stats.running, stats.queued), (limit, queue), "{stats:?}");
+                assert!(stats.workers <= limit, "{stats:?}");
+                gate.open();
+                check_at_rest(&pool, &settle(&pool));
+            }
+        }
+    });
+}
+
+/// Law 4: idle surplus workers end at once, whatever the idle timeout.
+#[test]
+fn law04_idle_surplus_workers_end() {
+    timed(|| {
+        let pool = Pool::builder()
+            .max_workers(4)
+            .min_workers(3)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .expect("pool");
+        assert_eq!(pool.stats().workers, 3);
+        pool.set_limit(1).expect("limit");
+        wait_until("all but one to end", || pool.stats().workers == 1);
+        assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
+        pool.set_limit(4).expect("limit");
+        assert_cap_usable(&pool);
+        assert_eq!(pool.stats().workers, 4);
+    });
+}
+
+/// Law 4: occupied surplus workers end after their task, without another from the queue, which
+/// those that stay run.
+#[test]
+fn law04_occupied_surplus_workers_end_after_their_task() {
+    timed(|| {
+        let pool = pool(4, 8);
+        let (first, second) = (Gate::new(), Gate::new());
+        for _ in 0..4 {
+            must_serve(&pool, first.task());
+        }
+        first.wait_entered(4);
+        for _ in 0..8 {
+            must_serve(&pool, second.task());
+        }
+        pool.set_limit(2).expect("limit");
+        assert_eq!(pool.stats().running, 4, "what runs runs on");
+        first.open();
+        wait_until("two workers to end", || pool.stats().workers == 2);
+        wait_until("the others to go on", || second.entered() == 2);
+        thread::sleep(ms(20));
+        assert_eq!(second.entered(), 2);
+        let stats = pool.stats();
+        assert_eq!((stats.running, stats.queued), (2, 6), "{stats:?}");
+        second.open();
+        let stats = settle(&pool);
+        assert_eq!((stats.completed, stats.retired), (12, 2), "{stats:?}");
+        check_at_rest(&pool, &stats);
+    });
+}
+
+/// Law 4: raising the limit wakes submitters that wait for room, and starts workers for what
+/// is queued.
+#[test]
+fn law04_raising_the_limit_makes_room() {
+    timed(|| {
+        let pool = Arc::new(pool(3, 1));
+        pool.set_limit(1).expect("limit");
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let blocked = {
+            let (pool, task) = (Arc::clone(&pool), gate.task());
+            thread::spawn(move || pool.when_full(WhenFull::Block).serve(task).is_ok())
+        };
+        wait_until("a submitter to wait", || pool.stats().waiting == 1);
+        pool.set_limit(3).expect("limit");
+        assert!(blocked.join().expect("no panic"));
+        // Nobody submits any more: the queued task has a worker all the same.
+        wait_until("all three to run", || gate.entered() == 3);
+        gate.open();
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Law 4: scopes and nested calls work within a limit.
+#[test]
+fn law04_scopes_within_a_limit() {
+    timed(|| {
+        let pool = pool(4, 2);
+        pool.set_limit(1).expect("limit");
+        let sum = AtomicUsize::new(0);
+        pool.scope(|s| {
+            for n in 0..10 {
+                let sum = &sum;
+                s.serve(move || {
+                    sum.fetch_add(n, Ordering::SeqCst);
+                })
+                .unwrap_or_else(lazypool::Refused::run);
+            }
+        });
+        assert_eq!(sum.load(Ordering::SeqCst), 45);
+        assert_eq!(pool.stats().peak_workers, 1);
+        let pool = Arc::new(pool);
+        let inner = Arc::downgrade(&pool);
+        let nested = pool.do_with_deadline(
+            move || {
+                inner
+                    .upgrade()
+                    .map(|pool| pool.do_with_deadline(|| (), LONG))
+            },
+            LONG,
+        );
+        let Ok(Some(Err(lazypool::DeadlineError::Refused(refused)))) = nested else {
+            panic!("there is one worker: {nested:?}");
+        };
+        assert!(matches!(refused.reason(), Refusal::OnWorker));
+    });
+}
+
+/// Law 4: a limit that changes while tasks come from all sides loses none, and bounds those
+/// that start once it has settled.
+#[test]
+fn law04_the_limit_changes_under_load() {
+    timed(|| {
+        let pool = Arc::new(
+            Pool::builder()
+                .max_workers(6)
+                .queue_capacity(8)
+                .idle_timeout(ms(1))
+                .build()
+                .expect("pool"),
+        );
+        let stop = Arc::new(AtomicBool::new(false));
+        let served: Vec<_> = (0..3)
+            .map(|_| {
+                let (pool, stop) = (Arc::clone(&pool), Arc::clone(&stop));
+                thread::spawn(move || {
+                    let mut served = 0;
+                    while !stop.load(Ordering::SeqCst) {
+                        let blocks = pool.when_full(WhenFull::Block);
+                        served +=
+                            u64::from(blocks.serve(|| spin(Duration::from_micros(20))).is_ok());
+                        let value = blocks.do_with_deadline(|| 7, LONG);
+                        assert!(matches!(value, Ok(7)), "{value:?}");
+                        served += 1;
+                    }
+                    served
+                })
+            })
+            .collect();
+        let mut rng = Rng::new(4);
+        for _ in 0..rounds(150) {
+            let limit = 1 + rng.below(6) as usize;
+            pool.set_limit(limit).expect("limit");
+            if rng.below(3) == 0 {
+                wait_until("surplus workers to end", || pool.stats().workers <= limit);
+                for _ in 0..20 {
+                    let stats = pool.stats();
+                    assert!(stats.running <= limit, "{limit}: {stats:?}");
+                    check_moment(&pool, &stats);
+                }
+            } else {
+                thread::sleep(Duration::from_micros(rng.below(500)));
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+        let served: u64 = served
+            .into_iter()
+            .map(|t| t.join().expect("no panic"))
+            .sum();
+        let stats = settle(&pool);
+        check_at_rest(&pool, &stats);
+        assert_eq!((stats.completed, stats.refused), (served, 0), "{stats:?}");
+        pool.set_limit(6).expect("limit");
+        assert_cap_usable(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+    });
+}

@@ -1,0 +1,377 @@
+//! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
+//! vain), and what groups and scopes take from them.
+
+mod common;
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{task, DeadlineError, Group, Pool, Refusal, Refused, Submitter, WhenFull};
+
+fn pool(max: usize, queue: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .build()
+        .expect("pool")
+}
+
+/// A pool of one worker, which stands at the gate.
+fn busy(queue: usize, gate: &Gate) -> Pool {
+    let pool = pool(1, queue);
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    pool
+}
+
+#[test]
+fn options_add_up_and_the_last_counts() {
+    timed(|| {
+        let pool = pool(1, 4);
+        let seen = |s: Submitter<'_>| {
+            let (tell, told) = mpsc::channel();
+            s.serve(move || tell.send((task::label(), task::deadline())).unwrap_or(()))
+                .map_err(Refused::without_closure)
+                .expect("room");
+            told.recv().expect("it ran")
+        };
+        let both = pool
+            .labelled("first")
+            .with_deadline(LONG)
+            .labelled("second");
+        let copy = both;
+        for submitter in [both, copy] {
+            let (label, deadline) = seen(submitter);
+            assert_eq!(label, Some("second"));
+            assert!(deadline.expect("a deadline") > Instant::now() + LONG / 2);
+        }
+        assert_eq!(
+            seen(both.with_deadline(Duration::MAX)),
+            (Some("second"), None)
+        );
+        assert_eq!(
+            seen(pool.min_remaining(LONG)),
+            (None, None),
+            "of no deadline"
+        );
+        assert_eq!(seen(pool.when_full(WhenFull::Refuse)), (None, None));
+        check_at_rest(&pool, &settle(&pool));
+        assert_eq!(pool.workers()[0].label, None);
+    });
+}
+
+#[test]
+fn groups_and_scopes_carry_the_options() {
+    fn is_safe<T: UnwindSafe + RefUnwindSafe + Send + Sync>(_: &T) {}
+    timed(|| {
+        let pool = pool(1, 4);
+        let submitter = pool.labelled("job").with_deadline(LONG);
+        let group: Group = submitter.group();
+        is_safe(&group);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let see = || {
+            (
+                task::label(),
+                task::remaining().is_some_and(|left| left > LONG / 2),
+            )
+        };
+        group
+            .serve(move || tell.lock().unwrap().push(see()))
+            .expect("room");
+        group.wait();
+        let mut in_scope = None;
+        submitter.scope(|s| s.serve(|| in_scope = Some(see())).expect("room"));
+        assert_eq!(*told.lock().unwrap(), [(Some("job"), true)]);
+        assert_eq!(in_scope, Some((Some("job"), true)));
+        let gate = Gate::new();
+        submitter.group().serve(gate.task()).expect("room");
+        gate.wait_entered(1);
+        assert_eq!(pool.workers()[0].label, Some("job"));
+    });
+}
+
+/// Law 14: a policy for these submissions, whatever the builder said; within a deadline.
+#[test]
+fn law14_a_policy_of_its_own() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = Arc::new(busy(0, &gate));
+        let start = Instant::now();
+        let briefly = pool.when_full(WhenFull::BlockFor(ms(30)));
+        saturated(briefly.serve(|| ()));
+        assert!(start.elapsed() >= ms(30));
+        saturated(briefly.when_full(WhenFull::Refuse).serve(|| ()));
+        let waits = pool.when_full(WhenFull::Block);
+        let expired = waits.do_with_deadline(|| (), ms(20));
+        assert!(
+            matches!(expired, Err(DeadlineError::Expired(_))),
+            "{expired:?}"
+        );
+        let group = waits.with_deadline(ms(20)).group();
+        saturated(group.serve(|| ()));
+        let blocked = {
+            let pool = Arc::clone(&pool);
+            thread::spawn(move || pool.when_full(WhenFull::Block).group().serve(|| ()).is_ok())
+        };
+        wait_until("a submitter to wait", || pool.stats().waiting == 1);
+        gate.open();
+        assert!(blocked.join().expect("no panic"));
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Law 17: a task that nobody has started in time never is; its captures are dropped, once.
+#[test]
+fn law17_what_is_late_never_starts() {
+    timed(|| {
+        let ledger = Ledger::new(4);
+        let gate = Gate::new();
+        let pool = busy(8, &gate);
+        let soon = pool.with_deadline(ms(10));
+        let group = soon.labelled("late").group();
+        let entries: Vec<_> = (0..4).map(|id| ledger.entry(id)).collect();
+        for (id, entry) in entries.into_iter().enumerate() {
+            let task = move || entry.run();
+            let outcome = match id {
+                0 => soon.serve(task),
+                1 => soon.labelled("late").serve(task),
+                2 => group.serve(task),
+                _ => pool.with_deadline(Duration::ZERO).serve(task),
+            };
+            outcome.map_err(Refused::without_closure).expect("room");
+        }
+        thread::sleep(ms(15));
+        gate.open();
+        group.wait();
+        let stats = settle(&pool);
+        assert_eq!((stats.expired, stats.completed), (4, 1), "{stats:?}");
+        assert_eq!((stats.timed_out, stats.discarded), (0, 0), "{stats:?}");
+        check_at_rest(&pool, &stats);
+        assert_eq!((group.discarded(), group.completed()), (1, 0));
+        for id in 0..4 {
+            assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 1), "task {id}");
+        }
+        assert_cap_usable(&pool);
+    });
+}
+
+/// Laws 15 and 17: a scope's task, too, and the scope ends.
+#[test]
+fn law17_a_scopes_task_is_dropped_at_its_deadline() {
+    timed(|| {
+        let pool = pool(1, 4);
+        let mut ran = false;
+        let dropped = AtomicBool::new(false);
+        struct Tell<'a>(&'a AtomicBool);
+        impl Drop for Tell<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let tell = Tell(&dropped);
+        let flag = &mut ran;
+        pool.with_deadline(Duration::ZERO).scope(|s| {
+            s.serve(move || {
+                let _tell = tell;
+                *flag = true;
+            })
+            .map_err(Refused::without_closure)
+            .expect("room");
+        });
+        assert!(!ran && dropped.load(Ordering::SeqCst));
+        assert_eq!(settle(&pool).expired, 1);
+    });
+}
+
+/// Law 17: one that runs past its deadline sees so, is abandoned, and ends as timed out.
+#[test]
+fn law17_running_past_the_deadline() {
+    timed(|| {
+        let pool = pool(2, 2);
+        let gate = Gate::new();
+        let key = gate.key();
+        let (tell, told) = mpsc::channel();
+        let d = ms(30);
+        let start = Instant::now();
+        pool.with_deadline(d)
+            .serve(move || {
+                let at = task::deadline().expect("a deadline");
+                let early = (task::is_cancelled(), Instant::now());
+                while !task::is_cancelled() {
+                    thread::yield_now();
+                }
+                tell.send((at, early, Instant::now())).unwrap_or(());
+                key.pass();
+                quiet_panic("late");
+            })
+            .map_err(Refused::without_closure)
+            .expect("room");
+        let (at, (early, when), noticed) = told.recv().expect("it noticed");
+        assert!(at >= start + d && noticed >= at);
+        assert!(!early || when >= at);
+        let stats = pool.stats();
+        assert_eq!((stats.abandoned, stats.timed_out), (1, 0), "{stats:?}");
+        assert!(pool.workers().iter().any(|w| w.abandoned && w.busy));
+        gate.open();
+        let stats = settle(&pool);
+        assert_eq!(
+            (stats.panicked, stats.timed_out, stats.abandoned),
+            (1, 1, 0)
+        );
+        check_at_rest(&pool, &stats);
+        // The next task on the same worker knows nothing of it.
+        let next =
+            pool.do_with_deadline(|| (task::is_cancelled(), task::deadline()), Duration::MAX);
+        assert!(matches!(next, Ok((false, None))), "{next:?}");
+        pool.with_deadline(LONG).serve(|| ()).expect("room");
+        assert_eq!(settle(&pool).timed_out, 1, "in time");
+    });
+}
+
+/// Law 17: waiting for room ends at the deadline; `do_with_deadline` keeps the earlier of both.
+#[test]
+fn law17_the_deadline_bounds_the_wait_and_the_call() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = busy(0, &gate);
+        let waits = pool.when_full(WhenFull::Block);
+        let start = Instant::now();
+        let refused = saturated(waits.with_deadline(ms(20)).serve(|| ()));
+        assert!(matches!(refused.reason(), Refusal::Saturated));
+        assert!(start.elapsed() >= ms(20));
+        assert_eq!(pool.stats().refusals.saturated, 1);
+        for (own, call) in [(ms(20), LONG), (LONG, ms(20)), (Duration::MAX, ms(20))] {
+            let start = Instant::now();
+            let outcome = waits.with_deadline(own).do_with_deadline(|| (), call);
+            assert!(
+                matches!(outcome, Err(DeadlineError::Expired(_))),
+                "{outcome:?}"
+            );
+            assert!(start.elapsed() >= ms(20) && start.elapsed() < LIMIT);
+        }
+        let none = waits
+            .with_deadline(Duration::ZERO)
+            .do_with_deadline(|| 1, LONG);
+        assert!(matches!(none, Err(DeadlineError::Expired(_))), "{none:?}");
+        gate.open();
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Law 18: with less than that left a task is not started: its caller has it back before the
+/// deadline, when its turn comes.
+#[test]
+fn law18_a_start_in_vain_is_none() {
+    timed(|| {
+        for queue in [0, 2] {
+            let pool = pool(1, queue);
+            let start = Instant::now();
+            let outcome = pool
+                .min_remaining(LONG + ms(1))
+                .do_with_deadline(|| 5, LONG);
+            let Err(DeadlineError::Expired(unrun)) = outcome else {
+                panic!("{outcome:?}");
+            };
+            assert_eq!(unrun.run(), 5);
+            assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
+            let stats = settle(&pool);
+            assert_eq!((stats.expired, stats.accepted), (1, 1), "{stats:?}");
+            let sum = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
+            assert!(matches!(sum, Ok(6)), "{sum:?}");
+            let never = pool
+                .min_remaining(LONG)
+                .do_with_deadline(|| 7, Duration::MAX);
+            assert!(matches!(never, Ok(7)), "{never:?}");
+            check_at_rest(&pool, &settle(&pool));
+            assert_cap_usable(&pool);
+        }
+    });
+}
+
+/// Law 18: in the queue, beside others that have time; and through `with_deadline`.
+#[test]
+fn law18_in_the_queue() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = Arc::new(busy(8, &gate));
+        let ran = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = [true, false]
+            .map(|in_vain| {
+                let (pool, ran) = (Arc::clone(&pool), Arc::clone(&ran));
+                thread::spawn(move || {
+                    let least = if in_vain { LONG } else { ms(1) };
+                    let task = move || in_vain && ran.swap(true, Ordering::SeqCst);
+                    pool.min_remaining(least)
+                        .do_with_deadline(task, LONG)
+                        .is_ok()
+                })
+            })
+            .into_iter()
+            .collect();
+        wait_until("both to queue", || pool.stats().queued == 2);
+        let group = pool.with_deadline(LONG).min_remaining(LONG).group();
+        let flag = Arc::clone(&ran);
+        group
+            .serve(move || flag.store(true, Ordering::SeqCst))
+            .expect("room");
+        // At least one tick of the clock has gone by.
+        thread::sleep(ms(2));
+        gate.open();
+        let got: Vec<_> = callers
+            .into_iter()
+            .map(|c| c.join().expect("no panic"))
+            .collect();
+        group.wait();
+        assert_eq!(got, [false, true]);
+        assert_eq!(group.discarded(), 1);
+        assert!(!ran.load(Ordering::SeqCst));
+        let stats = settle(&pool);
+        assert_eq!((stats.expired, stats.completed), (2, 2), "{stats:?}");
+        check_at_rest(&pool, &stats);
+    });
+}
+
+/// Law 2 under laws 17 and 18: each closure runs once, or is dropped or handed back once.
+#[test]
+fn law17_law18_exactly_once_under_load() {
+    timed(|| {
+        const EACH: usize = 400;
+        let pool = pool(2, 4);
+        let ledger = Ledger::new(4 * EACH);
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (pool, ledger) = (&pool, &ledger);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread as u64 + 17);
+                    for n in 0..EACH {
+                        let entry = ledger.entry(thread * EACH + n);
+                        let pause = Duration::from_micros(rng.below(60));
+                        let task = move || {
+                            entry.run();
+                            spin(pause);
+                        };
+                        let d = Duration::from_micros(rng.below(200));
+                        let least = Duration::from_micros(rng.below(100));
+                        let submitter = pool.with_deadline(d).min_remaining(least);
+                        match rng.below(3) {
+                            0 => drop(submitter.serve(task)),
+                            1 => drop(submitter.when_full(WhenFull::Block).serve(task)),
+                            _ => drop(submitter.do_with_deadline(task, ms(1))),
+                        }
+                    }
+                });
+            }
+        });
+        let stats = settle(&pool);
+        check_at_rest(&pool, &stats);
+        assert_eq!(ledger.total_runs(), stats.completed, "{stats:?}");
+        for id in 0..4 * EACH {
+            assert!(ledger.runs(id) <= 1 && ledger.drops(id) == 1, "task {id}");
+        }
+    });
+}
