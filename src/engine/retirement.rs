@@ -141,7 +141,9 @@ pub(crate) fn main(core: &Arc<Core>) {
     loop {
         // ORDERING: P8: before it looks who is idle.
         state.swap(DOZING, Ordering::SeqCst);
-        match look_around(core, &mut marked) {
+        let round = look_around(core, &mut marked);
+        reap(core);
+        match round {
             Round::End => return,
             // Whoever wakes it says so before; it may have before this thread was there to be
             // unparked.
@@ -156,6 +158,28 @@ pub(crate) fn main(core: &Arc<Core>) {
         tick(core);
     }
 }
+
+/// Joins workers that have ended: the last of them find nobody who ends after them. Each is
+/// a few instructions from its end, unless it waits for another's thread-local destructors; it
+/// is left to a later look then.
+#[cfg(not(lazypool_loom))]
+fn reap(core: &Core) {
+    for _ in 0..20 {
+        let mut registry = lock(&core.registry);
+        let ending = registry.take_ending(false);
+        let is_one_left = registry.is_one_to_join();
+        drop(registry);
+        core.join(ending);
+        if !is_one_left {
+            return;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Threads end in their own time here.
+#[cfg(lazypool_loom)]
+fn reap(_: &Core) {}
 
 #[cfg(not(lazypool_loom))]
 fn sleep(core: &Core, limit: Duration) {

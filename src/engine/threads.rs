@@ -384,6 +384,13 @@ impl Core {
 }
 
 impl Registry {
+    /// Whether a thread other than this one is past its last step.
+    #[cfg(not(lazypool_loom))]
+    pub(super) fn is_one_to_join(&self) -> bool {
+        let me = current_thread().map(|me| me.id());
+        (self.to_join.iter()).any(|handle| Some(handle.thread().id()) != me)
+    }
+
     /// Threads past their last step but this one, to be given to [`Core::join`]. `all`: also
     /// those that are still busy with the joining of others.
     pub(super) fn take_ending(&mut self, all: bool) -> Vec<thread::JoinHandle<()>> {
