@@ -1,0 +1,114 @@
+//! A limit that changes at run time, and groups that are cancelled on the way to a worker.
+#![cfg(lazypool_loom)]
+
+use lazypool::Refusal;
+use loom::thread;
+use loom_tests::{check, end, pool, quietly, warm_pair, Ran};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The limit is lowered beside a submission, with two idle workers: one of them ends, and the
+/// task runs. Excludes: a task given to a worker that ends without it, both workers ended, a slot
+/// lost. Preemptions: 2.
+#[test]
+fn lowered_against_a_hand_over() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 0));
+        let ran = Ran::new();
+        let limits = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.set_limit(1).unwrap()
+        });
+        assert!(pool.serve(ran.task()).is_ok());
+        limits.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (1, 0));
+    });
+}
+
+/// The same with a queue and an occupied pair: a surplus worker ends with a task queued, which
+/// the other runs (P1 across a worker that does not look). Preemptions: 2.
+#[test]
+fn lowered_against_a_push() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 1));
+        let ran = Ran::new();
+        let limits = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.set_limit(1).unwrap()
+        });
+        let mut accepted = 0;
+        for _ in 0..2 {
+            accepted += usize::from(pool.serve(ran.task()).is_ok());
+        }
+        limits.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// The limit is lowered while a thread is started for a task, and raised again. Excludes: a slot
+/// withheld for good, a task whose thread was not to be. Preemptions: 2.
+#[test]
+fn lowered_against_a_spawn() {
+    check(Some(2), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = pool(2, 0);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        let ran = Ran::new();
+        let limits = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || {
+                pool.set_limit(1).unwrap();
+                pool.set_limit(2).unwrap();
+            }
+        });
+        for _ in 0..2 {
+            match pool.serve(ran.task()) {
+                Ok(()) => {}
+                Err(refused) => assert!(matches!(refused.reason(), Refusal::Saturated)),
+            }
+        }
+        limits.join().unwrap();
+        end(&pool);
+        assert_eq!(ran.alive(), 0);
+    });
+}
+
+/// A group is cancelled while its task is on the way to an idle worker: whichever is first, the
+/// worker is seen to be abandoned while it runs the task (A1), and by nobody later.
+/// Preemptions: 2.
+#[test]
+fn cancelled_on_the_way() {
+    check(Some(2), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = pool(1, 0);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        let group = pool.group();
+        let seen = Arc::clone(&pool);
+        let flag = group.clone();
+        let task = move || {
+            while !flag.is_cancelled() {
+                thread::yield_now();
+            }
+            // The canceller may not have come to look yet.
+            while seen.stats().abandoned == 0 {
+                thread::yield_now();
+            }
+        };
+        let canceller = thread::spawn({
+            let group = group.clone();
+            move || group.cancel()
+        });
+        if group.serve(task).is_ok() {
+            group.wait();
+        }
+        canceller.join().unwrap();
+        assert_eq!(pool.stats().abandoned, 0);
+        end(&pool);
+    });
+}
