@@ -6,7 +6,7 @@
 //! ```
 
 use axum::{extract::State, http::StatusCode, routing::get, Router};
-use lazypool::Pool;
+use lazypool::{task, Pool};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::{sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::oneshot, time::timeout};
@@ -21,6 +21,7 @@ pub(crate) async fn offload<T: Send + 'static>(
     let group = pool.labelled("offload").with_deadline(deadline).group();
     let unwanted = group.drop_guard(); // cancels the task when the client hangs up
     let task = move || match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(_) if task::remaining() == Some(Duration::ZERO) => {} // too late
         Ok(value) => drop(reply.send(Ok(value))),
         Err(panic) => {
             drop(reply.send(Err(StatusCode::INTERNAL_SERVER_ERROR)));

@@ -1,6 +1,6 @@
 //! How async code awaits a task of the pool, without blocking the runtime.
 
-use lazypool::{Group, Pool, Refusal};
+use lazypool::{task, Group, Pool, Refusal};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -82,6 +82,8 @@ where
     for work in tasks {
         let reply = reply.clone();
         let task = move || match catch_unwind(AssertUnwindSafe(work)) {
+            // Too late: it may have stopped half-way.
+            Ok(_) if task::remaining() == Some(Duration::ZERO) => {}
             // An error means that nobody waits any more.
             Ok(value) => drop(reply.send(Some(value))),
             Err(panic) => {
