@@ -147,6 +147,9 @@ impl Core {
     /// Worker, in a state that it owns: retires if it is one too many. In transit then.
     #[cold]
     pub(super) fn resign(&self, slot: usize, from: State) -> bool {
+        if !self.env.has_surplus() {
+            return false;
+        }
         let registry = lock(&self.registry);
         let resigns = self.is_one_surplus(&registry);
         if resigns {

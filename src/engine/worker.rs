@@ -150,32 +150,22 @@ impl Worker<'_> {
 
     /// A task has run: finds what comes next, and counts the task. The next one's ticket.
     fn end_task(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if self.core.env.has_surplus() && self.core.resign(self.slot, State::Busy) {
-            self.count(how, false);
-            return None;
+        if how as u64 | self.core.env.phase() != 0 {
+            return self.end_task_rarely(how, place, watch);
         }
-        let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
-        if next.is_none() {
-            if watch {
-                self.start_watching();
-            }
-            self.it.publish_idle(&self.core.ready, self.slot);
-        }
-        self.count(how, next.is_some());
+        let next = self.find_next(place, watch);
+        self.it.record.count_end(false);
         next
     }
 
-    #[inline]
-    fn count(&self, how: Ending, has_next: bool) {
-        if how == Ending::Completed {
-            self.it.record.count_end(false);
-        } else {
-            self.count_rare(how, has_next);
-        }
-    }
-
+    /// The same, where the task did not just return, or the pool is not as usual.
     #[cold]
-    fn count_rare(&self, how: Ending, has_next: bool) {
+    fn end_task_rarely(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        let next = if self.core.resign(self.slot, State::Busy) {
+            None
+        } else {
+            self.find_next(place, watch)
+        };
         if let Ending::CompletedLate | Ending::PanickedLate = how {
             // Relaxed: a count.
             self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -186,12 +176,26 @@ impl Worker<'_> {
             Ending::Expired => {
                 self.core.counts.expire_handed();
                 self.it.record.count_revoked();
-                // It looks itself, now that it is idle; or before its next task.
-                self.ctx
-                    .owes_a_look
-                    .set(has_next && self.ctx.owes_a_look.get());
+                if next.is_none() {
+                    // It looks itself, now that it is idle.
+                    self.ctx.owes_a_look.set(false);
+                }
             }
         }
+        next
+    }
+
+    /// The next queued task's ticket; or makes the worker idle.
+    #[inline(always)]
+    fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
+        if next.is_none() {
+            if watch {
+                self.start_watching();
+            }
+            self.it.publish_idle(&self.core.ready, self.slot);
+        }
+        next
     }
 
     /// Moves the next queued task into the place, if it is there; its ticket.
@@ -257,7 +261,7 @@ impl Worker<'_> {
 
     /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
     fn search(&self) {
-        if self.core.env.has_surplus() && self.core.resign(self.slot, State::Searching) {
+        if self.core.env.phase() != 0 && self.core.resign(self.slot, State::Searching) {
             return;
         }
         let Some(queue) = &self.core.queue else {

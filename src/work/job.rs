@@ -23,7 +23,8 @@ pub(crate) type End<'a> = &'a mut dyn FnMut(Ending);
 /// How a task that a worker has taken ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    Completed,
+    /// Zero: what a worker takes for granted.
+    Completed = 0,
     Panicked,
     /// The same, past its own deadline.
     CompletedLate,
