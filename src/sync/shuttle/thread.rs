@@ -3,6 +3,7 @@
 
 use super::world::{self, Published};
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -126,6 +127,8 @@ pub(crate) fn park_timeout(limit: Duration) {
 pub struct JoinHandle<T> {
     inner: shuttle::thread::JoinHandle<T>,
     thread: Thread,
+    /// Its closure has returned.
+    finished: Arc<AtomicBool>,
 }
 
 impl<T> JoinHandle<T> {
@@ -133,9 +136,10 @@ impl<T> JoinHandle<T> {
         &self.thread
     }
 
-    /// As if a join took no time.
+    /// Whether its closure has returned: then a join waits for no more than its end.
     pub(crate) fn is_finished(&self) -> bool {
-        true
+        world::step();
+        self.finished.load(Ordering::SeqCst)
     }
 
     /// Waits until it has ended.
@@ -195,16 +199,24 @@ fn start<T: Send + 'static>(
     let known = Published::new();
     known.release(true);
     let known = Known(known);
+    let finished = Arc::new(AtomicBool::new(false));
+    let says_so = Arc::clone(&finished);
     let inner = builder
         .spawn(move || {
             let known = known;
             known.0.acquire();
             register(world::me(), own);
-            f()
+            let value = f();
+            says_so.store(true, Ordering::SeqCst);
+            value
         })
         .expect("shuttle always has one");
     debug_assert_eq!(parent, world::me());
-    JoinHandle { inner, thread }
+    JoinHandle {
+        inner,
+        thread,
+        finished,
+    }
 }
 
 struct Known(Published);
