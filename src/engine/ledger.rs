@@ -53,7 +53,11 @@ impl Core {
             stats.accepted = stats.accepted.wrapping_add(accepted);
             // Their number is small: the low 32 bits are enough.
             let gone = taken.wrapping_add(removed as u32);
-            stats.queued = (pushed as u32).wrapping_sub(gone) as usize;
+            let queued = (pushed as u32).wrapping_sub(gone) as usize;
+            // What the queue cannot hold has been pushed since the workers were looked at, in
+            // place of tasks that they have taken since. It counts from the next look on.
+            stats.queued = queued.min(self.settings.queue_capacity);
+            stats.accepted = stats.accepted.wrapping_sub((queued - stats.queued) as u64);
         }
         stats.refusals = counts.refusals();
         stats.refused = stats.refusals.total();
