@@ -31,6 +31,34 @@ fn do_serve_shutdown() {
     });
 }
 
+/// A task is seen to have ended by its counter alone. Excludes: one counted before its worker
+/// is free. Preemptions: 3.
+#[test]
+fn counted_is_free() {
+    check(Some(3), || {
+        let pool = pool(1, 0);
+        assert!(pool.serve(|| ()).is_ok());
+        while pool.stats().completed == 0 {
+            thread::yield_now();
+        }
+        assert!(pool.serve(|| ()).is_ok(), "the worker is free");
+        end(&pool);
+    });
+}
+
+/// The first task of a pool submits another, which finds the queue awake. Excludes: a worker that
+/// lives beside a queue that sleeps. Preemptions: 3.
+#[test]
+fn the_first_task_queues() {
+    check(Some(3), || {
+        let pool = Arc::new(pool(1, 1));
+        let inner = Arc::clone(&pool);
+        let task = move || inner.serve(|| ()).is_ok();
+        assert_eq!(pool.do_with_deadline(task, Duration::MAX).ok(), Some(true));
+        end(&pool);
+    });
+}
+
 /// Calls back to back on a pool of one, whose worker spins not at all and parks
 /// whenever it can: each hand-over goes to an idle worker, asleep or about to be.
 /// Excludes: a lost wake-up between claim and park, a refusal of a free worker.

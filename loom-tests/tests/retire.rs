@@ -3,8 +3,9 @@
 
 use lazypool::model::{refuse_threads, Cleaner};
 use lazypool::Pool;
+use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, cleaner, end, hook, quietly, warm_pool, Ran};
+use loom_tests::{check, cleaner, end, hook, quietly, warm_pair, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,6 +164,23 @@ fn stop_hook_against_push() {
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// One of two workers ends while the other is occupied, by a task that waits for the one that is
+/// pushed meanwhile. Excludes: a task that was queued before the slot was free, and for which
+/// nobody starts a thread. Preemptions: 2.
+#[test]
+fn a_free_slot_against_push() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 1));
+        let (open, gate) = mpsc::channel();
+        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+        let cleaner = cleaner(&pool);
+        let value = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(value.is_ok());
         cleaner.join().unwrap();
         end(&pool);
     });

@@ -73,14 +73,46 @@ fn no_thread_against_shutdown() {
     });
 }
 
-/// No thread for a second worker while the cleaner retires the first: the task is handed to
-/// or queued for that one, which must look before it ends. Excludes: a task queued
+/// No thread for a second worker while the cleaner retires the first, nor for one in its place:
+/// the task is handed to or queued for that one, which must look before it ends. Excludes: a task queued
 /// for a worker that has looked for the last time. Preemptions: 3.
 #[test]
 fn no_thread_against_retirement() {
     check(Some(3), || {
         let pool = Arc::new(quietly(|| {
             let pool = pool(2, 1);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
+        refuse_threads(2);
+        let cleaner = cleaner(&pool);
+        match pool.do_with_deadline(|| (), Duration::MAX) {
+            Ok(()) => {}
+            Err(DeadlineError::Refused(back)) => {
+                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
+            }
+            Err(other) => panic!("{other}"),
+        }
+        cleaner.join().unwrap();
+        refuse_threads(0);
+        end(&pool);
+    });
+}
+
+/// The only worker is in its stop hook while a task is queued, and the system gives no thread
+/// once it has ended. Excludes: a task that went in during the hook, and is left to a thread that
+/// is not to be had. Preemptions: 2.
+#[test]
+fn no_thread_after_the_stop_hook() {
+    check(Some(2), || {
+        let pool = Arc::new(quietly(|| {
+            let pool = Pool::builder()
+                .max_workers(1)
+                .queue_capacity(1)
+                .idle_timeout(Duration::from_nanos(1))
+                .on_worker_stop(hook())
+                .build()
+                .expect("valid settings");
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
             pool
         }));
