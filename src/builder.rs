@@ -135,7 +135,9 @@ impl Builder {
     }
 
     /// Called with the slot on each worker that ends, after its last task. While
-    /// it runs its slot is not free: submissions that would need it wait.
+    /// it runs its slot is not free: submissions that would need it wait, whatever
+    /// [`WhenFull`](crate::WhenFull) says. So it must not wait for a lock that a submitter
+    /// may hold.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));

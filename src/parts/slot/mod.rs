@@ -365,7 +365,8 @@ impl<T, R> Slot<T, R> {
         self.see().state() == State::Held
     }
 
-    /// The order in the word, if there is one. Taking an offered task starts it.
+    /// The order in the word, if there is one. Taking an offered task starts it. For the
+    /// slot's worker alone, while it has no task.
     #[inline]
     pub(crate) fn poll_order(&self) -> Option<Order<T>> {
         let mut word = self.see();
@@ -383,7 +384,9 @@ impl<T, R> Slot<T, R> {
             }
         }
         Some(Order::Run {
-            // SAFETY: `Busy` was seen, or `Offered -> Busy` won.
+            // SAFETY: `Busy` was seen, or `Offered -> Busy` won; and the mailbox has not been
+            // emptied since: the worker asks only before its first task, and after it has
+            // published that it is idle.
             task: unsafe { self.empty() },
             generation: word.generation(),
         })
