@@ -250,7 +250,7 @@ impl Core {
         // Not from a hook, whose own worker it may be.
         if marked && !self.is_in_own_hook() {
             if let Some((slot, claim)) = self.claim_marked(true) {
-                if self.may_use(slot, claim) {
+                if self.may_use(slot) {
                     return Ok(Some(self.hand_over(slot, claim, task)));
                 }
             }

@@ -23,7 +23,7 @@
 
 use super::core::{Core, Registry};
 use crate::parts::in_flight::TRANSIT;
-use crate::parts::slot::{Claim, State};
+use crate::parts::slot::State;
 use crate::sync::{self, lock, Arc, MutexGuard};
 
 impl Registry {
@@ -118,23 +118,17 @@ impl Core {
 
     /// Whether a worker that was just claimed may be given an order; else it is told to end.
     #[inline]
-    pub(super) fn may_use(&self, slot: usize, claim: Claim) -> bool {
-        !self.env.has_surplus() || self.may_use_surplus(slot, claim)
+    pub(super) fn may_use(&self, slot: usize) -> bool {
+        !self.env.has_surplus() || self.may_use_surplus(slot)
     }
 
     #[cold]
-    fn may_use_surplus(&self, slot: usize, _: Claim) -> bool {
+    fn may_use_surplus(&self, slot: usize) -> bool {
         let registry = lock(&self.registry);
         if !self.is_one_surplus(&registry) {
             return true;
         }
-        let it = &self.slots[slot];
-        if it.record.is_hooked() {
-            self.in_flight.mark();
-            it.publish_marked();
-        } else {
-            it.publish_idle(&self.ready, slot);
-        }
+        self.make_idle(slot);
         if let Some(Some(handle)) = registry.handles.get(slot) {
             // Another who claims it meanwhile asks the same.
             self.retire(slot, handle, false);

@@ -28,16 +28,11 @@ impl Core {
         self.counts.expire_handed();
         it.record.count_revoked();
         // The slot is held by this thread, which does what its worker does after a task.
-        if it.record.is_hooked() {
-            self.in_flight.mark();
-            it.publish_marked();
-            // ORDERING: H1: a worker that ended its hook before it was idle again goes to
-            // sleep marked, and for the cleaner it was in its hook.
-            if !it.record.is_hooked() {
-                self.wake_dozing_cleaner();
-            }
-        } else {
-            it.publish_idle(&self.ready, slot);
+        let was_hooked = self.make_idle(slot);
+        // ORDERING: H1: a worker that ended its hook before it was idle again goes to sleep
+        // marked, and for the cleaner it was in its hook.
+        if was_hooked && !it.record.is_hooked() {
+            self.wake_dozing_cleaner();
         }
         self.made_room();
         if self.is_closed() {

@@ -79,6 +79,20 @@ impl Core {
             .expect("one entry per slot at most: the ring has room");
     }
 
+    /// Makes a worker idle that this thread holds: marked while it is in its start hook.
+    /// Whether it was.
+    pub(super) fn make_idle(&self, slot: usize) -> bool {
+        let it = &self.slots[slot];
+        let hooked = it.record.is_hooked();
+        if hooked {
+            self.in_flight.mark();
+            it.publish_marked();
+        } else {
+            it.publish_idle(&self.ready, slot);
+        }
+        hooked
+    }
+
     /// A slot or an attempt is in transit no more. Who waited for that looks again.
     pub(super) fn leave_transit(&self) {
         self.in_flight.sub(TRANSIT);
@@ -220,15 +234,13 @@ impl Core {
                 return Some(Location::Mailbox { slot, generation });
             }
             // In its start hook it looks at nothing: it comes to the queue after it.
-            First::Search | First::Idle if it.record.is_hooked() => {
-                self.in_flight.mark();
-                it.publish_marked();
-            }
-            First::Search => {
+            First::Search if !it.record.is_hooked() => {
                 self.in_flight.add(NOTIFIED);
                 it.start_searching();
             }
-            First::Idle => it.publish_idle(&self.ready, slot),
+            First::Search | First::Idle => {
+                self.make_idle(slot);
+            }
         }
         None
     }

@@ -46,7 +46,7 @@ impl Core {
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
         loop {
             let (slot, claim) = self.claim_ready().or_else(|| self.claim_marked(false))?;
-            if self.may_use(slot, claim) {
+            if self.may_use(slot) {
                 return Some((slot, claim));
             }
         }
@@ -121,7 +121,7 @@ impl Core {
             self.in_flight.add(NOTIFIED);
             let claimed = self.affinity().and_then(|(slot, _)| {
                 let claim = self.slots[slot].claim_hinted(0, true)?;
-                self.may_use(slot, claim).then_some((slot, claim))
+                self.may_use(slot).then_some((slot, claim))
             });
             if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
