@@ -22,7 +22,7 @@
 //! looks at the queue once, after it has published that it is idle.
 
 use super::core::{Core, Registry};
-use crate::parts::backoff::{AdaptiveSpin, Backoff, Step};
+use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_ticket, queue_ticket};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
 use crate::parts::queue::{Popped, Queue};
@@ -321,21 +321,16 @@ impl Worker<'_> {
 
     /// Looks for a while.
     fn spin(&self) -> Option<Woken> {
-        let mut spin = self.spin.spin();
-        loop {
-            if let Some(order) = self.it.poll_order() {
-                self.spin.met(&spin);
-                return Some(Woken::Ordered(order));
-            }
-            if self.watches.get() && self.is_next_there() && self.take_self() {
-                self.spin.met(&spin);
-                return Some(Woken::SawTask);
-            }
-            if self.core.env.phase() != 0 || spin.step() == Step::Spent {
-                self.spin.missed();
-                return None;
-            }
+        self.spin
+            .look_for(|| self.look(), || self.core.env.phase() != 0)
+    }
+
+    #[inline(always)]
+    fn look(&self) -> Option<Woken> {
+        if let Some(order) = self.it.poll_order() {
+            return Some(Woken::Ordered(order));
         }
+        (self.watches.get() && self.is_next_there() && self.take_self()).then_some(Woken::SawTask)
     }
 
     fn is_next_there(&self) -> bool {

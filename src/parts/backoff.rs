@@ -157,16 +157,36 @@ impl AdaptiveSpin {
         }
     }
 
-    /// For a wait with another behind it.
+    /// Looks until it finds something, or until it is time to sleep: at the end of the spin,
+    /// or at once if the thread is to `stop`.
+    ///
+    /// What the first look finds says nothing about spins: it was there already, perhaps
+    /// since the thread slept.
     #[inline]
-    pub(crate) fn first_spin(&self) -> Spin {
-        Spin::new(self.parallel).offering(self.offers.get())
+    pub(crate) fn look_for<T>(
+        &self,
+        mut look: impl FnMut() -> Option<T>,
+        stop: impl Fn() -> bool,
+    ) -> Option<T> {
+        let mut found = look();
+        if found.is_some() {
+            return found;
+        }
+        let mut spin = self.spin();
+        while !stop() && spin.step() != Step::Spent {
+            found = look();
+            if found.is_some() {
+                self.met(&spin);
+                return found;
+            }
+        }
+        self.missed();
+        None
     }
 
-    /// For a wait that ends in a sleep.
     #[inline]
-    pub(crate) fn spin(&self) -> Spin {
-        let mut spin = self.first_spin();
+    fn spin(&self) -> Spin {
+        let mut spin = Spin::new(self.parallel).offering(self.offers.get());
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
         }
@@ -175,7 +195,7 @@ impl AdaptiveSpin {
 
     /// What it waited for came during that spin.
     #[inline]
-    pub(crate) fn met(&self, spin: &Spin) {
+    fn met(&self, spin: &Spin) {
         self.offers.set(spin.has_offered());
         let long = self.long.replace(false);
         if !long && self.pause.get() > 0 {
@@ -188,7 +208,7 @@ impl AdaptiveSpin {
     }
 
     /// It did not.
-    pub(crate) fn missed(&self) {
+    fn missed(&self) {
         self.offers.set(false);
         self.long.set(false);
     }

@@ -23,6 +23,39 @@ fn one_long_spin_after_a_short_sleep() {
 }
 
 #[test]
+fn what_was_there_at_once_uses_up_no_long_spin() {
+    let adaptive = AdaptiveSpin::new(true);
+    adaptive.slept(SOON);
+    assert_eq!(adaptive.look_for(|| Some(1), || false), Some(1));
+    assert!(is_long(&adaptive), "the thread had slept");
+    let mut looks = 0;
+    let third = || {
+        looks += 1;
+        (looks == 3).then_some(3)
+    };
+    assert_eq!(adaptive.look_for(third, || false), Some(3));
+    assert!(!is_long(&adaptive), "that was the long spin");
+}
+
+#[test]
+fn a_wait_ends_with_its_spin_or_when_told() {
+    let adaptive = AdaptiveSpin::new(true);
+    let looks = Cell::new(0_u32);
+    let in_vain = || {
+        looks.set(looks.get() + 1);
+        None::<()>
+    };
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), 1 + limits::LOOKS + limits::YIELDS);
+    adaptive.slept(SOON);
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), 1 + limits::MANY_LOOKS + limits::YIELDS);
+    assert!(!is_long(&adaptive), "once");
+    assert_eq!(adaptive.look_for(in_vain, || true), None);
+    assert_eq!(looks.take(), 1);
+}
+
+#[test]
 fn long_spins_in_vain_get_rare_and_come_back() {
     let adaptive = AdaptiveSpin::new(true);
     let until_long = |adaptive: &AdaptiveSpin| {

@@ -1,6 +1,6 @@
 use super::word::LEGAL;
 use super::*;
-use crate::parts::backoff::{AdaptiveSpin, Step};
+use crate::parts::backoff::{Spin, Step};
 use std::sync::atomic::AtomicUsize;
 
 type Channel = Slot<&'static str, ()>;
@@ -209,7 +209,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             while slot.is_held() {
                 std::thread::yield_now();
             }
-            let mut spin = AdaptiveSpin::new(true).spin();
+            let mut spin = Spin::new(true);
             loop {
                 if let Some(order) = slot.poll_order() {
                     return order;
