@@ -348,6 +348,12 @@ fn wait_for(
     };
     match node.wait(deadline, core.parallel) {
         Waited::Done => return How::Outcome,
+        Waited::DoneOnceOffered => {
+            // A worker that shares this core would do so call after call: neither of them
+            // sleeps, so no kernel parts them. Another may run beside this thread.
+            core.forget_affinity();
+            return How::Outcome;
+        }
         Waited::Expired => {}
     }
     match leave(core, location, node, left_at) {

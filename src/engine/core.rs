@@ -179,6 +179,10 @@ impl Core {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
     }
 
+    pub(crate) fn forget_affinity(&self) {
+        AFFINITY.with(|it| it.set((0, 0, 0)));
+    }
+
     /// For models, once every thread has ended: nobody and nothing is counted any more, and
     /// every slot is in the free ring once.
     #[cfg(any(lazypool_loom, lazypool_shuttle))]

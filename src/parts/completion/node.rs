@@ -20,6 +20,8 @@ const DONE: u32 = 2;
 pub(crate) enum Waited {
     /// The outcome is there.
     Done,
+    /// The same, right after the core had been offered: the worker is likely to share it.
+    DoneOnceOffered,
     /// The deadline came first.
     Expired,
 }
@@ -131,7 +133,11 @@ impl WaitNode {
         loop {
             if self.is_done() {
                 OFFERS.set(spin.has_offered());
-                return Waited::Done;
+                return if spin.has_offered() {
+                    Waited::DoneOnceOffered
+                } else {
+                    Waited::Done
+                };
             }
             match spin.step() {
                 Step::Spun => {}
