@@ -347,7 +347,13 @@ fn wait_for(
         false => NO_DEADLINE,
     };
     match node.wait(deadline, core.parallel) {
-        Waited::Done => return How::Outcome,
+        Waited::Done => {
+            // The worker that took it from the queue is likely to be idle and awake.
+            if let (Location::Queue { .. }, Some(slot)) = (&location, node.place()) {
+                core.set_affinity(slot, 0);
+            }
+            return How::Outcome;
+        }
         Waited::DoneOnceOffered => {
             // A worker that shares this core would do so call after call: neither of them
             // sleeps, so no kernel parts them. Another may run beside this thread.
