@@ -26,7 +26,7 @@ same_modules! {
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use parts::backoff::{AdaptiveSpin, Step};
+use parts::backoff::AdaptiveSpin;
 use parts::queue::{Popped, Queue};
 use parts::ring::Ring;
 use parts::slot::{Hand, Order, Rest};
@@ -230,20 +230,15 @@ fn hand_over(slot: &Slot) {
 /// `false` when told to end.
 fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
     loop {
-        let mut spin = adaptive.spin();
-        while spin.step() != Step::Spent {
-            match slot.poll_order() {
-                Some(Order::Run { task, .. }) => {
-                    adaptive.met(&spin);
-                    let _ = task.discard();
-                    slot.publish_idle(ready, 0);
-                    return true;
-                }
-                Some(Order::Search | Order::Retire) => return false,
-                None => {}
+        match adaptive.look_for(|| slot.poll_order(), || false) {
+            Some(Order::Run { task, .. }) => {
+                let _ = task.discard();
+                slot.publish_idle(ready, 0);
+                return true;
             }
+            Some(Order::Search | Order::Retire) => return false,
+            None => {}
         }
-        adaptive.missed();
         if slot.rest() == Rest::MayPark {
             thread::park();
         }
