@@ -26,7 +26,7 @@ same_modules! {
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use crossbeam_queue::{ArrayQueue, SegQueue};
-use parts::backoff::AdaptiveSpin;
+use parts::backoff::{AdaptiveSpin, Step};
 use parts::queue::{Popped, Queue};
 use parts::ring::Ring;
 use parts::slot::{Hand, Order, Rest};
