@@ -214,7 +214,9 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if searching && !wait.is_hurried() {
+        // Or has been called to the queue meanwhile, and is idle again.
+        let came = || self.in_flight.see().is_any_searching() || !self.ready.is_empty();
+        if (searching || came()) && !wait.is_hurried() {
             // No reason to start another.
             let Some(queue) = queue else {
                 return Err(Not::Settled);
