@@ -1,0 +1,244 @@
+//! The same job as code for the threadpool crate, for `rayon::spawn`, for tokio's `spawn_blocking`
+//! (in comments), and for lazypool (it runs).
+//!
+//! ```text
+//! cargo run --example migrate
+//! ```
+//!
+//! The job: look up some words, each with a call that blocks, and add up what comes back. What is
+//! different in each case:
+//!
+//! | from | there | here |
+//! |---|---|---|
+//! | threadpool | the queue has no limit; `execute` cannot fail; a panic is only counted | `queue_capacity`; a full pool refuses, or `WhenFull::Block` waits; `on_panic` sees it |
+//! | `rayon::spawn` | a global pool for CPU work, as many threads as cores: calls that block starve it; a panic aborts the process | a pool in a `static`; as many workers as the calls need; a panic is caught |
+//! | `spawn_blocking` | 512 threads, then a queue without limit; `timeout` gives up waiting, and the call stays in the queue | both limits are yours; a deadline takes a waiting task out of the queue, and a running one can see it |
+//!
+//! What it prints it has checked.
+
+use std::future::Future;
+use std::sync::{mpsc, LazyLock};
+use std::time::Duration;
+
+use lazypool::{Pool, Refused, Shutdown, WhenFull};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const WORDS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
+/// Stands for a call that blocks: a query, a file, a name server.
+fn look_up(word: &str) -> usize {
+    std::thread::sleep(Duration::from_millis(5));
+    word.len()
+}
+
+// ---- threadpool ----------------------------------------------------------------------
+//
+// fn total() -> usize {
+//     let pool = threadpool::Builder::new().num_threads(4).thread_name("words".into()).build();
+//     let (send, lengths) = mpsc::channel();
+//     for word in WORDS {
+//         let send = send.clone();
+//         pool.execute(move || send.send(look_up(word)).unwrap());
+//     }
+//     drop(send);
+//     pool.join();
+//     lengths.iter().sum()
+// }
+
+fn from_threadpool() -> Outcome<usize> {
+    let pool = Pool::builder()
+        .max_workers(4) //              num_threads: but none is started before it is needed
+        .thread_name("words")
+        .queue_capacity(64) //          so many wait
+        .when_full(WhenFull::Block) //  then `serve` does; the default is to refuse
+        .build()?;
+    let (send, lengths) = mpsc::channel();
+    let group = pool.group();
+    for word in WORDS {
+        let send = send.clone();
+        group.serve(move || send.send(look_up(word)).unwrap_or_default())?; // execute
+    }
+    drop(send);
+    group.wait(); //                    join: of these tasks, whatever else the pool does
+    Ok(lengths.iter().sum())
+}
+
+// ---- rayon::spawn --------------------------------------------------------------------
+//
+// fn total() -> usize {
+//     let (send, lengths) = mpsc::channel();
+//     for word in WORDS {
+//         let send = send.clone();
+//         rayon::spawn(move || send.send(look_up(word)).unwrap());
+//     }
+//     drop(send);
+//     lengths.iter().sum()
+// }
+//
+// fn total_of_borrowed(words: &[String]) -> usize {
+//     let sum = AtomicUsize::new(0);
+//     rayon::scope(|s| {
+//         for word in words {
+//             s.spawn(|_| { sum.fetch_add(look_up(word), Ordering::Relaxed); });
+//         }
+//     });
+//     sum.into_inner()
+// }
+//
+// (To split one computation over all cores, stay with rayon: `par_iter`, `join`.)
+
+/// For the whole program. A `static` is never dropped: `main` shuts it down.
+static POOL: LazyLock<Pool> = LazyLock::new(|| {
+    let builder = Pool::builder().max_workers(16).queue_capacity(1024);
+    builder.build().expect("limits within bounds")
+});
+
+fn from_rayon_spawn() -> Outcome<usize> {
+    let (send, lengths) = mpsc::channel();
+    for word in WORDS {
+        let send = send.clone();
+        let task = move || send.send(look_up(word)).unwrap_or_default();
+        // Here, if the pool is full; an error, once it is shut down.
+        POOL.serve(task).or_else(Refused::caller_runs)?;
+    }
+    drop(send);
+    Ok(lengths.iter().sum())
+}
+
+fn from_rayon_scope(words: &[String]) -> usize {
+    let mut lengths = vec![0; words.len()];
+    POOL.scope(|s| {
+        for (word, length) in words.iter().zip(&mut lengths) {
+            s.serve(|| *length = look_up(word))
+                .unwrap_or_else(Refused::run);
+        }
+    });
+    lengths.iter().sum()
+}
+
+// ---- tokio::task::spawn_blocking -----------------------------------------------------
+//
+// async fn total() -> Result<usize, Box<dyn Error>> {
+//     let mut total = 0;
+//     for word in WORDS {
+//         let length = tokio::task::spawn_blocking(move || look_up(word));
+//         total += tokio::time::timeout(DEADLINE, length).await??;
+//     }
+//     Ok(total)
+// }
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+async fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
+    let mut total = 0;
+    for word in WORDS {
+        let (reply, answer) = oneshot::channel(); // tokio::sync::oneshot
+        let group = pool.with_deadline(DEADLINE).group();
+        let unwanted = group.drop_guard(); // if this future is dropped, the task is cancelled
+        group.serve(move || reply.send(look_up(word)))?; // never blocks: the pool refuses
+        total += answer.await.ok_or("it panicked, or its time was up")?;
+        unwanted.disarm();
+    }
+    Ok(total)
+}
+// In full, with its answers for a time-out, a panic and a shutdown:
+// examples/service/examples/minimal.rs.
+
+fn main() -> Outcome<()> {
+    let expected = WORDS.iter().map(|w| w.len()).sum();
+    let same = |name: &str, total: usize| {
+        println!("{name}: {total}");
+        match total == expected {
+            true => Ok(()),
+            false => Err(format!("{name} is not {expected}")),
+        }
+    };
+    same("threadpool", from_threadpool()?)?;
+    same("rayon::spawn", from_rayon_spawn()?)?;
+    same("rayon::scope", from_rayon_scope(&WORDS.map(String::from)))?;
+    let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
+    same("spawn_blocking", block_on(from_spawn_blocking(&pool))?)?;
+
+    let report = POOL.shutdown(Shutdown::Drain, DEADLINE);
+    println!("the static pool has ended: {}", report.is_clean());
+    if !report.is_clean() {
+        return Err("it should have".into());
+    }
+    Ok(())
+}
+
+// ---- what tokio has, so that this runs without it -------------------------------------
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake};
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+mod oneshot {
+    use std::future::{poll_fn, Future};
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::task::{Poll, Waker};
+
+    struct State<T> {
+        value: Option<T>,
+        waker: Option<Waker>,
+        gone: bool,
+    }
+
+    pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
+
+    impl<T> Sender<T> {
+        pub(crate) fn send(self, value: T) {
+            with(&self.0, |state| state.value = Some(value));
+        }
+    }
+
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            let waker = with(&self.0, |state| {
+                state.gone = true;
+                state.waker.take()
+            });
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn with<T, R>(state: &Mutex<State<T>>, f: impl FnOnce(&mut State<T>) -> R) -> R {
+        f(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// `None`: the sender went without a value.
+    pub(crate) fn channel<T>() -> (Sender<T>, impl Future<Output = Option<T>>) {
+        let state = Arc::new(Mutex::new(State {
+            value: None,
+            waker: None,
+            gone: false,
+        }));
+        let sender = Sender(Arc::clone(&state));
+        let receiver = poll_fn(move |context| {
+            with(&state, |state| {
+                if state.gone {
+                    return Poll::Ready(state.value.take());
+                }
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            })
+        });
+        (sender, receiver)
+    }
+}
