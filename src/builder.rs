@@ -10,7 +10,12 @@ use crate::sync::Arc;
 use crate::work::env::{Env, Hooks};
 use std::time::Duration;
 
-/// Settings of a [`Pool`](crate::Pool); from [`Pool::builder`](crate::Pool::builder).
+/// The settings of a new [`Pool`](crate::Pool).
+///
+/// [`Pool::builder`](crate::Pool::builder) returns one with all defaults. Each method sets one
+/// setting, and [`build`](Builder::build) checks them all. Of a setting or hook that is set twice
+/// the last one counts. A panic in a hook is contained, and counted in
+/// [`Stats::hook_panics`](crate::Stats::hook_panics).
 ///
 /// ```
 /// use lazypool::{Pool, Shutdown, WhenFull};
@@ -38,7 +43,7 @@ pub struct Builder {
     on_drop: (Shutdown, Duration),
 }
 
-/// The same as [`Pool::builder`](crate::Pool::builder).
+/// All settings have their defaults, as [`Pool::builder`](crate::Pool::builder) returns them.
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
@@ -62,10 +67,11 @@ impl Builder {
         }
     }
 
-    /// The most workers that ever exist at once: 1 to 65,536, any number. Default:
-    /// four per core ([`std::thread::available_parallelism`], asked once in a
-    /// process), for tasks that mostly wait; for pure CPU work, one per core is
-    /// enough.
+    /// Sets how many workers may exist at once, from 1 to 65,536.
+    ///
+    /// The default is four per core ([`std::thread::available_parallelism`], asked once in a
+    /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
+    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
     #[doc(alias = "num_threads")]
     #[doc(alias = "size")]
     pub fn max_workers(mut self, n: usize) -> Self {
@@ -73,80 +79,96 @@ impl Builder {
         self
     }
 
-    /// Workers that [`build`](Builder::build) starts and that never retire.
-    /// Default 0.
+    /// Sets how many workers [`build`](Builder::build) starts. They do not retire when idle.
+    ///
+    /// The default is 0: each worker starts with the first task that needs it.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
     }
 
-    /// How many tasks may wait for a worker, at most 16,777,216. Default 0: a task
-    /// is taken by a worker at once or refused.
+    /// Sets how many tasks may wait in the queue for a worker, at most 16,777,216.
+    ///
+    /// The default is 0: there is no queue, and a task that no worker can take at once is
+    /// refused. The page [`docs::sizing`](crate::docs::sizing) says how long a queue should be.
     #[doc(alias = "queue_limit")]
     pub fn queue_capacity(mut self, n: usize) -> Self {
         self.settings.queue_capacity = n;
         self
     }
 
-    /// Whether a submission to a saturated pool is refused, waits for room, or waits
-    /// for some time. Default [`WhenFull::Refuse`]. On a worker of the pool nothing
-    /// ever waits.
+    /// Sets what a submission does when every worker is occupied and the queue is full: it is
+    /// refused, waits for room, or waits for some time.
+    ///
+    /// The default is [`WhenFull::Refuse`]. A submission that comes from a worker of the pool
+    /// never waits for room.
     pub fn when_full(mut self, policy: WhenFull) -> Self {
         self.settings.when_full = policy;
         self
     }
 
-    /// How long a worker may be idle before it retires; it is gone within twice
-    /// that (1 ms at the finest). Default 10 s. [`Duration::MAX`]: never;
-    /// [`Duration::ZERO`]: as soon as it is idle.
+    /// Sets how long a worker may be idle before it retires.
+    ///
+    /// It is gone within twice that time, with a resolution of 1 ms. The default is 10 s. With
+    /// [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as soon as it is
+    /// idle.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
         self
     }
 
-    /// What dropping the pool does. Default ([`Shutdown::Drain`],
-    /// [`Duration::MAX`]): every accepted task runs, and the drop waits for it.
+    /// Sets how dropping the pool shuts it down, and how long the drop waits at most.
+    ///
+    /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: every accepted task runs, and the
+    /// drop waits for all of them but those that nobody waits for any more
+    /// ([`Stats::abandoned`](crate::Stats::abandoned)).
     pub fn shutdown_on_drop(mut self, mode: Shutdown, timeout: Duration) -> Self {
         self.on_drop = (mode, timeout);
         self
     }
 
-    /// The threads' names: `"{name}-{slot}"`, and `"{name}-cleaner"`. Default
-    /// `"lazypool"`.
+    /// Sets the name of the pool's threads: workers are `"{name}-{slot}"`, and the thread that
+    /// retires idle workers is `"{name}-cleaner"`.
+    ///
+    /// The default is `"lazypool"`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// The workers' stack size in bytes. Default: that of [`std::thread`].
+    /// Sets the stack size of the workers in bytes.
+    ///
+    /// The default is that of [`std::thread`].
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.settings.stack_size = Some(bytes);
         self
     }
 
-    /// Called with the slot on each new worker, before its first task. A panic
-    /// is contained and counted in [`Stats::hook_panics`](crate::Stats::hook_panics),
-    /// as in all hooks; a hook set twice: the last one counts.
+    /// Sets a hook that each new worker calls with its slot before its first task.
     #[doc(alias = "start_handler")]
     pub fn on_worker_start(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Box::new(f));
         self
     }
 
-    /// Called with the slot on each worker that ends, after its last task. While
-    /// it runs its slot is not free: submissions that would need it wait, whatever
-    /// [`WhenFull`](crate::WhenFull) says. So it must not wait for a lock that a submitter
-    /// may hold.
+    /// Sets a hook that each worker calls with its slot when it ends, after its last task.
+    ///
+    /// While the hook runs, the slot is not free for a new worker. A submission that needs that
+    /// slot waits for the hook, whatever [`WhenFull`] says. The hook must therefore not wait for a
+    /// lock that a submitter may hold.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));
         self
     }
 
-    /// Wraps every task: `f` is called on the worker and calls its argument to
-    /// run the task. If it does not, the task runs right after it; a second call
-    /// does nothing. The argument never unwinds: a task's panic is caught inside.
+    /// Sets a hook that wraps every task: the worker calls `f`, which calls its argument to run the
+    /// task.
+    ///
+    /// If `f` does not call its argument, the task runs right after `f`. A second call of the
+    /// argument does nothing. The argument never unwinds, as a panic of the task is caught inside
+    /// it.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -165,8 +187,8 @@ impl Builder {
         self
     }
 
-    /// Called on the worker for every task that panicked, before a waiting caller
-    /// gets the payload.
+    /// Sets a hook that the worker calls for every task that panicked, before a caller that waits
+    /// for the task gets the payload.
     #[doc(alias = "panic_handler")]
     pub fn on_panic(mut self, f: impl Fn(&TaskPanic<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_panic = Some(Box::new(f));

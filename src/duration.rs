@@ -40,7 +40,7 @@ impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "it is empty",
-            Self::NoNumber => "a whole number is expected before each unit",
+            Self::NoNumber => "each unit needs a whole number before it",
             Self::NoUnit => "a number needs a unit: ns, us, ms, s, m, h or d",
             Self::UnknownUnit => "the units are ns, us, ms, s, m, h and d",
             Self::TooLong => "it is too long; the longest is \"never\"",

@@ -43,11 +43,12 @@ impl<F: FnOnce()> Job for Member<F> {
     }
 }
 
-/// A set of tasks to wait for, or to cancel, together; from
-/// [`Pool::group`](crate::Pool::group).
+/// A set of tasks that can be waited for, or cancelled, together.
 ///
-/// Clones are handles to the same group. Dropping the last one neither waits nor
-/// cancels: the tasks run. A group may outlive its pool, and then refuses.
+/// [`Pool::group`](crate::Pool::group) returns a new one. A clone is a handle to the same group.
+/// Dropping the last handle neither waits for the tasks nor cancels them; they run. To cancel them
+/// with the thing that wants them, use [`drop_guard`](Group::drop_guard). A group may outlive its
+/// pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,12 +98,15 @@ impl Group {
         }
     }
 
-    /// [`Pool::serve`](crate::Pool::serve), as a task of this group. The group takes
-    /// 8 of the 48 bytes that a closure may have without a box.
+    /// Submits a task of this group; otherwise it does what [`Pool::serve`](crate::Pool::serve)
+    /// does.
+    ///
+    /// The group takes 8 of the 48 bytes that a closure may have without an allocation.
     ///
     /// # Errors
-    /// As [`Pool::serve`](crate::Pool::serve); and
-    /// [`Cancelled`](crate::Refusal::Cancelled) after [`Group::cancel`].
+    /// Those of [`Pool::serve`](crate::Pool::serve), and
+    /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been
+    /// [cancelled](Group::cancel).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,11 +146,13 @@ impl Group {
         }
     }
 
-    /// Waits until no task of the group is pending: all have ended, are counted,
-    /// and their workers free. It parks, it does not poll.
+    /// Waits until no task of the group is pending.
     ///
-    /// On a worker of the same pool this **can deadlock**: the tasks waited for may
-    /// need the worker that waits.
+    /// By then all of them have ended and are counted, and their workers are free. The calling
+    /// thread is blocked, and uses no processor time.
+    ///
+    /// On a worker of the same pool this **can deadlock**: the group's tasks may need the very
+    /// worker that waits for them.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -159,10 +165,10 @@ impl Group {
         self.members.wait(&Deadline::never(), self.core.parallel);
     }
 
-    /// [`Group::wait`], at most `d`.
+    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
     ///
     /// # Errors
-    /// [`Unfinished`] with the number of tasks still pending.
+    /// [`Unfinished`] holds the number of tasks that are still pending.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -193,10 +199,11 @@ impl Group {
         }
     }
 
-    /// Cancels the group for good: [`task::is_cancelled`](crate::task::is_cancelled)
-    /// turns true in its running tasks, its queued ones are discarded (here, on
-    /// this thread), and new ones are refused as
-    /// [`Cancelled`](crate::Refusal::Cancelled). It does not wait.
+    /// Cancels the group for good, and does not wait for its tasks.
+    ///
+    /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
+    /// queued tasks are discarded: this call drops their closures. New ones are refused as
+    /// [`Cancelled`](crate::Refusal::Cancelled).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -218,7 +225,7 @@ impl Group {
         self.core.waiters.notify_all();
     }
 
-    /// Whether it has been cancelled.
+    /// Returns whether the group has been cancelled.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -234,8 +241,10 @@ impl Group {
         self.members.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Cancels the group when it is dropped: where its work is wanted only as long as some
-    /// other thing lives, such as the future that awaits it. See [`CancelGuard::disarm`].
+    /// Returns a guard that cancels the group when it is dropped.
+    ///
+    /// Put it next to what wants the work: in a future that awaits the tasks, the guard cancels
+    /// them when the future is dropped. [`CancelGuard::disarm`] lets it go without cancelling.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -249,7 +258,7 @@ impl Group {
     /// group.wait();
     /// # Ok(()) }
     /// ```
-    #[must_use = "it cancels the group as soon as it is dropped"]
+    #[must_use = "the guard cancels the group as soon as it is dropped"]
     pub fn drop_guard(&self) -> CancelGuard {
         CancelGuard {
             group: Some(self.clone()),
@@ -274,7 +283,7 @@ impl Group {
         }
     }
 
-    /// Tasks accepted and not yet ended.
+    /// Returns how many tasks have been accepted and have not ended yet.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -286,7 +295,7 @@ impl Group {
         self.members.pending()
     }
 
-    /// Tasks that ran to their end.
+    /// Returns how many tasks have run and returned.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -298,7 +307,7 @@ impl Group {
         self.members.completed()
     }
 
-    /// Tasks that panicked.
+    /// Returns how many tasks have panicked.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -314,8 +323,8 @@ impl Group {
         self.members.panicked()
     }
 
-    /// Tasks dropped before they started: by [`Group::cancel`], by a shutdown, or at their
-    /// [deadline](crate::Submitter::with_deadline).
+    /// Returns how many tasks were dropped before they started: by [`Group::cancel`], by a
+    /// shutdown, or at their [deadline](crate::Submitter::with_deadline).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -328,7 +337,7 @@ impl Group {
     }
 }
 
-/// Cancels its group when it is dropped; from [`Group::drop_guard`].
+/// A guard that cancels its group when it is dropped; [`Group::drop_guard`] returns one.
 #[derive(Debug)]
 pub struct CancelGuard {
     /// `None`: disarmed.
@@ -336,7 +345,7 @@ pub struct CancelGuard {
 }
 
 impl CancelGuard {
-    /// Lets the guard go without cancelling.
+    /// Drops the guard without cancelling the group.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,9 +1,10 @@
-//! A bounded pool of worker threads, lazily started, for services that
-//! must bound their blocking or CPU work and stop waiting for it in time.
+//! A bounded thread pool for blocking and CPU work in services: it refuses instead of queueing
+//! without limit, and callers stop waiting at their deadline.
 //!
-//! Work goes in by two verbs: [`Pool::serve`] hands a closure over and forgets
-//! it, [`Pool::do_with_deadline`] runs it and waits for its value, but no longer
-//! than it is told. A saturated pool refuses, and gives the closure back.
+//! There are two ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
+//! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
+//! deadline. When every worker is occupied and the queue is full, both refuse, and give the
+//! closure back.
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -11,19 +12,35 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
-//! pool.serve(|| println!("on a worker, or here")).or_else(Refused::caller_runs)?;
-//! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1));
-//! assert_eq!(answer?, 42);
+//! pool.serve(|| println!("on a worker"))?;
+//! pool.serve(|| println!("here, if the pool is full")).or_else(Refused::caller_runs)?;
+//! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1))?;
+//! assert_eq!(answer, 42);
 //! # Ok(()) }
 //! ```
 //!
+//! # Where to look
+//!
+//! | question | answer |
+//! |---|---|
+//! | What does a refusal mean? What happens to a task that hangs? | [`docs::guarantees`] |
+//! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
+//! | How does async code await a task? | [`docs::async_code`] |
+//! | What replaces a call of another pool? | [`docs::migration`] |
+//! | How fast is it? | [`docs::measurements`] |
+//! | What is lock-free, and why is no task lost? | [`docs::protocol`] |
+//! | How do I name tasks, or give each a policy or a deadline? | [`Submitter`] |
+//! | How do I wait for many tasks, or cancel them? | [`Group`] |
+//! | How do tasks borrow? | [`Pool::scope`] |
+//! | How do I end a pool? | [`Pool::shutdown`] |
+//!
 //! # Features
 //!
-//! All are off by default; without them the only dependency is `crossbeam-utils`.
+//! All are off by default. Without them the only dependency is `crossbeam-utils`.
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `serde` | `PoolSettings`: settings from a file; `Stats` and its like as values to serialize |
+//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | a span for each task, below its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
 
@@ -45,6 +62,7 @@
 compile_error!("lazypool needs atomic operations of 64 bits, which this target does not have");
 
 mod builder;
+pub mod docs;
 mod duration;
 mod engine;
 mod error;

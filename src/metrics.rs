@@ -1,17 +1,17 @@
-//! What a recorder is told (feature `metrics`).
+//! Statistics for the recorder of the `metrics` crate (feature `metrics`).
 
 use crate::pool::Pool;
 
 impl Pool {
-    /// Tells the recorder of the [`metrics`](https://docs.rs/metrics) crate what
-    /// [`stats`](Pool::stats) knows. Call it before each scrape, or on a timer.
+    /// Publishes the pool's [statistics](Pool::stats) to the global recorder of the
+    /// [`metrics`](https://docs.rs/metrics) crate. Call it before each scrape, or on a timer.
     ///
-    /// Every metric carries `pool`, the [thread name](crate::Builder::thread_name): give
-    /// pools of their own names. Counters are set to the pool's own count
-    /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)),
-    /// so that tasks pay nothing for them.
+    /// Every metric has the label `pool`, whose value is the pool's
+    /// [thread name](crate::Builder::thread_name). Give each pool a name of its own, or their
+    /// figures mix. This call sets the counters to the pool's own counts
+    /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)).
     ///
-    /// | set by this call | kind | |
+    /// | set by this call | kind | what it counts |
     /// |---|---|---|
     /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; without, and with a task |
     /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
@@ -26,27 +26,24 @@ impl Pool {
     /// | `lazypool_spawn_failures_total` | counter | threads that the system refused |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
-    /// Two histograms need no call. Each task that has run is recorded in them by
-    /// its worker, before its caller gets the result; a task with a
-    /// [label](Pool::labelled) carries it as `label`.
+    /// Two histograms need no call. The worker records each task that has run in them, before the
+    /// task's caller gets the result. A task that has a [label](Pool::labelled) is recorded with
+    /// it, as `label`.
     ///
-    /// | recorded for each task | |
+    /// | recorded for each task | what it measures |
     /// |---|---|
     /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for room, queue, hand-over, thread start |
     /// | `lazypool_task_duration_seconds` | from its start to its end, [`around`](crate::Builder::around) included |
     ///
-    /// The recorder's code runs on the worker as a part of the task: a slow one
-    /// makes tasks longer, but breaks no deadline. A panic of it is contained, and
-    /// counted in [`Stats::hook_panics`](crate::Stats::hook_panics). Histograms of up to 64 labels are looked
-    /// up in the recorder once per pool, those of further labels for each task.
+    /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
+    /// longer, but breaks no deadline. A panic in it is contained, and counted in
+    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool looks up the histograms of up to
+    /// 64 labels once, those of further labels for each task.
     ///
-    /// **Cost.** Off, not one instruction. On, a [`serve`](Pool::serve) of a small
-    /// closure through the queue, from submission to end, takes 2.6 times the
-    /// instructions without a recorder (270 and 690) and 2.7 times with one whose
-    /// samples are an atomic addition: some 0.2 µs, for three clock readings and
-    /// two samples. A refusal takes 1.7 times (140 and 240), for one reading. Each task gives 8
-    /// bytes of its room away: nothing is allocated for closures of up to 40 bytes
-    /// (`serve`) or 24 (`do_with_deadline`), with `tracing` too for up to 32 or 16.
+    /// With this feature each task takes 8 bytes more: closures of up to 40 bytes (`serve`) or 24
+    /// bytes (`do_with_deadline`) are stored without an allocation, with the feature `tracing` as
+    /// well of up to 32 or 16. [`docs::measurements`](crate::docs::measurements) says what it
+    /// costs in time.
     ///
     /// ```
     /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};

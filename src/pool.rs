@@ -1,4 +1,4 @@
-//! The pool, and what it tells about itself.
+//! The pool: submissions, statistics, settings, shutdown.
 
 use crate::builder::Builder;
 use crate::engine::call;
@@ -18,19 +18,29 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-/// A bounded pool of worker threads, started only when nobody is idle.
+/// A bounded pool of worker threads, each started only when no other is idle.
 ///
-/// Work goes in by two verbs: [`serve`](Pool::serve) hands a closure over and
-/// forgets it; [`do_with_deadline`](Pool::do_with_deadline) waits for its value,
-/// but no longer than it is told. Both refuse, and give the closure back, when
-/// every worker is occupied and the queue (if there is one) is full.
+/// There are two ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
+/// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
+/// its value, at most until a deadline. When every worker is occupied and the queue is full, both
+/// refuse, and the error holds the closure. A pool has no queue unless
+/// [`Builder::queue_capacity`] gives it one.
 ///
-/// The pool owns its workers: share it in an [`Arc`](std::sync::Arc). Dropping it
-/// does what [`Builder::shutdown_on_drop`] says; by default it lets every
-/// accepted task run and waits for that. It never waits for a task that nobody
-/// waits for any more ([`Stats::abandoned`]): a call that hangs, and whose caller has
-/// left, does not keep the process from ending. A pool in a `static` is never dropped. A child made by `fork` without `exec`
-/// has the pool's memory but not its threads: do not use the pool there.
+/// A pool owns its workers and cannot be cloned: to share it, put it into an
+/// [`Arc`](std::sync::Arc).
+///
+/// # Dropping a pool
+///
+/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every
+/// accepted task still runs, and the drop waits for that. It does not wait for a task that nobody
+/// waits for any more ([`Stats::abandoned`]): a call that hangs, and whose caller has left, does
+/// not keep the process from ending. A pool in a `static` is never dropped.
+///
+/// # After `fork`
+///
+/// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
+/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked); build a new
+/// pool.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,12 +74,14 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of at most `max_workers` threads, the rest as
-    /// [`Builder`] defaults: no queue, no worker before the first task.
+    /// Builds a pool of at most `max_workers` threads.
+    ///
+    /// All other settings have [`Builder`]'s defaults: the pool has no queue, and starts no
+    /// worker before the first task.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`], [`BuildError::TooManyWorkers`] (more than
-    /// 65,536).
+    /// [`BuildError::ZeroWorkers`] if `max_workers` is 0, [`BuildError::TooManyWorkers`] if it is
+    /// more than 65,536.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
@@ -81,7 +93,7 @@ impl Pool {
         Self::builder().max_workers(max_workers).build()
     }
 
-    /// Settings to build a pool from.
+    /// Returns a [`Builder`], to set what the new pool is to be like.
     ///
     /// ```
     /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(64).build()?;
@@ -97,28 +109,34 @@ impl Pool {
         &self.core
     }
 
-    /// Hands `closure` to a worker and returns at once.
+    /// Hands `closure` to a worker and returns, without waiting for it to run.
     ///
-    /// An idle worker takes it; else a new one is started, up to
-    /// [`max_workers`](Pool::max_workers); else it waits in the queue, if the
-    /// pool has one with room. Nothing is allocated for closures of up to 48
-    /// bytes (alignment up to 8); a larger one is boxed. A panic in it is caught,
-    /// counted, and reported to [`Builder::on_panic`].
+    /// An idle worker takes the task. If no worker is idle, the pool starts one, up to
+    /// [`max_workers`](Pool::max_workers). If it may start none, the task waits in the queue, if
+    /// there is one with room. If the queue is full, the task is refused, unless
+    /// [`WhenFull::Block`] or [`WhenFull::BlockFor`] lets the call wait for room.
+    ///
+    /// The pool catches a panic in the closure, counts it, and reports it to
+    /// [`Builder::on_panic`]. A closure of up to 48 bytes (alignment up to 8) is stored without an
+    /// allocation; a larger one is boxed.
     ///
     /// # Errors
-    /// The closure, unrun, and why: [`Saturated`](crate::Refusal::Saturated) if
-    /// at some moment of this call every worker was occupied and the queue full
-    /// (with [`WhenFull::Block`](crate::WhenFull::Block) the call waits instead, and
-    /// blocks its thread; on a worker of this pool it is refused as
-    /// [`OnWorker`](crate::Refusal::OnWorker)), [`Closed`](crate::Refusal::Closed)
-    /// once a shutdown was asked for, [`SpawnFailed`](crate::Refusal::SpawnFailed) if
-    /// a thread was needed and the system gave none.
+    /// [`Refused`] holds the closure, which did not run, and the reason:
+    ///
+    /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
+    ///   was occupied and the queue was full.
+    /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
+    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, and the
+    ///   system gave none.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait for room, and it
+    ///   comes from a worker of this pool, which must not wait.
+    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
     ///
     /// ```
     /// use lazypool::{Pool, Refused};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
-    /// // Run by the caller where the pool is saturated; an error once it is shut down:
+    /// // If the pool is saturated, the task runs here. If it is shut down, this is an error.
     /// pool.serve(|| println!("hello")).or_else(Refused::caller_runs)?;
     /// # Ok(()) }
     /// ```
@@ -136,34 +154,34 @@ impl Pool {
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
-    /// Runs `closure` on a worker and waits for its value, at most `timeout`.
+    /// Runs `closure` on a worker and waits for its value, at most for `timeout`.
     ///
-    /// `timeout` is a duration that counts from this call. It covers everything:
-    /// waiting for room ([`WhenFull::Block`](crate::WhenFull::Block)), queueing,
-    /// starting a thread, hand-over and running. [`Duration::ZERO`] gives the
-    /// closure back at once; [`Duration::MAX`] waits as long as it takes. The
-    /// value may be of any size and alignment and is not boxed; nothing is
-    /// allocated for closures of up to 32 bytes (alignment up to 8).
+    /// The time counts from this call and covers everything: waiting for room, waiting in the
+    /// queue, starting a thread, the hand-over, and running. [`Duration::ZERO`] gives the closure
+    /// back at once. [`Duration::MAX`] waits as long as it takes.
     ///
-    /// When the deadline passes, a closure that no worker has started comes back
-    /// unrun; one that runs goes on, and can see by
-    /// [`task::is_cancelled`](crate::task::is_cancelled) that nobody waits.
+    /// If no worker has started the closure by the deadline, it comes back, and has not run. If a
+    /// worker has started it, this call returns, the closure runs on, and its worker stays
+    /// occupied until it ends. The closure can ask
+    /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
-    /// This **blocks the calling thread**: within an async runtime it blocks the
-    /// executor. There, use [`serve`](Pool::serve) and send the value through a
-    /// channel of the runtime.
+    /// A closure of up to 32 bytes (alignment up to 8) is stored without an allocation; a larger
+    /// one is boxed. The value may have any size and alignment and is never boxed.
+    ///
+    /// **This call blocks its thread.** Do not call it on a thread of an async runtime; the page
+    /// [`docs::async_code`](crate::docs::async_code) shows how to await a task instead.
     ///
     /// # Errors
-    /// * [`Refused`](DeadlineError::Refused): as for [`serve`](Pool::serve), or a
-    ///   shutdown discarded the task before it started. On a worker of this pool
-    ///   the call never queues: if no worker is idle and none can be started, it
-    ///   is refused as [`OnWorker`](crate::Refusal::OnWorker).
-    /// * [`Expired`](DeadlineError::Expired): no worker started it in time; the
-    ///   closure never ran.
-    /// * [`TimedOut`](DeadlineError::TimedOut): it started and still runs; its
-    ///   value will be dropped on the worker.
-    /// * [`Panicked`](DeadlineError::Panicked): with the payload, also where what
-    ///   the closure captured panicked when dropped.
+    /// * [`Refused`](DeadlineError::Refused): the pool did not take the task, for a reason that
+    ///   [`serve`](Pool::serve) lists, or a shutdown discarded it before it started. The error
+    ///   holds the closure. On a worker of this pool the call never queues: if no worker is idle
+    ///   and none can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
+    /// * [`Expired`](DeadlineError::Expired): no worker started the closure in time. The error
+    ///   holds the closure, which never ran.
+    /// * [`TimedOut`](DeadlineError::TimedOut): a worker started the closure and it still runs.
+    ///   The worker will drop its value.
+    /// * [`Panicked`](DeadlineError::Panicked): the closure panicked, or the drop of something
+    ///   that it captured did. The error holds the payload.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -194,10 +212,12 @@ impl Pool {
         call::do_with_deadline(&self.core, None, closure, timeout)
     }
 
-    /// The two verbs with a label on each task: shown by [`workers`](Pool::workers), given
-    /// to [`Builder::on_panic`], and known to the task itself. It takes 16 of the 48 bytes
-    /// that a closure may have without a box; none with
-    /// [`do_with_deadline`](Submitter::do_with_deadline).
+    /// Returns a [`Submitter`] that gives each of its tasks this label.
+    ///
+    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`] gets it, and the task
+    /// itself can ask for it ([`task::label`](crate::task::label)). With
+    /// [`serve`](Submitter::serve) it takes 16 of the 48 bytes that a closure may have without an
+    /// allocation; with [`do_with_deadline`](Submitter::do_with_deadline) it takes none.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -213,28 +233,29 @@ impl Pool {
         Submitter::new(&self.core).labelled(label)
     }
 
-    /// The two verbs with a policy of their own where the pool is full, whatever the
-    /// [builder](Builder::when_full) said; see [`Submitter::when_full`].
+    /// Returns a [`Submitter`] that does this when the pool is full, whatever
+    /// [`Builder::when_full`] says; see [`Submitter::when_full`].
     #[must_use]
     pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
         Submitter::new(&self.core).when_full(policy)
     }
 
-    /// `serve` with a deadline, `d` after each submission: what has not been started by then
-    /// is dropped; see [`Submitter::with_deadline`].
+    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission.
+    ///
+    /// A task that no worker has started by then is dropped; see [`Submitter::with_deadline`].
     #[must_use]
     pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).with_deadline(d)
     }
 
-    /// The two verbs for tasks that are not worth starting with less than `d` of their
-    /// deadline left; see [`Submitter::min_remaining`].
+    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
+    /// deadline; see [`Submitter::min_remaining`].
     #[must_use]
     pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).min_remaining(d)
     }
 
-    /// A set of tasks to wait for, or to cancel, together.
+    /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -252,17 +273,17 @@ impl Pool {
         Group::new(Arc::clone(&self.core), Extras::NONE)
     }
 
-    /// Runs `f`, whose tasks may borrow what outlives this call, and returns once
-    /// all of them have ended.
+    /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow, and returns what
+    /// `f` returns once all of these tasks have ended.
     ///
-    /// A task that was accepted runs, whatever shutdown is asked for meanwhile.
-    /// On a worker of this pool, [`Scope::serve`] never queues. Where the scope's
-    /// work has to be done in any case, run what is refused on the calling thread,
-    /// whatever the reason: [`Refused::run`].
+    /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
+    /// shutdown follows. On a worker of this pool, [`Scope::serve`] never queues. If the work of
+    /// the scope has to be done in any case, run what is refused on the calling thread:
+    /// [`Refused::run`].
     ///
     /// # Panics
-    /// If `f` panics, or one of the tasks does: with that payload, once all have
-    /// ended.
+    /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
+    /// have ended.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -282,10 +303,10 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Counts since the pool was built, and what it is doing now.
+    /// Returns the pool's statistics: what it has done since it was built, and what it does now.
     ///
-    /// Exact at rest. While tasks come and go the figures are read one after the
-    /// other: none is ever ahead of what it depends on (see [`Stats`]).
+    /// They are exact while the pool is at rest. While tasks come and go, the figures are read one
+    /// after the other; [`Stats`] says what holds between them even then.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -299,7 +320,7 @@ impl Pool {
         self.core.stats()
     }
 
-    /// The workers that exist now, by slot.
+    /// Returns a snapshot of each worker that exists now, in the order of their slots.
     ///
     /// ```
     /// let pool = lazypool::Pool::builder().max_workers(4).min_workers(2).build()?;
@@ -312,7 +333,9 @@ impl Pool {
         self.core.workers()
     }
 
-    /// The most workers that ever exist at once.
+    /// Returns how many workers may exist at once, as the builder set it.
+    ///
+    /// [`limit`](Pool::limit) may be lower.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.max_workers(), 3);
@@ -323,7 +346,9 @@ impl Pool {
         self.core.settings.max_workers
     }
 
-    /// The most workers that may exist now; [`max_workers`](Pool::max_workers) at first.
+    /// Returns how many workers may exist at once now.
+    ///
+    /// It is [`max_workers`](Pool::max_workers) until [`set_limit`](Pool::set_limit) changes it.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.limit(), 3);
@@ -334,19 +359,21 @@ impl Pool {
         self.core.limit()
     }
 
-    /// Changes how many workers there may be, from 1 to [`max_workers`](Pool::max_workers),
-    /// and returns at once. From then on no task is started while `n` others run; a
-    /// submission is refused as saturated where `n` workers are occupied and the queue is full.
+    /// Sets how many workers may exist at once, from 1 to [`max_workers`](Pool::max_workers), and
+    /// returns without waiting.
     ///
-    /// Lowered: idle surplus workers end at once, occupied ones after their task, with or
-    /// without tasks in the queue. What was being started or handed over during the call
-    /// counts as running. A limit below [`min_workers`](Pool::min_workers) holds; raised
-    /// again, workers are started as they are needed. Raised: submitters that wait for room,
-    /// and queued tasks, get the new workers.
+    /// From then on no task starts while `n` others run, and a submission is refused as
+    /// [`Saturated`](crate::Refusal::Saturated) when `n` workers are occupied and the queue is
+    /// full. A task that was being started or handed over during the call counts as running.
+    ///
+    /// If the limit is lowered, surplus workers end: idle ones at once, occupied ones after their
+    /// task. It may be lower than [`min_workers`](Pool::min_workers). If it is raised, new
+    /// workers are started as they are needed; queued tasks and submitters that wait for room get
+    /// them, too.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`] for 0, [`BuildError::TooManyWorkers`] for more than
-    /// `max_workers`; the limit stays as it was.
+    /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
+    /// `max_workers`. The limit then stays as it was.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};
@@ -370,7 +397,7 @@ impl Pool {
         }
     }
 
-    /// The workers that are started by [`Builder::build`] and never retire.
+    /// Returns how many workers [`Builder::build`] started; they do not retire when idle.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.min_workers(), 0);
@@ -381,7 +408,7 @@ impl Pool {
         self.core.settings.min_workers
     }
 
-    /// How many tasks may wait for a worker.
+    /// Returns how many tasks may wait for a worker; 0 if the pool has no queue.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.queue_capacity(), 0);
@@ -392,7 +419,7 @@ impl Pool {
         self.core.settings.queue_capacity
     }
 
-    /// Whether a shutdown has been asked for: submissions are refused as
+    /// Returns whether the pool has been shut down, so that submissions are refused as
     /// [`Closed`](crate::Refusal::Closed).
     ///
     /// ```
@@ -408,16 +435,18 @@ impl Pool {
         self.core.is_closed()
     }
 
-    /// Closes the pool and waits, at most `timeout`, until every worker has ended
-    /// and its thread has been joined. It never returns earlier.
+    /// Closes the pool, and waits until every worker has ended and its thread has been joined, at
+    /// most for `timeout`.
     ///
-    /// `mode` says what becomes of accepted tasks; see [`Shutdown`]. It may be
-    /// called again, with a stricter mode too, and from several threads; the
-    /// strictest mode asked for stays. Called inside one of the pool's tasks it
-    /// closes the pool and returns at once, its own worker among the stragglers.
+    /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those
+    /// that wait for room included. [`Shutdown`] says what becomes of the tasks that the pool has
+    /// accepted. The report names the workers that have not ended.
     ///
-    /// The report names the workers that are still busy. `timeout` does not
-    /// bound thread-local destructors that tasks left behind.
+    /// A pool can be shut down more than once and from several threads, and each call waits. The
+    /// strictest mode that was asked for stays. Called inside a task of the pool, this closes the
+    /// pool and returns at once, with that task's worker among the stragglers.
+    ///
+    /// `timeout` does not bound the destructors of thread-local values that tasks left behind.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -439,9 +468,9 @@ impl Builder {
     /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
     ///
     /// # Errors
-    /// A setting out of bounds, named with what is allowed; or
-    /// [`BuildError::Spawn`] if the system gives no thread for one of the
-    /// `min_workers` (those already started have ended when this returns).
+    /// [`BuildError`] names the setting that is out of bounds, and what is allowed.
+    /// [`BuildError::Spawn`] means that the system gave no thread for one of the `min_workers`;
+    /// those that were started have ended when this returns.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};

@@ -28,9 +28,9 @@ struct Inner {
     panic: Mutex<Option<Payload>>,
 }
 
-/// Serves tasks that may borrow; from [`Pool::scope`](crate::Pool::scope).
+/// Submits tasks that may borrow; [`Pool::scope`](crate::Pool::scope) passes one to its closure.
 ///
-/// Tasks may borrow what outlives the scope, not what its body owns:
+/// Tasks may borrow what outlives the scope, but not what the closure itself owns:
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,7 +81,7 @@ struct Inner {
 /// # Ok(()) }
 /// ```
 ///
-/// The handle cannot leave:
+/// The scope cannot be kept after the call:
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -156,14 +156,16 @@ impl<F: FnOnce()> Job for Scoped<F> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// [`Pool::serve`](crate::Pool::serve), for a closure that may borrow. `Ok`
-    /// means that it runs, whatever shutdown follows. The scope takes 8 of the 48
-    /// bytes that a closure may have without a box.
+    /// Submits a task that may borrow; otherwise it does what
+    /// [`Pool::serve`](crate::Pool::serve) does.
+    ///
+    /// `Ok` means that the task will run, whatever shutdown follows. The scope takes 8 of the 48
+    /// bytes that a closure may have without an allocation.
     ///
     /// # Errors
-    /// As [`Pool::serve`](crate::Pool::serve). On a worker of the same pool it
-    /// never queues: if no worker is idle and none can be started, it is refused
-    /// as [`OnWorker`](crate::Refusal::OnWorker).
+    /// Those of [`Pool::serve`](crate::Pool::serve). On a worker of the same pool the task never
+    /// queues: if no worker is idle and none can be started, it is refused as
+    /// [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,14 +14,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// The settings of a [`Pool`](crate::Pool) as plain values, to be loaded from TOML,
-/// YAML, JSON or any other self-describing format of [`serde`].
+/// The settings of a [`Pool`](crate::Pool) as plain values, which [`serde`] can load from TOML,
+/// YAML, JSON or any other self-describing format.
 ///
-/// Every key may be left out, and then has [`Builder`]'s default. Durations are
-/// texts such as `"250ms"`, `"10s"` or `"1m 30s"`, or `"never"`
-/// ([`Duration::MAX`]); the units are `ns`, `us`, `ms`, `s`, `m`, `h` and `d`. An unknown key, a key given twice, a value of the wrong type
-/// and one out of bounds are errors that name the key. Hooks are code: set them on
-/// the [`Builder`] that the settings turn into.
+/// A key that is left out has [`Builder`]'s default. A duration is a text such as `"250ms"`,
+/// `"10s"` or `"1m 30s"`, with the units `ns`, `us`, `ms`, `s`, `m`, `h` and `d`, or `"never"`
+/// ([`Duration::MAX`]). An unknown key, a key given twice, a value of the wrong type and a value
+/// out of bounds are errors, and each names its key. Hooks are code: set them on the [`Builder`]
+/// that [`to_builder`](PoolSettings::to_builder) returns.
 ///
 /// | key | value | default |
 /// |---|---|---|
@@ -74,11 +74,11 @@ pub struct PoolSettings {
     pub idle_timeout: Duration,
     /// What dropping the pool does: see [`Builder::shutdown_on_drop`].
     pub shutdown_on_drop: Shutdown,
-    /// How long that may take: see [`Builder::shutdown_on_drop`].
+    /// How long dropping the pool waits at most: see [`Builder::shutdown_on_drop`].
     pub shutdown_timeout: Duration,
     /// See [`Builder::thread_name`].
     pub thread_name: String,
-    /// See [`Builder::stack_size`]. `None`: that of [`std::thread`].
+    /// See [`Builder::stack_size`]. `None` means the default of [`std::thread`].
     pub stack_size: Option<usize>,
 }
 
@@ -102,7 +102,7 @@ impl Default for PoolSettings {
 }
 
 impl PoolSettings {
-    /// A [`Builder`] with these settings, to set hooks on or to build.
+    /// Returns a [`Builder`] with these settings.
     ///
     /// ```
     /// let mut settings = lazypool::PoolSettings::default();
@@ -297,7 +297,7 @@ impl<'de> Deserialize<'de> for Span {
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
                 duration::parse(text).map(Span).map_err(|why| {
                     E::custom(format_args!(
-                        "{text:?} is no duration such as \"250ms\": {why}"
+                        "{text:?} is not a duration such as \"250ms\": {why}"
                     ))
                 })
             }
@@ -337,7 +337,7 @@ impl Serialize for PoolSettings {
 /// The two directions of an enum whose values are words: those of its `FromStr` and its `Display`.
 macro_rules! words {
     ($enum:ident, $expected:literal) => {
-        /// As a word.
+        /// Reads the word that `FromStr` reads.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl<'de> Deserialize<'de> for $enum {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -359,7 +359,7 @@ macro_rules! words {
             }
         }
 
-        /// As a word.
+        /// Writes the word that `Display` writes.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl Serialize for $enum {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,4 +1,4 @@
-//! The two verbs, with options.
+//! Submissions with options.
 
 use crate::engine::call;
 use crate::engine::core::Core;
@@ -13,13 +13,15 @@ use crate::work::job::Serve;
 use std::fmt;
 use std::time::Duration;
 
-/// The verbs of a pool, with options for what is submitted through it; from
-/// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
-/// [`Pool::with_deadline`](crate::Pool::with_deadline) or
-/// [`Pool::min_remaining`](crate::Pool::min_remaining).
+/// Submits work to a pool with options: a label, a policy for a full pool, a deadline.
 ///
-/// Options add up; of one that is set twice the last counts. It borrows the pool, and can be
-/// copied. Tasks pay only for the options they have.
+/// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
+/// [`Pool::with_deadline`](crate::Pool::with_deadline) and
+/// [`Pool::min_remaining`](crate::Pool::min_remaining) return one. Its own methods of these names
+/// add further options; of an option that is set twice the last one counts. The groups and scopes
+/// that it makes have its options, too.
+///
+/// A submitter borrows the pool and is cheap to copy.
 ///
 /// ```
 /// use lazypool::{Pool, WhenFull};
@@ -64,7 +66,7 @@ impl<'a> Submitter<'a> {
         }
     }
 
-    /// The same, with a label on each task; see [`Pool::labelled`](crate::Pool::labelled).
+    /// Adds a label for each task; see [`Pool::labelled`](crate::Pool::labelled).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,14 +84,16 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// The same, with a policy of its own where every worker is occupied and the queue is
-    /// full. On a worker of the pool nothing ever waits for room.
+    /// Sets what these submissions do when every worker is occupied and the queue is full,
+    /// whatever [`Builder::when_full`](crate::Builder::when_full) says.
+    ///
+    /// A submission that comes from a worker of the pool never waits for room.
     ///
     /// ```
     /// use lazypool::{Pool, WhenFull};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = Pool::new(1)?; // its requests are refused when it is full
-    /// let batch = pool.when_full(WhenFull::Block); // a producer waits instead
+    /// let pool = Pool::new(1)?; // refuses when it is full
+    /// let batch = pool.when_full(WhenFull::Block); // waits instead
     /// for n in 0..10 {
     ///     batch.serve(move || println!("{n}"))?;
     /// }
@@ -105,21 +109,22 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// The same, with a deadline for each task that is served, `d` after its submission.
+    /// Sets a deadline for each task, `d` after its submission.
     ///
-    /// A task that no worker has started by then never is: its closure is dropped, at the
-    /// latest when its turn comes, and counted as [`expired`](crate::Stats::expired); its
-    /// group counts it as discarded. One that runs past it sees
-    /// [`task::is_cancelled`](crate::task::is_cancelled), and ends as
-    /// [`timed_out`](crate::Stats::timed_out) and completed or panicked; nobody waits for it
-    /// any more ([`Stats::abandoned`](crate::Stats::abandoned)). Waiting for room ends at the
-    /// deadline, as [`Saturated`](crate::Refusal::Saturated); so does waiting for a thread that
-    /// is just being started, or ends.
+    /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
+    ///   at the latest when its turn in the queue comes. It counts as
+    ///   [`expired`](crate::Stats::expired), and in its group as discarded.
+    /// * A task that is still running at its deadline runs on, and
+    ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
+    ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
+    ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
+    /// * A submission that waits for room, or for a thread that is being started, waits until the
+    ///   deadline at most. It is then refused as [`Saturated`](crate::Refusal::Saturated).
     ///
-    /// [`do_with_deadline`](Submitter::do_with_deadline) keeps the earlier of both.
-    /// [`Duration::MAX`], and what is beyond the clock (292 years), is no deadline;
-    /// [`Duration::ZERO`] accepts a task and never starts it. A deadline takes 16 of the 48
-    /// bytes that a closure may have without a box.
+    /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
+    /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
+    /// express (292 years). With [`Duration::ZERO`] a task is accepted and never started. A
+    /// deadline takes 16 of the 48 bytes that a closure may have without an allocation.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,16 +145,18 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// The same, for tasks that are not started with less than `d` of their deadline left:
-    /// of [`with_deadline`](Submitter::with_deadline), or of
-    /// [`do_with_deadline`](Submitter::do_with_deadline), whose caller gets the closure back as
-    /// [`Expired`](DeadlineError::Expired) when its turn comes, even before the deadline. So an
-    /// overloaded pool does not spend its time on answers that come too late: `d` is what a
-    /// task takes.
+    /// Sets how much time must be left until its deadline for a task to be started.
     ///
-    /// Without a deadline it says nothing. With `d` longer than the deadline, no task is ever
-    /// started. It takes 8 of the 32 bytes that a closure of `do_with_deadline` may have without
-    /// a box.
+    /// Set `d` to the time that such a task takes. An overloaded pool then does not spend its
+    /// time on tasks that would end too late. When the turn of a task comes and less than `d` is
+    /// left, it is not started: the caller of
+    /// [`do_with_deadline`](Submitter::do_with_deadline) gets it back as
+    /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
+    /// through [`with_deadline`](Submitter::with_deadline) is dropped.
+    ///
+    /// This has no effect on a task without a deadline. If `d` is longer than the deadline, no
+    /// task is ever started. It takes 8 of the 32 bytes that a closure of `do_with_deadline` may
+    /// have without an allocation.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -170,12 +177,12 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// [`Pool::serve`](crate::Pool::serve), with the options.
+    /// Does what [`Pool::serve`](crate::Pool::serve) does, with these options.
     ///
     /// # Errors
-    /// As [`Pool::serve`](crate::Pool::serve); and
-    /// [`Saturated`](crate::Refusal::Saturated) if the task's deadline passes while it waits
-    /// for room.
+    /// Those of [`Pool::serve`](crate::Pool::serve). The refusal is
+    /// [`Saturated`](crate::Refusal::Saturated), too, if the task's deadline passes while the call
+    /// waits for room.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -197,11 +204,12 @@ impl<'a> Submitter<'a> {
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
-    /// [`Pool::do_with_deadline`](crate::Pool::do_with_deadline), with the options.
+    /// Does what [`Pool::do_with_deadline`](crate::Pool::do_with_deadline) does, with these
+    /// options.
     ///
     /// # Errors
-    /// As [`Pool::do_with_deadline`](crate::Pool::do_with_deadline); and
-    /// [`Expired`](DeadlineError::Expired) when its turn comes with less than
+    /// Those of [`Pool::do_with_deadline`](crate::Pool::do_with_deadline). The error is
+    /// [`Expired`](DeadlineError::Expired), too, if the task's turn comes with less than
     /// [`min_remaining`](Submitter::min_remaining) left.
     ///
     /// ```
@@ -227,7 +235,8 @@ impl<'a> Submitter<'a> {
         call::do_with(self.core, &self.extras, closure, timeout)
     }
 
-    /// [`Pool::group`](crate::Pool::group), whose tasks have the options.
+    /// Returns a new [`Group`] whose tasks have these options; see
+    /// [`Pool::group`](crate::Pool::group).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -243,11 +252,14 @@ impl<'a> Submitter<'a> {
         Group::new(Arc::clone(self.core), self.extras)
     }
 
-    /// [`Pool::scope`](crate::Pool::scope), whose tasks have the options. A task that was
-    /// accepted with a [deadline](Submitter::with_deadline) runs, but for that deadline.
+    /// Runs `f` with a [`Scope`] whose tasks have these options; see
+    /// [`Pool::scope`](crate::Pool::scope).
+    ///
+    /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped, unrun, if
+    /// no worker has started it by then. All others run.
     ///
     /// # Panics
-    /// As [`Pool::scope`](crate::Pool::scope).
+    /// As [`Pool::scope`](crate::Pool::scope) does.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,14 +1,21 @@
-//! For the code inside a task: whether anybody still waits for it, how long, and
-//! what it is called. Outside a worker these functions say `false` or `None`.
+//! What the code inside a task can ask about that task.
+//!
+//! A task can ask whether somebody still waits for it, until when, which label it has and on
+//! which worker it runs. On a thread that is not a worker of a pool these functions return
+//! `false` or `None`.
 
 use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Whether the caller of this task left at its deadline, or its group or pool
-/// was cancelled. `false` outside a worker.
+/// Returns whether nobody waits for this task any more, so that it should return early.
 ///
-/// Long tasks look at it now and then and return early.
+/// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
+/// ([`with_deadline`](crate::Submitter::with_deadline)), its group has been
+/// [cancelled](crate::Group::cancel), or its pool has been shut down with
+/// [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a worker.
+///
+/// A pool cannot stop a task by force. A task that may take long should call this now and then.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,8 +40,11 @@ pub fn is_cancelled() -> bool {
     with_current(|ctx| ctx.is_some_and(Ctx::is_cancelled))
 }
 
-/// When the caller of this task leaves; `None` under `serve`, for a deadline of
-/// [`Duration::MAX`] and outside a worker.
+/// Returns the deadline of this task.
+///
+/// It is `None` for a task that has no deadline: one that was served without
+/// [`with_deadline`](crate::Submitter::with_deadline), or one whose time-out is
+/// [`Duration::MAX`]. It is `None` outside a worker, too.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -49,8 +59,9 @@ pub fn deadline() -> Option<Instant> {
     with_current(|ctx| ctx?.deadline()).map(told)
 }
 
-/// How long the caller of this task still waits (zero once it has left); `None`
-/// where [`deadline`] is.
+/// Returns the time that is left until the [`deadline`] of this task.
+///
+/// It is zero once the deadline has passed, and `None` if the task has no deadline.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,8 +76,10 @@ pub fn remaining() -> Option<Duration> {
     with_current(|ctx| ctx?.deadline()).map(|d| d.saturating_duration_since(now()))
 }
 
-/// The label this task was submitted with; see
+/// Returns the label that this task was submitted with; see
 /// [`Pool::labelled`](crate::Pool::labelled).
+///
+/// It is `None` for a task without a label, and outside a worker.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -81,8 +94,10 @@ pub fn label() -> Option<&'static str> {
     with_current(|ctx| ctx.and_then(Ctx::label))
 }
 
-/// The slot of the worker that this thread is, below
-/// [`max_workers`](crate::Pool::max_workers); `None` outside a worker.
+/// Returns the slot of the worker that runs this task.
+///
+/// A slot is a worker's place in its pool: a number from 0 up to but not including
+/// [`max_workers`](crate::Pool::max_workers). It is `None` outside a worker.
 ///
 /// ```
 /// # use std::time::Duration;

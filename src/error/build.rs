@@ -8,9 +8,9 @@ use super::MAX_WORKERS;
 
 /// Why a pool could not be built.
 ///
-/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. The fields and
-/// the `Display` say what was given and what is allowed. The enum may grow: keep a `_` arm when you match
-/// on it.
+/// [`Builder::build`](crate::Builder::build), [`Pool::new`](crate::Pool::new) and
+/// [`Pool::set_limit`](crate::Pool::set_limit) return it. `Display` says what was given and what is allowed.
+/// The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples
 ///
@@ -26,32 +26,34 @@ use super::MAX_WORKERS;
 pub enum BuildError {
     /// `max_workers` is 0: such a pool could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than any pool may be.
+    /// `max_workers` is larger than any pool may have, or a limit is larger than the pool's `max_workers`.
     TooManyWorkers {
-        /// The `max_workers` asked for.
+        /// The number that was given.
         given: usize,
-        /// The largest allowed.
+        /// The largest number that is allowed.
         max: usize,
     },
     /// `min_workers` is larger than `max_workers`.
     MinExceedsMax {
-        /// The `min_workers` asked for.
+        /// The `min_workers` that was given.
         min: usize,
-        /// The `max_workers` it is to fit under.
+        /// The `max_workers` of the same builder.
         max: usize,
     },
     /// `queue_capacity` is larger than any queue may be.
     QueueTooLong {
-        /// The `queue_capacity` asked for.
+        /// The `queue_capacity` that was given.
         given: usize,
-        /// The largest allowed.
+        /// The largest number that is allowed.
         max: usize,
     },
-    /// `thread_name` contains a NUL byte, which no thread's name can.
+    /// `thread_name` contains a NUL byte, which the name of a thread must not contain.
     BadThreadName,
-    /// A thread that has to exist from the start could not be started.
+    /// The system gave no thread for one of the `min_workers`.
     ///
-    /// Those that were started before it have ended again.
+    /// The workers that were started before it have ended. Lower
+    /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size), or raise
+    /// the system's limit on threads.
     Spawn(io::Error),
 }
 
@@ -74,10 +76,7 @@ impl fmt::Display for BuildError {
             Self::BadThreadName => {
                 f.write_str("thread_name contains a NUL byte; allowed: any text without one")
             }
-            Self::Spawn(_) => f.write_str(
-                "a thread of the pool could not be started: lower min_workers or stack_size, or raise the \
-                 system's limit on threads",
-            ),
+            Self::Spawn(_) => f.write_str("a worker thread could not be started"),
         }
     }
 }

@@ -5,14 +5,14 @@ use std::fmt;
 
 use super::{Panic, Refused, Unrun};
 
-/// Why [`do_with_deadline`](crate::Pool::do_with_deadline) has no result to return.
+/// Why [`do_with_deadline`](crate::Pool::do_with_deadline) returned no value.
 ///
-/// The four variants are all there will be: match without a `_` arm. In the first two the closure never
-/// ran, not even partly, and comes back. In the other two it did run, and is gone.
+/// There will be no further variants: match without a `_` arm. `Refused` and `Expired` hold the closure,
+/// which never ran, not even partly. With `TimedOut` and `Panicked` it did run, and is gone.
 ///
-/// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. With `?`, it therefore goes into a
-/// `Box<dyn Error + Send + Sync>` with any closure that a pool could have taken. Where the closure should
-/// not travel with the error, [`without_closure`](Self::without_closure) lets go of it.
+/// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore converts it
+/// into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.
+/// [`without_closure`](Self::without_closure) drops the closure and keeps the rest.
 ///
 /// # Examples
 ///
@@ -39,19 +39,18 @@ pub enum DeadlineError<F> {
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///
-    /// It still runs, its worker is occupied until it ends, and its result will be dropped. From now on
-    /// [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can stop early.
+    /// The closure still runs. Its worker stays occupied until it ends, and then drops its result. From now
+    /// on [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can stop early.
     TimedOut,
-    /// The closure panicked, or the drop of something it captured did. Here is the payload.
+    /// The closure panicked, or the drop of something that it captured did. This is the payload.
     Panicked(Panic),
 }
 
 impl<F> DeadlineError<F> {
-    /// The closure, where it never ran.
+    /// Returns the closure if it never ran.
     ///
-    /// `Some` for [`Refused`](Self::Refused) and [`Expired`](Self::Expired), `None` for
-    /// [`TimedOut`](Self::TimedOut) and [`Panicked`](Self::Panicked): running a closure again that has
-    /// already run, perhaps partly, is never this error's suggestion.
+    /// It is `Some` for [`Refused`](Self::Refused) and [`Expired`](Self::Expired). It is `None` for
+    /// [`TimedOut`](Self::TimedOut) and [`Panicked`](Self::Panicked), where the closure has been started.
     ///
     /// # Examples
     ///
@@ -76,9 +75,10 @@ impl<F> DeadlineError<F> {
         }
     }
 
-    /// Drops the closure, if it came back, and keeps what happened.
+    /// Drops the closure, if the error holds one, and keeps the rest.
     ///
-    /// The result has a type that can be named, and is `'static`, `Send` and `Sync` whatever `F` was.
+    /// The result has a type that can be named, so it can be stored or returned. It is `'static`, `Send` and
+    /// `Sync` for every `F`.
     ///
     /// # Examples
     ///
@@ -134,7 +134,7 @@ impl<F> fmt::Display for DeadlineError<F> {
             ),
             Self::Panicked(panic) => match panic.message() {
                 Some(message) => write!(f, "the closure panicked: {message}"),
-                None => f.write_str("the closure panicked with a payload that is no text"),
+                None => f.write_str("the closure panicked with a payload that is not text"),
             },
         }
     }

@@ -17,11 +17,12 @@ pub(super) fn payload_message(payload: &(dyn Any + Send)) -> Option<String> {
     }
 }
 
-/// The caught panic of a task: what [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds.
+/// The panic of a task, which the pool has caught.
 ///
-/// Read its text with [`message`](Self::message), take the payload out with
-/// [`downcast`](Self::downcast) or [`into_inner`](Self::into_inner), or let the panic go on in the calling
-/// thread with [`resume`](Self::resume). It is `Send` and `Sync`, so it fits into any error type.
+/// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one. [`message`](Self::message) returns
+/// its text, [`downcast`](Self::downcast) and [`into_inner`](Self::into_inner) return its payload, and
+/// [`resume`](Self::resume) continues the panic on the calling thread. It is `Send` and `Sync`, so it fits
+/// into any error type.
 ///
 /// # Examples
 ///
@@ -55,7 +56,7 @@ impl Panic {
         }
     }
 
-    /// The payload as [`std::panic::catch_unwind`] would give it.
+    /// Returns the payload, as [`std::panic::catch_unwind`] would return it.
     ///
     /// # Examples
     ///
@@ -80,11 +81,11 @@ impl Panic {
         self.payload.into_inner()
     }
 
-    /// The payload as a `T`, if it is one.
+    /// Returns the payload as a `T`, if it is one.
     ///
     /// # Errors
     ///
-    /// The panic comes back unchanged if its payload is of another type.
+    /// The panic itself, unchanged, if its payload is of another type.
     ///
     /// # Examples
     ///
@@ -111,10 +112,10 @@ impl Panic {
         self.into_inner().downcast().map_err(Self::new)
     }
 
-    /// The text of the panic, where the payload is a `&'static str` or a `String`.
+    /// Returns the text of the panic, if the payload is a `&'static str` or a `String`.
     ///
-    /// `panic!` with a message makes one of the two. `None` means that the payload is of another type, as
-    /// [`std::panic::panic_any`] can make it.
+    /// The payload of `panic!` with a message is one of the two. `None` means that it is of another type,
+    /// as with [`std::panic::panic_any`].
     ///
     /// # Examples
     ///
@@ -138,9 +139,9 @@ impl Panic {
         self.payload.message()
     }
 
-    /// Lets the panic go on in the calling thread, as if the closure had run there.
+    /// Continues the panic on the calling thread, as if the closure had run there.
     ///
-    /// The process's panic hook has seen the panic on the worker and is not called again.
+    /// The panic hook of the process was called when the task panicked, and is not called again.
     ///
     /// # Panics
     ///
@@ -174,10 +175,10 @@ impl fmt::Debug for Panic {
     }
 }
 
-/// A task's panic, as the [`on_panic`](crate::Builder::on_panic) hook sees it.
+/// The panic of a task, as the hook [`on_panic`](crate::Builder::on_panic) gets it.
 ///
-/// The hook runs on the worker, before the caller that waits for the task, if there is one, gets the
-/// payload as a [`Panic`]. Later versions may add fields.
+/// The hook runs on the worker. If a caller waits for the task, it gets the payload as a [`Panic`] once the
+/// hook has returned. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -203,7 +204,7 @@ pub struct TaskPanic<'a> {
     pub slot: usize,
     /// The task's label, if it was submitted through [`Pool::labelled`](crate::Pool::labelled).
     pub label: Option<&'static str>,
-    /// What the task panicked with.
+    /// The payload of the panic.
     pub payload: &'a (dyn Any + Send),
 }
 
@@ -220,9 +221,8 @@ impl<'a> TaskPanic<'a> {
         }
     }
 
-    /// The text of the panic, where the payload is a `&'static str` or a `String`.
-    ///
-    /// The same as [`Panic::message`].
+    /// Returns the text of the panic, if the payload is a `&'static str` or a `String`; see
+    /// [`Panic::message`].
     ///
     /// # Examples
     ///

@@ -8,8 +8,8 @@ use super::hidden::Closure;
 
 /// Why a pool did not take a task.
 ///
-/// You get it from [`Refused::reason`]. `Display` says in one short line what happened; what can be done
-/// about it stands here, at each variant. The enum may grow: keep a `_` arm when you match on it.
+/// [`Refused::reason`] returns it. `Display` says in one line what happened; each variant below says what
+/// you can do about it. The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples
 ///
@@ -33,20 +33,20 @@ use super::hidden::Closure;
 pub enum Refusal {
     /// Every worker was occupied and the queue was full.
     ///
-    /// This passes: the same submission may be taken a moment later. Retry it, or run the closure on the
-    /// calling thread with [`Refused::caller_runs`]. If it happens too often, raise
-    /// [`max_workers`](crate::Builder::max_workers) or
-    /// [`queue_capacity`](crate::Builder::queue_capacity), or let submissions wait for room with
+    /// The pool has more work than it can do at the moment, and the same submission may be taken a little
+    /// later. In a service, answer the request with an error such as 503. In a batch, run the closure on
+    /// the calling thread with [`Refused::caller_runs`], or let submissions wait for room with
     /// [`WhenFull::Block`](crate::WhenFull::Block) or [`WhenFull::BlockFor`](crate::WhenFull::BlockFor).
+    /// If it happens too often, see [`docs::sizing`](crate::docs::sizing).
     Saturated,
     /// The pool has been shut down or dropped.
     ///
-    /// This is final: the pool takes no task any more. Drop the closure, or submit it to another pool.
+    /// This is final: the pool takes no more tasks. Drop the closure, or submit it to another pool.
     Closed,
     /// The group that the task was served through has been cancelled.
     ///
-    /// This is final for the group. Its pool and the pool's other groups go on. Usually the closure has
-    /// become pointless and is dropped; if not, submit it to the pool itself or to a new group.
+    /// This is final for the group, but not for its pool. Usually nobody wants the closure any more, and
+    /// you drop it. If somebody does, submit it to the pool itself or to a new group.
     Cancelled,
     /// The task needed a new worker thread, the system gave none, and no other worker could take it.
     ///
@@ -55,17 +55,17 @@ pub enum Refusal {
     /// and again, lower [`max_workers`](crate::Builder::max_workers) or
     /// [`stack_size`](crate::Builder::stack_size), or raise the system's limit on threads.
     SpawnFailed(io::Error),
-    /// The submission would have had to wait, and came from a worker of this pool.
+    /// The submission came from a worker of this pool, and no other worker could take the task at once.
     ///
-    /// A worker that waits for its own pool may wait for itself. Therefore nothing waits for room there,
-    /// and what somebody would wait for ([`do_with_deadline`](crate::Pool::do_with_deadline),
-    /// [`Scope::serve`](crate::Scope::serve)) does not queue there. Run the closure on the worker with
-    /// [`Refused::caller_runs`], or use a second pool for nested work.
-    /// [`Refused::is_saturated`] is true for it, too.
+    /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
+    /// waits for room, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run the
+    /// closure on the worker with [`Refused::caller_runs`], or use a second pool for nested work.
+    /// [`Refused::is_saturated`] returns true for this reason, too.
     OnWorker,
     /// The pool belongs to the parent of this process, which was made by `fork`.
     ///
-    /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
+    /// The child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
     Forked,
 }
 
@@ -79,7 +79,9 @@ impl fmt::Display for Refusal {
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
             Self::SpawnFailed(_) => "no worker thread could be started",
-            Self::OnWorker => "the task would have to wait, on a worker of the same pool",
+            Self::OnWorker => {
+                "no other worker is available, and a worker of the same pool must not wait for one"
+            }
             Self::Forked => "the pool belongs to the parent of this forked process",
         })
     }
@@ -96,17 +98,17 @@ impl Error for Refusal {
     }
 }
 
-/// A closure that was not run, and the reason why.
+/// A closure that the pool did not take, and the reason.
 ///
 /// Every `serve` returns it when the pool does not take the task, and
-/// [`DeadlineError::Refused`](crate::DeadlineError::Refused) holds one. The closure inside is untouched:
-/// retry it, run it on the calling thread with [`caller_runs`](Self::caller_runs), or drop it. A refused
-/// closure never ran, not even partly.
+/// [`DeadlineError::Refused`](crate::DeadlineError::Refused) holds one. The closure never ran, not even
+/// partly. You can run it on the calling thread ([`caller_runs`](Self::caller_runs)), take it out to submit
+/// it again ([`into_inner`](Self::into_inner)), or drop it.
 ///
 /// `Refused<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure by
-/// reference. It therefore goes through `?` into a `Box<dyn Error + Send + Sync>` with any closure that a
-/// pool could have taken. Where the closure should not travel with the error,
-/// [`without_closure`](Self::without_closure) lets go of it.
+/// reference. The operator `?` therefore converts it into a `Box<dyn Error + Send + Sync>` for any closure
+/// that a pool could have taken. [`without_closure`](Self::without_closure) drops the closure and keeps the
+/// reason.
 ///
 /// # Examples
 ///
@@ -143,9 +145,10 @@ impl<F> Refused<F> {
         Refused::new(f(self.closure.into_inner()), self.reason)
     }
 
-    /// Why the closure was not taken.
+    /// Returns why the pool did not take the closure.
     ///
-    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) ask the two usual questions.
+    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter for the two most
+    /// frequent reasons.
     ///
     /// # Examples
     ///
@@ -170,7 +173,7 @@ impl<F> Refused<F> {
         &self.reason
     }
 
-    /// Gives the closure back, for instance to submit it again.
+    /// Returns the closure, for instance to submit it again.
     ///
     /// # Examples
     ///
@@ -198,10 +201,10 @@ impl<F> Refused<F> {
         self.closure.into_inner()
     }
 
-    /// Gives the closure and the reason back, each by value.
+    /// Returns the closure and the reason.
     ///
     /// It is [`into_inner`](Self::into_inner) and [`reason`](Self::reason) in one, for code that submits
-    /// the closure again and keeps the reason, or its [`io::Error`].
+    /// the closure again and keeps the reason, or the [`io::Error`] in it.
     ///
     /// # Examples
     ///
@@ -228,27 +231,27 @@ impl<F> Refused<F> {
         (self.closure.into_inner(), self.reason)
     }
 
-    /// Runs the closure on the calling thread if the pool had no room for it, and gives it back otherwise.
+    /// Runs the closure on the calling thread if the pool had no room for it; otherwise returns the refusal.
     ///
-    /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. The calling thread is
-    /// busy with the task instead of submitting more, so producers slow down to what the pool can take.
+    /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. While the calling
+    /// thread runs the task it submits no more, so producers slow down to the pace of the pool.
     ///
-    /// It runs what was refused as [`Saturated`](Refusal::Saturated), [`OnWorker`](Refusal::OnWorker) or
-    /// [`SpawnFailed`](Refusal::SpawnFailed). There, only the room or the thread was missing. After a
-    /// shutdown or a cancel somebody has decided that the task shall not run, and it does not run here
-    /// either.
+    /// It runs a closure that was refused as [`Saturated`](Refusal::Saturated),
+    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the room or the
+    /// thread was missing. After a shutdown or a cancel somebody has decided that the task is not to run,
+    /// and this does not run it either.
     ///
-    /// The pool has no part in a run on the calling thread. No hook is called, nothing is counted, and the
-    /// functions of [`task`](crate::task) see whatever the calling thread is doing.
+    /// A closure that runs here is not a task of the pool: no hook is called for it, it is not counted, and
+    /// the functions of [`task`](crate::task) describe whatever the calling thread is doing.
     ///
     /// # Errors
     ///
-    /// The refusal itself, closure included, if the pool is shut down, the group is cancelled, or the
-    /// process is a forked child.
+    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is cancelled,
+    /// or the process is a forked child.
     ///
     /// # Panics
     ///
-    /// A panic in the closure goes straight to the caller.
+    /// If the closure panics.
     ///
     /// # Examples
     ///
@@ -289,21 +292,21 @@ impl<F> Refused<F> {
         }
     }
 
-    /// Runs the closure on the calling thread, whatever the reason, and returns what it returns.
+    /// Runs the closure on the calling thread, whatever the reason of the refusal, and returns its value.
     ///
     /// Use it for work that has to be done in any case, such as releasing something. For back-pressure use
-    /// [`caller_runs`](Self::caller_runs). `unwrap_or_else(Refused::run)` looks the same, but goes on after
-    /// a shutdown and after a cancel: each task that is refused as [`Closed`](Refusal::Closed) or
-    /// [`Cancelled`](Refusal::Cancelled) then runs on the thread that submits it. A shutdown that is meant
-    /// to stop a producer turns it into the one worker, and the tasks of a cancelled group run after all.
+    /// [`caller_runs`](Self::caller_runs): `unwrap_or_else(Refused::run)` looks alike, but also runs what
+    /// was refused after a shutdown or a cancel. A shutdown that is meant to stop a producer then makes the
+    /// producer do all the work itself, and the tasks of a cancelled group run after all.
     ///
-    /// A closure that runs here is no task of the pool. No shutdown waits for it and no cancel reaches it:
-    /// [`task::is_cancelled`](crate::task::is_cancelled) is about whatever the calling thread is doing, and
-    /// on a thread that is no worker it stays false. No hook is called, and nothing is counted.
+    /// A closure that runs here is not a task of the pool. No shutdown waits for it, no cancel reaches it,
+    /// no hook is called for it, and it is not counted. The functions of [`task`](crate::task) describe
+    /// whatever the calling thread is doing; on a thread that is not a worker
+    /// [`is_cancelled`](crate::task::is_cancelled) stays false.
     ///
     /// # Panics
     ///
-    /// A panic in the closure goes straight to the caller.
+    /// If the closure panics.
     ///
     /// # Examples
     ///
@@ -333,9 +336,8 @@ impl<F> Refused<F> {
 
     /// Drops the closure and keeps the reason.
     ///
-    /// The result no longer holds what the closure captured and has a type that can be named, so it can be
-    /// stored or returned. It is `'static`, `Send` and `Sync` whatever `F` was, also where the closure
-    /// borrowed, as in a [`scope`](crate::Pool::scope).
+    /// The result has a type that can be named, so it can be stored or returned. It is `'static`, `Send`
+    /// and `Sync` even if the closure borrowed something, as in a [`scope`](crate::Pool::scope).
     ///
     /// # Examples
     ///
@@ -357,9 +359,9 @@ impl<F> Refused<F> {
         self.map(drop)
     }
 
-    /// Whether the pool was merely full, so that trying again may help.
+    /// Returns whether the pool was only full, so that trying again may help.
     ///
-    /// It is true for [`Refusal::Saturated`] and for [`Refusal::OnWorker`].
+    /// That is [`Refusal::Saturated`] or [`Refusal::OnWorker`].
     ///
     /// # Examples
     ///
@@ -383,9 +385,9 @@ impl<F> Refused<F> {
         matches!(self.reason, Refusal::Saturated | Refusal::OnWorker)
     }
 
-    /// Whether the pool has been shut down, so that trying again is of no use: [`Refusal::Closed`].
+    /// Returns whether the pool has been shut down, so that trying again is of no use.
     ///
-    /// A cancelled group refuses with [`Refusal::Cancelled`], which is not this.
+    /// That is [`Refusal::Closed`]. It is not [`Refusal::Cancelled`], the reason of a cancelled group.
     ///
     /// # Examples
     ///

@@ -5,11 +5,10 @@ use std::fmt;
 
 use crate::duration;
 
-/// A text that is not the word for a [`WhenFull`](crate::WhenFull) or a [`Shutdown`](crate::Shutdown):
-/// what their `FromStr` returns.
+/// The error of `FromStr` for [`WhenFull`](crate::WhenFull) and [`Shutdown`](crate::Shutdown): the text is
+/// not one of their words.
 ///
-/// `Display` says what was given, what is wrong with it if that is more than its being unknown, and what
-/// is allowed.
+/// `Display` says what was given and what is allowed. If the duration in the text is wrong, it says why.
 ///
 /// # Examples
 ///
@@ -40,7 +39,7 @@ impl ParseSettingError {
         }
     }
 
-    /// The text that was given.
+    /// Returns the text that was given.
     ///
     /// # Examples
     ///

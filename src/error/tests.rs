@@ -311,7 +311,7 @@ fn every_refusal_says_in_one_line_what_happened() {
             "the pool is shut down",
             "the group is cancelled",
             "no worker thread could be started",
-            "the task would have to wait, on a worker of the same pool",
+            "no other worker is available, and a worker of the same pool must not wait for one",
             "the pool belongs to the parent of this forked process",
         ]
     );
@@ -341,7 +341,7 @@ fn deadline_errors_say_what_became_of_the_closure() {
     assert_eq!(panicked(Box::new("boom")), "the closure panicked: boom");
     assert_eq!(
         panicked(Box::new(7)),
-        "the closure panicked with a payload that is no text"
+        "the closure panicked with a payload that is not text"
     );
 }
 
@@ -368,8 +368,7 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
             "thread_name contains a NUL byte; allowed: any text without one",
-            "a thread of the pool could not be started: lower min_workers or stack_size, or raise the \
-             system's limit on threads",
+            "a worker thread could not be started",
         ]
     );
 }
@@ -377,9 +376,9 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
 #[test]
 fn unfinished_counts_what_is_pending() {
     assert_eq!(Unfinished::new(3).pending(), 3);
-    let one = "the time to wait has passed with 1 task not ended";
+    let one = "the wait timed out: 1 task has not ended";
     assert_eq!(Unfinished::new(1).to_string(), one);
-    let two = "the time to wait has passed with 2 tasks not ended";
+    let two = "the wait timed out: 2 tasks have not ended";
     assert_eq!(Unfinished::new(2).to_string(), two);
 }
 

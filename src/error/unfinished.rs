@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// A wait that ran out of time: what [`Group::wait_timeout`](crate::Group::wait_timeout) returns while
-/// tasks of the group are still pending.
+/// The error of [`Group::wait_timeout`](crate::Group::wait_timeout): the time is over, and tasks of the
+/// group are still pending.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ impl Unfinished {
         Self { pending }
     }
 
-    /// How many tasks had not ended when the wait gave up. Some may have ended since.
+    /// Returns how many tasks had not ended when the wait ended. Some may have ended since.
     ///
     /// # Examples
     ///
@@ -61,12 +61,10 @@ impl Unfinished {
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tasks = if self.pending == 1 { "task" } else { "tasks" };
-        write!(
-            f,
-            "the time to wait has passed with {} {tasks} not ended",
-            self.pending
-        )
+        match self.pending {
+            1 => f.write_str("the wait timed out: 1 task has not ended"),
+            pending => write!(f, "the wait timed out: {pending} tasks have not ended"),
+        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::hidden::Closure;
 
-/// A closure that never ran, not even partly: what
-/// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds.
+/// A closure that no worker started by its deadline.
 ///
-/// Take the closure out with [`into_inner`](Self::into_inner), for instance to submit it again, or run it
-/// on the calling thread with [`run`](Self::run). To drop this drops the closure.
+/// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not even
+/// partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it on the calling
+/// thread ([`run`](Self::run)), or drop it.
 ///
 /// `Unrun<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure by
 /// reference.
@@ -40,7 +40,7 @@ impl<F> Unrun<F> {
         }
     }
 
-    /// Gives the closure back, for instance to submit it again.
+    /// Returns the closure, for instance to submit it again.
     ///
     /// # Examples
     ///
@@ -66,14 +66,15 @@ impl<F> Unrun<F> {
         self.closure.into_inner()
     }
 
-    /// Runs the closure on the calling thread and returns what it returns.
+    /// Runs the closure on the calling thread and returns its value.
     ///
-    /// The pool has no part in it, and no deadline bounds it. No hook is called, nothing is counted, and
-    /// the functions of [`task`](crate::task) see whatever the calling thread is doing.
+    /// A closure that runs here is not a task of the pool: it has no deadline, no hook is called for it, it
+    /// is not counted, and the functions of [`task`](crate::task) describe whatever the calling thread is
+    /// doing.
     ///
     /// # Panics
     ///
-    /// A panic in the closure goes straight to the caller.
+    /// If the closure panics.
     ///
     /// # Examples
     ///

@@ -186,18 +186,22 @@ fn a_bad_value_is_an_error_that_names_its_key() {
         (
             "idle_timeout",
             "\"10\"",
-            "idle_timeout: \"10\" is no duration such as \"250ms\": a number needs a unit",
+            "idle_timeout: \"10\" is not a duration such as \"250ms\": a number needs a unit",
         ),
         (
             "idle_timeout",
             "\"-1s\"",
-            "idle_timeout: \"-1s\" is no duration",
+            "idle_timeout: \"-1s\" is not a duration",
         ),
-        ("idle_timeout", "\"\"", "idle_timeout: \"\" is no duration"),
+        (
+            "idle_timeout",
+            "\"\"",
+            "idle_timeout: \"\" is not a duration",
+        ),
         (
             "idle_timeout",
             "\"Never\"",
-            "idle_timeout: \"Never\" is no duration",
+            "idle_timeout: \"Never\" is not a duration",
         ),
         (
             "shutdown_on_drop",
@@ -207,7 +211,7 @@ fn a_bad_value_is_an_error_that_names_its_key() {
         (
             "shutdown_timeout",
             "\"5 parsecs\"",
-            "shutdown_timeout: \"5 parsecs\" is no duration",
+            "shutdown_timeout: \"5 parsecs\" is not a duration",
         ),
         (
             "thread_name",

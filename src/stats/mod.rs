@@ -1,4 +1,4 @@
-//! What a pool tells about itself, and the two choices that its users make by name.
+//! A pool's statistics, and the two enums that its users choose from by name.
 
 mod policy;
 #[cfg(feature = "serde")]
@@ -10,23 +10,25 @@ use std::fmt;
 
 pub use policy::{Shutdown, WhenFull};
 
-/// The figures of a pool: how its tasks ended, what it does now, and how its workers came and went.
+/// The statistics of a pool: how its tasks ended, what it does now, and how many workers it started.
 ///
-/// [`Pool::stats`](crate::Pool::stats) takes them. The figures are read one after the other while the pool
-/// works on, so two of them may be a moment apart. Even so, at every moment `workers == spawned - retired`,
-/// `idle <= workers <= max_workers`, `running <= max_workers`, an accepted task that has not ended is in
-/// `queued` or `running`, and no ending is counted before its acceptance. With no call under way and no
-/// task starting or ending, the ledger balances:
+/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the figures one after the other while the pool
+/// goes on working, so two of them may be a moment apart. These hold at every moment:
+///
+/// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
+/// * An accepted task that has not ended is in `queued` or `running`.
+/// * No task is counted as ended before it is counted as accepted.
+/// * A task is counted before its caller is released: once
+///   [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, that task is in `completed`.
+///
+/// While no call is under way and no task is starting or ending, this holds, too:
 ///
 /// ```text
 /// accepted = completed + panicked + expired + discarded + queued + running
 /// ```
 ///
-/// A task is counted before anybody who waits for it is released: after
-/// [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, that task is in `completed`.
-///
-/// `Display` prints a table of two columns, a figure a line. With the feature `serde` the figures can be
-/// serialized, each under its field's name. Later versions may add figures.
+/// `Display` prints a table with one figure a line. With the feature `serde` the figures can be serialized,
+/// each under the name of its field. Later versions may add figures.
 ///
 /// # Examples
 ///
@@ -51,53 +53,58 @@ pub use policy::{Shutdown, WhenFull};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Tasks the pool took.
+    /// Tasks that the pool took.
     pub accepted: u64,
-    /// Submissions the pool did not take, for whatever reason: the sum of [`refusals`](Self::refusals).
+    /// Submissions that the pool did not take, for whatever reason: the sum of
+    /// [`refusals`](Self::refusals).
     ///
     /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for room
-    /// counts here. One with a deadline of zero counts nowhere.
+    /// is counted here. One with a time-out of zero is not counted at all.
     pub refused: u64,
     /// Accepted tasks that ran and returned.
     pub completed: u64,
-    /// Accepted tasks that ran and panicked, in the closure or in the drop of a capture or of a result
-    /// nobody waited for any more.
+    /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it captured, or
+    /// in the drop of a result that nobody waited for any more.
     pub panicked: u64,
-    /// Accepted tasks whose deadline passed before they started, or came too near
-    /// ([`min_remaining`](crate::Submitter::min_remaining)). Callers got the closure back; a task of
+    /// Accepted tasks that were not started because their deadline had passed, or because less than
+    /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back; a task of
     /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
     pub expired: u64,
-    /// Accepted tasks that a shutdown or the cancelling of their group took back before they started.
+    /// Accepted tasks that were not started because of a shutdown, or because their group was cancelled.
     pub discarded: u64,
-    /// Callers that left a running task at their deadline, and tasks of
-    /// [`with_deadline`](crate::Submitter::with_deadline) that ended late. The task itself still ends as
-    /// `completed` or `panicked`.
+    /// Tasks that were still running at their deadline. A task of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
+    /// [`with_deadline`](crate::Submitter::with_deadline) when it ends. Each also ends as `completed` or
+    /// `panicked`.
     pub timed_out: u64,
-    /// The submissions in `refused`, by reason.
+    /// The submissions that `refused` counts, by reason.
     pub refusals: Refusals,
-    /// Of `running`: workers with a task that nobody waits for any more. Its caller left at the deadline, its
-    /// group was cancelled, or it is past a deadline of its own
-    /// ([`with_deadline`](crate::Submitter::with_deadline)). Dropping the pool does not wait for these.
+    /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
+    /// was cancelled, or it is past a deadline of its own
+    /// ([`with_deadline`](crate::Submitter::with_deadline)). `running` counts them, too. Dropping the pool
+    /// does not wait for them.
     pub abandoned: usize,
-    /// Submitters that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    /// Submissions that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers occupied now: each with a task that runs, was just handed over, or is just ending.
+    /// Workers that are occupied now: their task is running, has just been handed over, or is just ending.
     pub running: usize,
-    /// Workers alive now.
+    /// Workers that exist now.
     pub workers: usize,
-    /// Workers alive now that have nothing to do.
+    /// Workers that exist now and have no task.
     pub idle: usize,
-    /// The most workers that were ever alive at once.
+    /// The largest number of workers that have existed at once.
     pub peak_workers: usize,
-    /// Workers started so far.
+    /// Workers that have been started.
     pub spawned: u64,
-    /// Workers that ended so far, whether for want of work or by a shutdown.
+    /// Workers that have ended, because they were idle, surplus, or shut down.
     pub retired: u64,
-    /// Times the system gave no thread for a worker.
+    /// How often the system gave no thread for a worker.
     pub spawn_failures: u64,
-    /// Panics in hooks: in `on_worker_start`, `on_worker_stop`, `around` or `on_panic`.
+    /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the code of
+    /// `metrics` recorders and `tracing` subscribers.
     pub hook_panics: u64,
 }
 
@@ -179,10 +186,10 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The submissions that a pool did not take, by reason: [`Stats::refusals`].
+/// The submissions that a pool did not take, by reason.
 ///
-/// Each submission that counts in [`Stats::refused`] counts in one of these. Later versions may tell
-/// further reasons apart.
+/// [`Stats::refusals`] holds them. Each submission that [`Stats::refused`] counts is counted in one of these
+/// fields. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -213,7 +220,7 @@ pub struct Refusals {
     pub cancelled: u64,
     /// Refused as [`SpawnFailed`](crate::Refusal::SpawnFailed).
     pub spawn_failed: u64,
-    /// Never accepted, as the deadline passed while the submission waited for room. The caller got the
+    /// Not accepted because the deadline passed while the submission waited for room. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
 }
@@ -243,11 +250,11 @@ impl Refusals {
     }
 }
 
-/// One worker, as it was at the moment it was looked at.
+/// What one worker was doing at the moment of the snapshot.
 ///
-/// [`Pool::workers`](crate::Pool::workers) gives one for every worker alive, and
-/// [`ShutdownReport::stragglers`] one for every worker that was left. With the feature `serde` it can be
-/// serialized. Later versions may add fields.
+/// [`Pool::workers`](crate::Pool::workers) returns one for every worker that exists, and
+/// [`ShutdownReport::stragglers`] holds one for every worker that had not ended. With the feature `serde` it
+/// can be serialized. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -273,23 +280,24 @@ impl Refusals {
 #[non_exhaustive]
 pub struct WorkerSnapshot {
     /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
-    /// the thread's name, and a later worker may get it again.
+    /// the thread's name. Once the worker has ended, another one may get it.
     pub slot: usize,
-    /// Whether the worker is occupied with a task.
+    /// Whether the worker has a task.
     pub busy: bool,
-    /// The label of its task, if it is occupied and the task has one.
+    /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// Whether nobody waits for its task any more: see [`Stats::abandoned`].
+    /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
-    /// How many tasks this worker has finished.
+    /// How many tasks the worker has finished.
     pub tasks: u64,
 }
 
-/// What [`Pool::shutdown`](crate::Pool::shutdown) achieved within its time.
+/// What [`Pool::shutdown`](crate::Pool::shutdown) found when it returned: discarded tasks, and workers that
+/// have not ended.
 ///
-/// A pool with stragglers is closed all the same: they end on their own when their tasks do, and shutting
-/// down again waits for them again. With the feature `serde` the report can be serialized. Later versions
-/// may add fields.
+/// The pool is closed even if there are such workers, called stragglers. Each ends when its task does, and
+/// another call of `shutdown` waits for them again. With the feature `serde` the report can be serialized.
+/// Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -312,16 +320,16 @@ pub struct WorkerSnapshot {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Queued tasks that the shutdowns of this pool have discarded so far.
+    /// How many queued tasks the shutdowns of this pool have discarded so far.
     pub discarded: u64,
     /// The workers that had not ended when the call returned.
     pub stragglers: Vec<WorkerSnapshot>,
 }
 
 impl ShutdownReport {
-    /// Whether no worker is left.
+    /// Returns whether every worker has ended: there are no stragglers.
     ///
-    /// After a clean report no thread of the pool exists any more. Tasks may have been discarded even so:
+    /// After a clean report no thread of the pool exists any more. Tasks may still have been discarded;
     /// [`discarded`](Self::discarded) counts them.
     ///
     /// # Examples

@@ -1,4 +1,4 @@
-//! The two choices that users of a pool make by name, and the words for them.
+//! The two enums that users of a pool choose from by name, and the words for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,10 @@ use crate::error::ParseSettingError;
 
 /// What a submission does when every worker is occupied and the queue is full.
 ///
-/// Set it with [`Builder::when_full`](crate::Builder::when_full). `Display` and `FromStr` use the words of
-/// a settings file: `refuse`, `block`, and `block:250ms` for [`BlockFor`](Self::BlockFor), with any
-/// duration such as `block:1m 30s`. The enum may grow: keep a `_` arm when you match on it.
+/// [`Builder::when_full`](crate::Builder::when_full) sets it for a pool, and
+/// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use the words
+/// of a settings file: `refuse`, `block`, and for [`BlockFor`](Self::BlockFor) `block:` with a duration,
+/// such as `block:250ms` or `block:1m 30s`. The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples
 ///
@@ -33,16 +34,17 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It is refused at once, as [`Refusal::Saturated`](crate::Refusal::Saturated). This is the default.
+    /// The submission is refused at once, as [`Refusal::Saturated`](crate::Refusal::Saturated). This is the
+    /// default.
     Refuse,
-    /// It waits for room: `serve` for as long as it takes, `do_with_deadline` within its deadline.
+    /// The submission waits for room: `serve` as long as it takes, `do_with_deadline` until its deadline.
     ///
-    /// The wait blocks the calling thread, which an async runtime cannot afford. On a worker of the same
-    /// pool nothing waits for room, as that could wait for itself: there, the submission is refused as
-    /// [`Refusal::OnWorker`](crate::Refusal::OnWorker).
+    /// The wait blocks the calling thread; do not use it on a thread of an async runtime. A submission that
+    /// comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
+    /// refused as [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
-    /// It waits for room as with [`Block`](Self::Block), but no longer than this. After that it is refused
-    /// as [`Refusal::Saturated`](crate::Refusal::Saturated).
+    /// The submission waits for room as with [`Block`](Self::Block), but at most for this time. Then it is
+    /// refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
     /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
     /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
@@ -61,7 +63,7 @@ impl WhenFull {
     }
 }
 
-/// The word that a settings file has for the policy.
+/// Writes the word that a settings file has for the policy.
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -105,17 +107,17 @@ impl FromStr for WhenFull {
     }
 }
 
-/// What becomes of the tasks a pool has accepted when it shuts down.
+/// What a shutdown does with the tasks that the pool has accepted.
 ///
 /// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
-/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) says which one a drop of the pool uses.
-/// The modes are listed from the mildest to the strictest. A pool that is shut down more than once keeps
-/// to the strictest mode asked. `Display` and `FromStr` use the words of a settings file: `drain`,
-/// `discard`, `cancel`. The enum may grow: keep a `_` arm when you match on it.
+/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the one that dropping the pool uses.
+/// The modes are listed from the mildest to the strictest. If a pool is shut down more than once, the
+/// strictest mode that was asked for stays. `Display` and `FromStr` use the words of a settings file:
+/// `drain`, `discard`, `cancel`. The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples
 ///
-/// Ask kindly, then insist:
+/// Let every task run for some time, then cancel what is left:
 ///
 /// ```
 /// use lazypool::{Pool, Shutdown};
@@ -138,11 +140,12 @@ impl FromStr for WhenFull {
 pub enum Shutdown {
     /// Every accepted task still runs.
     Drain,
-    /// Tasks that a worker has started or been handed still run. Queued ones are discarded, and their
-    /// `do_with_deadline` callers get the closure back. The tasks of a scope are never discarded.
+    /// Tasks that a worker has started or been handed still run. Queued tasks are discarded; if a caller of
+    /// `do_with_deadline` waits for one, it gets the closure back. The tasks of a scope are never discarded.
     Discard,
-    /// As [`Discard`](Self::Discard), and [`task::is_cancelled`](crate::task::is_cancelled) turns true in
-    /// running tasks, so that those that look can stop early.
+    /// This does what [`Discard`](Self::Discard) does, and
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop
+    /// early.
     Cancel,
 }
 
@@ -157,7 +160,7 @@ impl Shutdown {
     }
 }
 
-/// The word that a settings file has for the mode.
+/// Writes the word that a settings file has for the mode.
 impl fmt::Display for Shutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

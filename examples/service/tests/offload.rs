@@ -1,5 +1,5 @@
-//! The README's `offload`, for each way in which a request can end: the very file that the README
-//! shows, which `readme.rs` compares.
+//! The `offload` of the guide to async code, for each way in which a request can end: the very file
+//! that the guide shows, which `guides.rs` compares.
 
 #[allow(dead_code)] // its `main` and its route
 #[path = "../examples/minimal.rs"]

@@ -1,0 +1,36 @@
+//! Guides: what the documentation of single items has no room for.
+//!
+//! These modules contain text only.
+//!
+//! | page | what it answers |
+//! |---|---|
+//! | [`guarantees`] | How can a task end? What does a refusal mean? What happens to a task that hangs? What can I rely on, and what not? |
+//! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? Which figures to watch? |
+//! | [`async_code`] | How does async code await a task of the pool? |
+//! | [`migration`] | How do I get here from threadpool, rayon, `spawn_blocking`, rusty_pool or Java's executors? |
+//! | [`measurements`] | How fast is it, beside what, and what do the features cost? |
+//! | [`protocol`] | How does a task reach a worker, what is lock-free, and why is no task lost? |
+
+pub mod async_code {
+    #![doc = include_str!("async_code.md")]
+}
+
+pub mod guarantees {
+    #![doc = include_str!("guarantees.md")]
+}
+
+pub mod measurements {
+    #![doc = include_str!("measurements.md")]
+}
+
+pub mod migration {
+    #![doc = include_str!("migration.md")]
+}
+
+pub mod protocol {
+    #![doc = include_str!("protocol.md")]
+}
+
+pub mod sizing {
+    #![doc = include_str!("sizing.md")]
+}
