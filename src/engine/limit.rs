@@ -128,7 +128,8 @@ impl Core {
         if !self.is_one_surplus(&registry) {
             return true;
         }
-        self.make_idle(slot);
+        // SAFETY: the caller has just claimed it.
+        unsafe { self.make_idle(slot) };
         if let Some(Some(handle)) = registry.handles.get(slot) {
             // Another who claims it meanwhile asks the same.
             self.retire(slot, handle, false);
@@ -138,9 +139,12 @@ impl Core {
         false
     }
 
-    /// Worker, in a state that it owns: retires if it is one too many. In transit then.
+    /// Worker: retires if it is one too many. In transit then.
+    ///
+    /// # Safety
+    /// This thread is the slot's worker, in `from`.
     #[cold]
-    pub(super) fn resign(&self, slot: usize, from: State) -> bool {
+    pub(super) unsafe fn resign(&self, slot: usize, from: State) -> bool {
         if !self.env.has_surplus() {
             return false;
         }
@@ -148,7 +152,8 @@ impl Core {
         let resigns = self.is_one_surplus(&registry);
         if resigns {
             self.in_flight.add(TRANSIT);
-            self.slots[slot].resign(from);
+            // SAFETY: by this function's contract.
+            unsafe { self.slots[slot].resign(from) };
         }
         resigns
     }

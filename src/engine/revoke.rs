@@ -27,8 +27,9 @@ impl Core {
         let task = it.revoke(generation)?;
         self.counts.expire_handed();
         it.record.count_revoked();
-        // The slot is held by this thread, which does what its worker does after a task.
-        let was_hooked = self.make_idle(slot);
+        // This thread does what the worker does after a task.
+        // SAFETY: it holds the slot, by what it revoked.
+        let was_hooked = unsafe { self.make_idle(slot) };
         // ORDERING: H1: a worker that ended its hook before it was idle again goes to sleep
         // marked, and for the cleaner it was in its hook.
         if was_hooked && !it.record.is_hooked() {

@@ -81,14 +81,19 @@ impl Core {
 
     /// Makes a worker idle that this thread holds: marked while it is in its start hook.
     /// Whether it was.
-    pub(super) fn make_idle(&self, slot: usize) -> bool {
+    ///
+    /// # Safety
+    /// This thread holds the slot (`Held`).
+    pub(super) unsafe fn make_idle(&self, slot: usize) -> bool {
         let it = &self.slots[slot];
         let hooked = it.record.is_hooked();
         if hooked {
             self.in_flight.mark();
-            it.publish_marked();
+            // SAFETY: by this function's contract.
+            unsafe { it.publish_marked() };
         } else {
-            it.publish_idle(&self.ready, slot);
+            // SAFETY: as above.
+            unsafe { it.publish_idle(&self.ready, slot) };
         }
         hooked
     }
@@ -166,7 +171,8 @@ impl Core {
         }
         registry.starting += 1;
         let it = &self.slots[slot];
-        it.begin_start();
+        // SAFETY: the slot is from `take_free`, and given once.
+        unsafe { it.begin_start() };
         if self.env.hooks.start.is_some() {
             it.record.begin_hook();
         }
@@ -180,7 +186,8 @@ impl Core {
         if it.record.is_hooked() {
             it.record.end_hook();
         }
-        it.start_failed();
+        // SAFETY: begun by this thread, and the system gave none.
+        unsafe { it.start_failed() };
         self.put_back(&mut registry, slot);
         self.changed.notify_all();
         drop(registry);
@@ -236,10 +243,12 @@ impl Core {
             // In its start hook it looks at nothing: it comes to the queue after it.
             First::Search if !it.record.is_hooked() => {
                 self.in_flight.add(NOTIFIED);
-                it.start_searching();
+                // SAFETY: held by this thread, and no order was given yet.
+                unsafe { it.start_searching() };
             }
             First::Search | First::Idle => {
-                self.make_idle(slot);
+                // SAFETY: as above.
+                unsafe { self.make_idle(slot) };
             }
         }
         None

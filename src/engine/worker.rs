@@ -161,7 +161,8 @@ impl Worker<'_> {
     /// The same, where the task did not just return, or the pool is not as usual.
     #[cold]
     fn end_task_rarely(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        let next = if self.core.resign(self.slot, State::Busy) {
+        // SAFETY: this thread is the slot's worker, `Busy`.
+        let next = if unsafe { self.core.resign(self.slot, State::Busy) } {
             None
         } else {
             self.find_next(place, watch)
@@ -193,7 +194,8 @@ impl Worker<'_> {
             if watch {
                 self.start_watching();
             }
-            self.it.publish_idle(&self.core.ready, self.slot);
+            // SAFETY: this thread is the slot's worker, `Busy`.
+            unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
         }
         next
     }
@@ -261,7 +263,9 @@ impl Worker<'_> {
 
     /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
     fn search(&self) {
-        if self.core.env.phase() != 0 && self.core.resign(self.slot, State::Searching) {
+        // SAFETY: this thread is the slot's worker, `Searching`.
+        let resigns = || unsafe { self.core.resign(self.slot, State::Searching) };
+        if self.core.env.phase() != 0 && resigns() {
             return;
         }
         let Some(queue) = &self.core.queue else {
@@ -272,7 +276,8 @@ impl Worker<'_> {
         loop {
             match queue.try_pop(&mut place) {
                 Popped::Task(position) => {
-                    self.it.start_queued();
+                    // SAFETY: this thread is the slot's worker, `Searching`.
+                    unsafe { self.it.start_queued() };
                     self.it.record.count_taken();
                     self.ctx.owes_room.set(true);
                     return self.work(&mut place, queue_ticket(position), true);
@@ -283,8 +288,10 @@ impl Worker<'_> {
         }
     }
 
+    /// From `Searching`.
     fn go_idle(&self) {
-        self.it.publish_idle(&self.core.ready, self.slot);
+        // SAFETY: this thread is the slot's worker, `Searching`.
+        unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
         self.core.made_room();
     }
 
@@ -327,7 +334,9 @@ impl Worker<'_> {
 
     #[inline(always)]
     fn look(&self) -> Option<Woken> {
-        if let Some(order) = self.it.poll_order() {
+        // SAFETY: this thread is the slot's worker. It comes here new, or after it has
+        // published that it is idle.
+        if let Some(order) = unsafe { self.it.poll_order() } {
             return Some(Woken::Ordered(order));
         }
         (self.watches.get() && self.is_next_there() && self.take_self()).then_some(Woken::SawTask)
@@ -412,7 +421,8 @@ impl Worker<'_> {
     fn stay(&self) {
         self.watches.set(true);
         self.core.in_flight.shift(TRANSIT, AWAKE);
-        self.it.cancel_retirement();
+        // SAFETY: this thread is the slot's worker, and was told to end.
+        unsafe { self.it.cancel_retirement() };
         self.core.settled();
     }
 
@@ -430,7 +440,8 @@ impl Worker<'_> {
         registry.retired += 1;
         let own = registry.handles[self.slot].take();
         registry.to_join.extend(own);
-        self.it.vacate();
+        // SAFETY: as in `stay`. Its thread is already on the list of those to join.
+        unsafe { self.it.vacate() };
         core.put_back(&mut registry, self.slot);
         if registry.live <= core.settings.min_workers {
             core.wake_cleaner(&registry);

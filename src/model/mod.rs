@@ -302,9 +302,11 @@ impl Slot {
     /// publish that it is idle.
     pub fn of_this_thread() -> Self {
         let slot = slot::Slot::new(());
-        slot.begin_start();
-        // SAFETY: begun, and this thread gives itself no order.
-        unsafe { slot.set_thread(thread::current()) };
+        // SAFETY: it is new, and this thread gives itself no order.
+        unsafe {
+            slot.begin_start();
+            slot.set_thread(thread::current());
+        }
         Self {
             slot,
             ready: ring::Ring::new(1, 0),
@@ -313,7 +315,9 @@ impl Slot {
 
     /// The holder, or the worker after a task: idle, and listed.
     pub fn publish_idle(&self) {
-        self.slot.publish_idle(&self.ready, 0);
+        // SAFETY: a model's threads keep to who may do what; else `LEGAL` is broken, which it
+        // notices. As below.
+        unsafe { self.slot.publish_idle(&self.ready, 0) };
     }
 
     /// Claims by affinity, past the listing.
@@ -339,7 +343,8 @@ impl Slot {
 
     /// The worker has taken a task from the queue.
     pub fn start_queued(&self) {
-        self.slot.start_queued();
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.start_queued() };
     }
 
     /// Hands a task over, for good or until it is taken back; its generation.
@@ -378,18 +383,21 @@ impl Slot {
 
     /// The worker's last act.
     pub fn vacate(&self) {
-        self.slot.vacate();
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.vacate() };
     }
 
     /// The worker, told to end, stays.
     pub fn cancel_retirement(&self) {
-        self.slot.cancel_retirement();
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.cancel_retirement() };
     }
 
     /// The worker waits for an order, asleep.
     pub fn wait(&self) -> Told {
         loop {
-            if let Some(order) = self.slot.poll_order() {
+            // SAFETY: as in `publish_idle`.
+            if let Some(order) = unsafe { self.slot.poll_order() } {
                 return match order {
                     Order::Run { task, .. } => Told::Run(task),
                     Order::Search => Told::Search,

@@ -209,8 +209,11 @@ type Slot = parts::slot::Slot<Task, ()>;
 /// An idle slot of a pool of one.
 fn idle_slot() -> (Slot, Ring) {
     let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
-    slot.begin_start();
-    slot.publish_idle(&ready, 0);
+    // SAFETY: it is new, and held then.
+    unsafe {
+        slot.begin_start();
+        slot.publish_idle(&ready, 0);
+    }
     (slot, ready)
 }
 
@@ -230,10 +233,12 @@ fn hand_over(slot: &Slot) {
 /// `false` when told to end.
 fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
     loop {
-        match adaptive.look_for(|| slot.poll_order(), || false) {
+        // SAFETY: the one thread that serves the slot, idle.
+        match adaptive.look_for(|| unsafe { slot.poll_order() }, || false) {
             Some(Order::Run { task, .. }) => {
                 let _ = task.discard();
-                slot.publish_idle(ready, 0);
+                // SAFETY: as above, with a task.
+                unsafe { slot.publish_idle(ready, 0) };
                 return true;
             }
             Some(Order::Search | Order::Retire) => return false,
@@ -248,7 +253,8 @@ fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
 /// `n` hand-overs to a worker on another thread; `pause` goes before each.
 fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
     let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
-    slot.begin_start();
+    // SAFETY: it is new.
+    unsafe { slot.begin_start() };
     thread::scope(|s| {
         let worker = s.spawn(|| {
             until(|| !slot.is_held());
@@ -256,8 +262,10 @@ fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
             while serve_once(&slot, &ready, &adaptive) {}
         });
         // SAFETY: started above; the worker awaits its first order.
-        unsafe { slot.set_thread(worker.thread().clone()) };
-        slot.publish_idle(&ready, 0);
+        unsafe {
+            slot.set_thread(worker.thread().clone());
+            slot.publish_idle(&ready, 0);
+        }
         hand_over(&slot);
         until(|| slot.see().is_idle());
         let mut took = Duration::ZERO;

@@ -13,8 +13,10 @@
 //!
 //! **The mailbox** belongs to the one holder of a `Held` slot, and to the worker from
 //! `Busy` on. Every step into `Offered` or `Busy` releases what was written, and every
-//! step out of them acquires it.
+//! step out of them acquires it. So a step by a thread that does not own the slot would
+//! give the mailbox two owners: such steps are `unsafe`, and say who may take them.
 
+mod life;
 mod word;
 
 use crate::parts::ring::Ring;
@@ -301,10 +303,12 @@ impl<T, R> Slot<T, R> {
 
     // ---- going idle -----------------------------------------------------------
 
-    /// Makes the slot claimable, from a state that the caller owns; `ready` is the pool's
-    /// ready ring and `index` this slot's.
+    /// Makes the slot claimable; `ready` is the pool's ready ring and `index` this slot's.
+    ///
+    /// # Safety
+    /// The caller owns the slot: its worker in `Busy` or `Searching`, or who holds it (`Held`).
     #[inline]
-    pub(crate) fn publish_idle(&self, ready: &Ring, index: usize) {
+    pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
         let mut word = self.see();
         loop {
             if !word.is_listed() {
@@ -325,8 +329,11 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Makes the slot claimable for whoever finds no other worker idle: marked, and not
-    /// listed anew. From a state that the caller owns; it has counted the mark.
-    pub(crate) fn publish_marked(&self) {
+    /// listed anew. The caller has counted the mark.
+    ///
+    /// # Safety
+    /// The caller holds the slot (`Held`).
+    pub(crate) unsafe fn publish_marked(&self) {
         let mut word = self.see();
         while let Err(now) = self.swap_if(word, word.to(State::Idle).and(MARKED)) {
             word = now;
@@ -352,8 +359,11 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Worker: has taken a queued task.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, in `Searching`.
     #[inline]
-    pub(crate) fn start_queued(&self) {
+    pub(crate) unsafe fn start_queued(&self) {
         self.step(State::Searching, State::Busy, 0);
     }
 
@@ -365,10 +375,12 @@ impl<T, R> Slot<T, R> {
         self.see().state() == State::Held
     }
 
-    /// The order in the word, if there is one. Taking an offered task starts it. For the
-    /// slot's worker alone, while it has no task.
+    /// The order in the word, if there is one. Taking an offered task starts it.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, without a task: new, or idle since its last one.
     #[inline]
-    pub(crate) fn poll_order(&self) -> Option<Order<T>> {
+    pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let mut word = self.see();
         loop {
             match word.state() {
@@ -385,8 +397,7 @@ impl<T, R> Slot<T, R> {
         }
         Some(Order::Run {
             // SAFETY: `Busy` was seen, or `Offered -> Busy` won; and the mailbox has not been
-            // emptied since: the worker asks only before its first task, and after it has
-            // published that it is idle.
+            // emptied since: the worker has no task, by this function's contract.
             task: unsafe { self.empty() },
             generation: word.generation(),
         })
@@ -402,64 +413,6 @@ impl<T, R> Slot<T, R> {
         } else {
             Rest::OrderComing
         }
-    }
-
-    // ---- retirement -------------------------------------------------------------
-
-    /// Cleaner: marks an idle worker; `false` if it is not idle, or marked. It has
-    /// counted the mark.
-    #[must_use]
-    pub(crate) fn mark(&self) -> bool {
-        let word = self.see();
-        word.is_fresh_idle() && self.swap_if(word, word.and(MARKED)).is_ok()
-    }
-
-    /// Tells an idle worker to end: a marked one (cleaner), or any (shutdown, itself).
-    #[must_use]
-    pub(crate) fn retire(&self, only_marked: bool) -> Option<Claim> {
-        self.leave_idle(State::Retiring, only_marked)
-    }
-
-    /// Worker: ends after its task, or instead of a look at the queue.
-    pub(crate) fn resign(&self, from: State) {
-        self.step(from, State::Retiring, 0);
-    }
-
-    /// Worker that was told to end: stays, to look at the queue.
-    pub(crate) fn cancel_retirement(&self) {
-        self.step(State::Retiring, State::Searching, 0);
-    }
-
-    /// Worker, its last act on the slot.
-    pub(crate) fn vacate(&self) {
-        self.step(State::Retiring, State::Free, 0);
-    }
-
-    // ---- spawning ---------------------------------------------------------------
-
-    /// Spawner: takes the slot whose free entry it popped.
-    pub(crate) fn begin_start(&self) {
-        self.step(State::Free, State::Held, 0);
-    }
-
-    /// Spawner: there is no thread to be had.
-    pub(crate) fn start_failed(&self) {
-        self.step(State::Held, State::Free, 0);
-    }
-
-    /// Spawner: the thread exists, and waits for its first order.
-    ///
-    /// # Safety
-    /// The caller has begun the start (`Held` from `Free`), and the thread does not touch
-    /// the slot's handle before the caller has published its first order.
-    pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
-        // SAFETY: the slot is the caller's alone.
-        self.thread.with_mut(|t| unsafe { *t = Some(thread) });
-    }
-
-    /// Spawner: the new worker starts by looking at the queue.
-    pub(crate) fn start_searching(&self) {
-        self.step(State::Held, State::Searching, 0);
     }
 }
 

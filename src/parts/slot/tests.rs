@@ -3,17 +3,26 @@ use super::*;
 use crate::parts::backoff::{Spin, Step};
 use std::sync::atomic::AtomicUsize;
 
+/// A step of the slot's owner.
+macro_rules! own {
+    ($step:expr) => {
+        // SAFETY: each test is the owner of its slots in turn; a step that is not legal is
+        // noticed.
+        unsafe { $step }
+    };
+}
+
 type Channel = Slot<&'static str, ()>;
 
 fn started(generation: u64) -> Channel {
     let slot = Slot::starting_at(generation, ());
-    slot.begin_start();
+    own!(slot.begin_start());
     slot
 }
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
-    slot.publish_idle(ready, 0);
+    own!(slot.publish_idle(ready, 0));
     slot
 }
 
@@ -23,7 +32,7 @@ fn hand_over(slot: &Channel, claim: Claim, task: &'static str, hand: Hand) -> u6
 }
 
 fn run(slot: &Channel) -> (&'static str, u64) {
-    match slot.poll_order() {
+    match own!(slot.poll_order()) {
         Some(Order::Run { task, generation }) => (task, generation),
         order => panic!("{order:?}"),
     }
@@ -43,7 +52,7 @@ fn every_state_has_a_way_in_and_a_way_out() {
 #[should_panic(expected = "is no step")]
 fn a_step_that_is_not_legal_is_noticed() {
     let ready = Ring::new(1, 0);
-    Slot::<(), ()>::new(()).publish_idle(&ready, 0);
+    own!(Slot::<(), ()>::new(()).publish_idle(&ready, 0));
 }
 
 #[test]
@@ -56,7 +65,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert!(slot.claim_hinted(0, true).is_none());
     assert_eq!(hand_over(&slot, claim, "a", Hand::Over), 1);
     assert_eq!(run(&slot), ("a", 1));
-    slot.publish_idle(&ready, 0);
+    own!(slot.publish_idle(&ready, 0));
     assert!(slot.see().is_idle());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
@@ -71,7 +80,7 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     assert!(slot.claim_listed().is_none());
     hand_over(&slot, claim, "a", Hand::Over);
     run(&slot);
-    slot.publish_idle(&ready, 0);
+    own!(slot.publish_idle(&ready, 0));
     // Listed anew; and by hint again, the entry staying.
     let claim = slot.claim_hinted(0, true).expect("idle");
     assert_eq!(hand_over(&slot, claim, "b", Hand::Over), 2);
@@ -88,15 +97,15 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         let generation = hand_over(&slot, claim, "a", Hand::Offer);
         assert_eq!(generation, last + 1);
         assert_eq!(slot.revoke(generation), Some("a"));
-        slot.publish_idle(&ready, 0);
+        own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self().is_some());
         assert!(slot.claim_hinted(generation, true).is_none());
-        slot.publish_idle(&ready, 0);
+        own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
         assert!(slot.claim_hinted(generation, true).is_none());
-        slot.vacate();
-        slot.begin_start();
-        slot.publish_idle(&ready, 0);
+        own!(slot.vacate());
+        own!(slot.begin_start());
+        own!(slot.publish_idle(&ready, 0));
     }
 }
 
@@ -113,7 +122,7 @@ fn a_marked_worker_is_the_last_resort() {
     assert!(claim.marked);
     // SAFETY: claimed.
     unsafe { slot.send_searching(claim) };
-    assert!(matches!(slot.poll_order(), Some(Order::Search)));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     assert_eq!(slot.see().generation(), 0, "that is no task");
 }
 
@@ -125,8 +134,8 @@ fn an_offered_task_is_run_or_taken_back() {
     let generation = hand_over(&slot, claim, "a", Hand::Offer);
     assert!(slot.revoke(generation + 1).is_none(), "another task");
     assert_eq!(slot.revoke(generation), Some("a"));
-    assert!(slot.poll_order().is_none());
-    slot.publish_idle(&ready, 0);
+    assert!(own!(slot.poll_order()).is_none());
+    own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_hinted(0, true).unwrap();
     let generation = hand_over(&slot, claim, "b", Hand::Offer);
@@ -141,12 +150,12 @@ fn a_worker_takes_itself_for_a_queued_task() {
     assert!(slot.claim_self().is_some());
     assert!(slot.claim_self().is_none() && slot.claim_hinted(0, true).is_none());
     assert_eq!(slot.see().state(), State::Searching);
-    slot.start_queued();
+    own!(slot.start_queued());
     assert_eq!(
         (slot.see().state(), slot.see().generation()),
         (State::Busy, 0)
     );
-    slot.publish_idle(&ready, 0);
+    own!(slot.publish_idle(&ready, 0));
     assert!(slot.see().is_idle());
 }
 
@@ -156,20 +165,20 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let slot = idle(&ready);
     assert!(slot.retire(true).is_none(), "not marked");
     assert!(slot.retire(false).is_some());
-    assert!(matches!(slot.poll_order(), Some(Order::Retire)));
-    slot.cancel_retirement();
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
+    own!(slot.cancel_retirement());
     assert_eq!(slot.see().state(), State::Searching);
-    slot.publish_idle(&ready, 0);
+    own!(slot.publish_idle(&ready, 0));
     assert!(slot.mark());
     assert!(slot.retire(true).is_some_and(|claim| claim.marked));
-    slot.vacate();
+    own!(slot.vacate());
     assert_eq!(slot.see().state(), State::Free);
-    slot.begin_start();
+    own!(slot.begin_start());
     assert!(slot.is_held());
-    slot.start_failed();
-    slot.begin_start();
-    slot.start_searching();
-    assert!(matches!(slot.poll_order(), Some(Order::Search)));
+    own!(slot.start_failed());
+    own!(slot.begin_start());
+    own!(slot.start_searching());
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
 }
 
 #[test]
@@ -179,21 +188,21 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
         let slot = Slot::starting_at(first, ());
         let mut generation = first;
         for _ in 0..3 {
-            slot.begin_start();
+            own!(slot.begin_start());
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             // SAFETY: held.
             assert_eq!(unsafe { slot.hand_first("a", Hand::Over) }, generation);
             assert_eq!(slot.see().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
-            slot.publish_idle(&ready, 0);
+            own!(slot.publish_idle(&ready, 0));
             let claim = slot.claim_hinted(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", Hand::Offer), generation);
             assert_eq!(slot.revoke(generation), Some("b"));
-            slot.publish_marked();
+            own!(slot.publish_marked());
             assert!(slot.see().is_marked());
             assert!(slot.retire(true).is_some_and(|claim| claim.marked));
-            slot.vacate();
+            own!(slot.vacate());
             assert!(!slot.see().is_marked());
         }
     }
@@ -211,7 +220,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             }
             let mut spin = Spin::new(true);
             loop {
-                if let Some(order) = slot.poll_order() {
+                if let Some(order) = own!(slot.poll_order()) {
                     return order;
                 }
                 if spin.step() == Step::Spent && slot.rest() == Rest::MayPark {
@@ -222,7 +231,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         });
         // SAFETY: started, and its thread waits.
         unsafe { slot.set_thread(worker.thread().clone()) };
-        slot.publish_idle(&ready, 0);
+        own!(slot.publish_idle(&ready, 0));
         while naps.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -239,7 +248,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             generation: 1
         }
     ));
-    slot.publish_idle(&ready, 0);
+    own!(slot.publish_idle(&ready, 0));
     let claim = slot.claim_self().expect("idle");
     assert!(!claim.parked, "it has woken");
 }
