@@ -7,6 +7,8 @@
 //! curl -i 'localhost:8080/metrics'                     for Prometheus; /stats in JSON
 //! ```
 //!
+//! `dashboard.json` shows these metrics in Grafana: import it, and choose a Prometheus data source.
+//!
 //! A saturated pool is 503 with `Retry-After`, bad input 400 with a reason. At SIGTERM
 //! (or Ctrl-C) no new work is taken, running tasks may finish, then are told to stop,
 //! and the exit code says how it ended:
@@ -23,7 +25,7 @@ use lazypool::Shutdown;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use service::app::{router, App, Ledger, Phase, ROUTES};
 use service::settings::Settings;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -81,6 +83,7 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
         phase: phase_seen,
         ledger: Arc::new(Ledger::default()),
     };
+    let stop = asked_to_stop()?;
     let listener = TcpListener::bind(settings.listen).await?;
     println!("listening on http://{}", listener.local_addr()?);
     for (route, what) in ROUTES {
@@ -98,7 +101,7 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     });
     let server = tokio::spawn(server.into_future());
 
-    asked_to_stop().await?;
+    stop.await;
     eprintln!("service: stopping, {} requests open", app.ledger.open());
     phase.send_replace(Phase::Draining);
     let (code, ()) = tokio::join!(
@@ -147,17 +150,26 @@ async fn wind_down(app: &App, settings: &Settings) -> u8 {
     STRAGGLERS
 }
 
+/// What ends at SIGTERM or Ctrl-C. Neither ends the process from this call on.
 #[cfg(unix)]
-async fn asked_to_stop() -> std::io::Result<()> {
+fn asked_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{signal, SignalKind};
     let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        pressed = tokio::signal::ctrl_c() => pressed,
-    }
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 #[cfg(not(unix))]
-async fn asked_to_stop() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn asked_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // An error means that nobody can ask.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    })
 }

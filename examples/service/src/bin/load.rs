@@ -95,16 +95,20 @@ fn main() -> Outcome<()> {
 /// are started however late, and with those that are not started in vain.
 fn overload(address: SocketAddr, connections: usize, span: Duration) {
     println!("\noverload: 8 workers can do 80 a second in time");
-    for (route, connections) in [
-        ("/sleep?ms=100", 8),
-        ("/sleep?ms=100&eager=true", connections),
-        ("/sleep?ms=100", connections),
+    for (what, route, connections) in [
+        ("no overload", "/sleep?ms=100", 8),
+        (
+            "before: started late",
+            "/sleep?ms=100&eager=true",
+            connections,
+        ),
+        ("after: min_remaining", "/sleep?ms=100", connections),
     ] {
         let tally = drive(address, route, connections, Instant::now() + span);
         print_line(route, &tally);
         let good = tally.answers.get(&200).copied().unwrap_or_default();
         let goodput = good as f64 / tally.took.as_secs_f64();
-        println!("\n    {connections} connections: {goodput:.0} in time a second");
+        println!("\n    {what}, {connections} connections: {goodput:.0} in time a second");
     }
 }
 
