@@ -551,8 +551,9 @@ fn law08_captures_are_gone_when_the_call_returns() {
 fn law08_captured_memory_is_gone() {
     timed(|| {
         let pool = pool(1, 1);
-        for _ in 0..50 {
-            let memory = Arc::new(vec![1_u8; 1 << 20]);
+        let size = cut(1 << 20) as usize;
+        for _ in 0..rounds(50) {
+            let memory = Arc::new(vec![1_u8; size]);
             let weak = Arc::downgrade(&memory);
             let sum = pool.do_with_deadline(
                 move || memory.iter().map(|&b| u32::from(b)).sum::<u32>(),
@@ -562,9 +563,9 @@ fn law08_captured_memory_is_gone() {
                 weak.upgrade().is_none(),
                 "still there when the call returns"
             );
-            assert_eq!(sum.unwrap(), 1_u32 << 20);
+            assert_eq!(sum.unwrap(), size as u32);
             // It must not stay behind in a slot or queue cell either.
-            let memory = Arc::new(vec![1_u8; 1 << 20]);
+            let memory = Arc::new(vec![1_u8; size]);
             let weak = Arc::downgrade(&memory);
             must_serve(&pool, move || drop(memory));
             settle(&pool);
@@ -762,8 +763,9 @@ fn law16_a_wrapper_loses_nothing() {
                     })
                     .build()
                     .unwrap();
-                let ledger = Ledger::new(60);
-                for i in 0..20 {
+                let n = rounds(20) as usize;
+                let ledger = Ledger::new(3 * n);
+                for i in 0..n {
                     let entry = ledger.entry(i);
                     let value = pool.do_with_deadline(
                         move || {
@@ -773,7 +775,7 @@ fn law16_a_wrapper_loses_nothing() {
                         LONG,
                     );
                     assert_eq!(value.unwrap(), i, "{wrap:?}");
-                    let entry = ledger.entry(20 + i);
+                    let entry = ledger.entry(n + i);
                     let panic = panicked(pool.do_with_deadline(
                         move || {
                             entry.run();
@@ -782,19 +784,21 @@ fn law16_a_wrapper_loses_nothing() {
                         Duration::MAX,
                     ) as Result<(), _>);
                     assert_eq!(panic.message().as_deref(), Some("task"), "{wrap:?}");
-                    let entry = ledger.entry(40 + i);
+                    let entry = ledger.entry(2 * n + i);
                     must_serve(&pool, move || entry.run());
                     settle(&pool);
                 }
                 ledger.assert_all_ran();
                 let s = pool.stats();
-                assert_eq!(calls.load(Ordering::SeqCst), 60, "{wrap:?}: once per task");
-                assert_eq!((s.completed, s.panicked), (40, 20), "{wrap:?}: {s:?}");
+                let n = n as u64;
                 assert_eq!(
-                    s.hook_panics,
-                    if wrap.panics() { 60 } else { 0 },
-                    "{wrap:?}"
+                    calls.load(Ordering::SeqCst),
+                    3 * n,
+                    "{wrap:?}: once per task"
                 );
+                assert_eq!((s.completed, s.panicked), (2 * n, n), "{wrap:?}: {s:?}");
+                let hook_panics = if wrap.panics() { 3 * n } else { 0 };
+                assert_eq!(s.hook_panics, hook_panics, "{wrap:?}");
                 assert_eq!(s.spawned, 1, "{wrap:?}: {s:?}");
                 assert!(!unwound.load(Ordering::SeqCst), "{wrap:?}: unwound");
                 let per_task = match wrap {
@@ -803,7 +807,11 @@ fn law16_a_wrapper_loses_nothing() {
                     Wrap::PanicsBetween => 2,
                     _ => 1,
                 };
-                assert_eq!(returned.load(Ordering::SeqCst), 60 * per_task, "{wrap:?}");
+                assert_eq!(
+                    returned.load(Ordering::SeqCst),
+                    3 * n * per_task,
+                    "{wrap:?}"
+                );
                 check_at_rest(&pool, &s);
             }
         }

@@ -132,6 +132,7 @@ impl InFlight {
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
     use super::*;
+    use crate::parts::cut::cut;
 
     #[test]
     fn counts_do_not_mix() {
@@ -142,14 +143,14 @@ mod tests {
             (NOTIFIED, false, true, false),
             (TRANSIT, false, false, true),
         ] {
-            for _ in 0..70_000 {
+            for _ in 0..cut(70_000) {
                 counts.add(count);
             }
             let seen = counts.see();
             assert_eq!(seen.is_any_awake(), awake);
             assert_eq!(seen.is_any_searching(), searching);
             assert_eq!(seen.is_any_in_transit(), transit);
-            for _ in 0..70_000 {
+            for _ in 0..cut(70_000) {
                 counts.sub(count);
             }
         }
@@ -175,7 +176,7 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        const ROUNDS: u64 = 5_000;
+        const ROUNDS: u64 = cut(5_000);
         std::thread::scope(|s| {
             s.spawn(move || {
                 for round in 1..=ROUNDS {

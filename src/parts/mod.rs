@@ -3,6 +3,9 @@
 
 pub(crate) mod backoff;
 pub(crate) mod completion;
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+#[path = "../../tests/common/cut.rs"]
+mod cut;
 pub(crate) mod deadline;
 pub(crate) mod in_flight;
 pub(crate) mod label;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -50,7 +51,7 @@ fn entries_are_seen_without_being_taken() {
 
 #[test]
 fn rounds_up_and_starts_filled() {
-    for capacity in [1, 2, 3, 5, 64, 65, 65_536] {
+    for capacity in [1, 2, 3, 5, 64, 65, cut(65_536) as usize] {
         let ring = Ring::new(capacity, capacity);
         assert_eq!(ring.cells.len(), capacity.next_power_of_two());
         for i in 0..capacity {
@@ -65,7 +66,7 @@ fn rounds_up_and_starts_filled() {
 fn refuses_exactly_when_full() {
     for capacity in [1_usize, 2, 4, 8] {
         let ring = Ring::new(capacity, 0);
-        for round in 0..100 {
+        for round in 0..cut(100) {
             for i in 0..capacity {
                 let pushes = ring.pushes();
                 assert_eq!(ring.push(i), Ok(()));
@@ -91,7 +92,7 @@ fn circulates_without_loss() {
     thread::scope(|s| {
         for _ in 0..THREADS {
             s.spawn(|| {
-                for _ in 0..20_000 {
+                for _ in 0..cut(20_000) {
                     if let Some(i) = ring.pop() {
                         assert_eq!(held[i].fetch_add(1, Ordering::SeqCst), 0);
                         held[i].fetch_sub(1, Ordering::SeqCst);

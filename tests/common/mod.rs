@@ -6,6 +6,8 @@
 // Each test binary compiles its own copy and uses part of it.
 #![allow(dead_code, unreachable_pub)]
 
+mod cut;
+
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,10 +15,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use cut::cut;
+use cut::limit;
 use lazypool::{Pool, Refused, Stats};
 
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = limit(30);
 
 /// A stack that no system gives to a thread, on 32 bits none that has any memory in use.
 pub const IMPOSSIBLE_STACK: usize = if cfg!(target_pointer_width = "64") {
@@ -26,7 +30,7 @@ pub const IMPOSSIBLE_STACK: usize = if cfg!(target_pointer_width = "64") {
 };
 
 /// As good as forever for a test, and yet a deadline.
-pub const LONG: Duration = Duration::from_secs(600);
+pub const LONG: Duration = limit(600);
 
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -42,9 +46,9 @@ pub fn stress() -> u64 {
     }
 }
 
-/// `n` rounds, scaled by `LAZYPOOL_STRESS`.
+/// `n` rounds, scaled by `LAZYPOOL_STRESS`; under Miri fewer.
 pub fn rounds(n: u64) -> u64 {
-    n * stress().max(1)
+    cut(n) * stress().max(1)
 }
 
 /// Waits until `cond` holds; panics, naming `what`, if it does not within [`LIMIT`].
@@ -73,7 +77,7 @@ pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) 
 /// hang the whole suite.
 #[track_caller]
 pub fn timed(body: impl FnOnce() + Send + 'static) {
-    let limit = Duration::from_secs(120) * u32::try_from(stress().max(1)).expect("stress");
+    let limit = limit(120) * u32::try_from(stress().max(1)).expect("stress");
     let (done, ended) = mpsc::channel();
     let handle = thread::spawn(move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(body));

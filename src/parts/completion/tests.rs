@@ -1,5 +1,8 @@
 use super::*;
+use crate::parts::cut::cut;
 use crate::parts::deadline::Deadline;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const WRAP: u64 = u64::MAX / 8;
@@ -103,6 +106,29 @@ fn a_caller_waits_for_its_outcome_or_its_deadline() {
     unsafe { WaitNode::release(&node) };
     assert!(node.is_done());
     assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
+}
+
+/// Raising `done` is the worker's last touch: a later one is a use of what has gone.
+#[test]
+fn a_node_may_go_once_its_caller_is_released() {
+    struct At(*const WaitNode);
+    // SAFETY: for `release`, which the worker calls.
+    unsafe impl Send for At {}
+    for round in 0..cut(1_000) {
+        let (tell, told) = mpsc::channel();
+        thread::scope(|s| {
+            s.spawn(move || {
+                let node = WaitNode::new(None);
+                tell.send(At(&node)).expect("a worker");
+                // Spinning, or soon parked.
+                let done = node.wait(&Deadline::never(), round % 2 == 0);
+                assert_ne!(done, Waited::Expired);
+            });
+            let At(node) = told.recv().expect("a node");
+            // SAFETY: its caller waits, and this is the one call.
+            unsafe { WaitNode::release(node) };
+        });
+    }
 }
 
 #[test]

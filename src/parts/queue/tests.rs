@@ -1,4 +1,5 @@
 use super::*;
+use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -250,7 +251,7 @@ fn an_empty_queue_falls_asleep_and_takes_nothing_until_it_is_woken() {
 /// and the bound holds.
 #[test]
 fn loses_and_doubles_nothing() {
-    const EACH: usize = if cfg!(miri) { 100 } else { 20_000 };
+    const EACH: usize = cut(20_000) as usize;
     let queue = Queue::starting_at(before_wrap(5), 5);
     let ended: Vec<_> = (0..2 * EACH).map(|_| AtomicUsize::new(0)).collect();
     let left = AtomicUsize::new(2 * EACH);
