@@ -4,8 +4,9 @@
 //! cargo run --release --example tour [DIR]
 //! ```
 //!
-//! The main job digests every file under DIR (default: this repository); each stop after it shows one
-//! promise of the crate. Exit status: 0, all of it was so; 1, something was not; 2, no DIR to walk.
+//! The main job digests every file under DIR (default: this repository), on a pool and one by one. Each
+//! stop after it shows one promise of the crate. Exit status: 0, all of it was so; 1, something was not;
+//! 2, no DIR to walk.
 
 use std::hint::{black_box, spin_loop};
 use std::io::{self, Read, Write};
@@ -24,6 +25,17 @@ use lazypool::{task, Builder, DeadlineError, Pool, Refused, Shutdown, WhenFull};
 const TOUR_LIMIT: Duration = Duration::from_secs(20);
 const WALK_TIME: Duration = Duration::from_secs(2);
 const FILE_BYTES: u64 = 64 << 20;
+/// What a disk or a server far away takes for a file, and how many files we have the time to wait for.
+const DISK_WAIT: Duration = Duration::from_millis(2);
+const WAITING_FILES: usize = 400;
+/// How long the plain loop is to compute: long enough that starting a few threads does not show.
+const COMPUTE_TIME: Duration = Duration::from_millis(600);
+const CALIBRATION: Duration = Duration::from_millis(200);
+/// How long the costs are measured, after as long a warm-up as a processor takes to speed up.
+const MEASURING: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Far more than a round trip takes between two threads that each have a core.
+const BUSY_TRIP_NS: f64 = 2_000.0;
 /// What a busy machine may add to a time that the pool promises.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -64,59 +76,105 @@ fn directory_argument() -> PathBuf {
     process::exit(2)
 }
 
-/// The main job: many short tasks, more of them than may wait at once.
+/// The main job, twice: where tasks wait, threads help on any machine; where they compute, as far as
+/// there are cores.
 fn digest_every_file(dir: PathBuf) -> Outcome {
-    say(format!("1  Digest every file under {dir:?}"));
+    say(format!("1  Read and digest every file under {dir:?}"));
     let (files, left_out) = walk(dir);
+    let bytes = files.iter().map(|(_, (bytes, _))| bytes).sum();
+    let size = HumanBytes(bytes);
+    line("files", format!("{}, {size}", files.len()));
+    if let Some(first) = left_out.first() {
+        line("left out", format!("{}, such as {first}", left_out.len()));
+    }
+
+    if files.is_empty() {
+        line("the job", "skipped: there is nothing to digest");
+        return Ok(());
+    }
+    let some = &files[..files.len().min(WAITING_FILES)];
+    let what = format!("{}, each waits {DISK_WAIT:?}, as for a disk", some.len());
+    line("a job that waits", what);
+    both_ways(some, 16, |(path, (bytes, _))| {
+        thread::sleep(DISK_WAIT);
+        digest(path, *bytes).ok()
+    })?;
+
+    let rounds = rounds_for(&files, COMPUTE_TIME);
+    let what = format!("all of them, each read and digested {rounds} x");
+    line("a job that computes", what);
+    let cores = thread::available_parallelism()?.get();
+    both_ways(&files, cores, |(path, (bytes, _))| {
+        let mut result = None;
+        for _ in 0..rounds {
+            result = digest(path, *bytes).ok();
+        }
+        result
+    })
+}
+
+/// Runs `job` for each file on a pool, then in a plain loop, and compares what comes out.
+fn both_ways(
+    files: &[File],
+    workers: usize,
+    job: impl Fn(&File) -> Option<Digest> + Sync,
+) -> Outcome {
     // `Block` makes `serve` wait for room: we cannot run ahead of the workers by more than the queue.
     let pool = builder("digest")
-        .max_workers(thread::available_parallelism()?.get())
+        .max_workers(workers)
         .queue_capacity(256)
         .when_full(WhenFull::Block)
         .build()?;
     // It draws on a terminal only.
     let bar = ProgressBar::new(2 * files.len() as u64);
-    let job = |(path, walked): &File, result: &mut Option<Digest>| {
-        *result = digest(path, walked.0).ok();
+    let work = |file: &File, result: &mut Option<Digest>| {
+        *result = job(file);
         bar.inc(1);
     };
     let (mut pooled, mut plain) = (vec![None; files.len()], vec![None; files.len()]);
 
+    let ((), plain_time) = timed(|| files.iter().zip(&mut plain).for_each(|(f, r)| work(f, r)));
     // Tasks of a scope may borrow, here a place for their result; it returns when all have ended.
     let ((), pool_time) = timed(|| {
         pool.scope(|scope| {
             for (file, result) in files.iter().zip(&mut pooled) {
-                // Should the system give no thread at all, the job comes back and runs here.
-                let task = || job(file, result);
+                let task = || work(file, result);
+                // Should the system give no thread at all, the task comes back and runs here.
                 scope.serve(task).unwrap_or_else(Refused::run);
             }
         });
     });
-    let ((), plain_time) = timed(|| files.iter().zip(&mut plain).for_each(|(f, r)| job(f, r)));
     bar.finish_and_clear();
 
     let stats = pool.stats();
-    let (workers, tasks) = (stats.peak_workers, stats.completed + stats.refused);
-    let bytes = files.iter().map(|(_, (bytes, _))| bytes).sum();
-    let each_once = tasks == files.len() as u64 && workers <= pool.max_workers();
+    let workers = stats.peak_workers;
+    line("   one by one", format!("{plain_time:.1?}"));
+    let times = plain_time.as_secs_f64() / pool_time.as_secs_f64();
+    let faster = format!("{pool_time:.1?} with {workers} workers: {times:.1} times as fast");
+    let each_once = stats.completed + stats.refused == files.len() as u64;
     so(
-        each_once,
-        "files",
-        format!("{tasks}, without .git and target"),
+        each_once && workers <= pool.max_workers(),
+        "   on the pool",
+        faster,
     )?;
-    line("bytes", format!("{bytes} ({})", HumanBytes(bytes)));
-    line("time, pool", format!("{pool_time:.1?}, {workers} workers"));
-    line("time, plain loop", format!("{plain_time:.1?}"));
     if files.iter().map(|file| Some(file.1)).eq(plain.clone()) {
-        so(pooled == plain, "digests", "the same from both")?;
+        so(pooled == plain, "   digests", "the same both ways")?;
     } else {
         // The plain loop disagrees with the walk before it: there is nothing to hold the pool to.
-        line("digests", "not compared: files changed meanwhile");
-    }
-    if let Some(first) = left_out.first() {
-        line("left out", format!("{}, such as {first}", left_out.len()));
+        line("   digests", "not compared: files changed meanwhile");
     }
     Ok(())
+}
+
+/// How often to digest all files, for the plain loop to take about `time`. They are in the cache by now.
+fn rounds_for(files: &[File], time: Duration) -> u32 {
+    let start = Instant::now();
+    let seen = (files.iter())
+        .take_while(|_| start.elapsed() < CALIBRATION)
+        .filter(|(path, (bytes, _))| black_box(digest(path, *bytes)).is_ok())
+        .count();
+    let all = start.elapsed().as_secs_f64() / seen.max(1) as f64 * files.len() as f64;
+    (time.as_secs_f64() / all).clamp(1.0, 10_000.0) as u32
 }
 
 /// Bytes and checksum.
@@ -164,15 +222,15 @@ fn walk(dir: PathBuf) -> (Vec<File>, Vec<String>) {
 
 /// A caller leaves at its deadline, whatever the task does; a task that asks can leave with it.
 fn leave_at_the_deadline() -> Outcome {
-    say("\n2  Leave at the deadline");
-    let pool = builder("deadline").max_workers(2).build()?;
+    say("\n2  A caller stops waiting at its deadline");
+    let pool = builder("deadline").max_workers(1).build()?;
     let answer = pool.do_with_deadline(|| 6 * 7, SLACK)?;
-    so(answer == 42, "in time", format!("Ok({answer})"))?;
+    so(answer == 42, "a quick task", format!("Ok({answer})"))?;
 
     if cfg!(unix) {
         leave_a_read_that_never_answers(&pool)?;
     } else {
-        line("blocking read", "skipped: no FIFO on this system");
+        line("a read that hangs", "skipped: no FIFO on this system");
     }
 
     let polite = || {
@@ -180,12 +238,13 @@ fn leave_at_the_deadline() -> Outcome {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let view = pool.labelled("polite");
-    let outcome = view.do_with_deadline(polite, Duration::from_millis(100));
+    let named = pool.labelled("polite");
+    let outcome = named.do_with_deadline(polite, Duration::from_millis(100));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
     let (ended, later) = timed(|| eventually(|| pool.stats().running == 0));
-    let saw = format!("TimedOut, saw is_cancelled, ended {later:.1?} after its caller left");
-    so(timed_out && ended, "polite task", saw)
+    let saw =
+        format!("TimedOut; it saw task::is_cancelled() and ended {later:.1?} after its caller");
+    so(timed_out && ended, "a task that asks", saw)
 }
 
 /// Nobody writes to the FIFO: the read blocks as on a stuck device or network share.
@@ -197,46 +256,64 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     fs::remove_file(&path)?;
     let mut reader = writer.try_clone()?;
     let deadline = Duration::from_millis(100);
-    let view = pool.labelled("blocking read");
+    let named = pool.labelled("blocking read");
     let read = move || reader.read(&mut [0]);
-    let (outcome, took) = timed(|| view.do_with_deadline(read, deadline));
+    let (outcome, took) = timed(|| named.do_with_deadline(read, deadline));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
     let in_time = (deadline..deadline + SLACK).contains(&took);
-    let left = format!("TimedOut after {took:.1?} (deadline {deadline:?})");
-    so(timed_out && in_time, "blocking read", left)?;
+    let left = format!("TimedOut: its caller left after {took:.1?} (deadline {deadline:?})");
+    so(timed_out && in_time, "a read that hangs", left)?;
     let mut workers = pool.workers().into_iter();
     let held = workers.any(|w| w.abandoned && w.label == Some("blocking read"));
     let held = held && pool.stats().running == 1;
-    so(held, "its worker", "still occupied: the cap holds")?;
+    let still = "still in the read, and counted: no other thread takes its place";
+    so(held, "its worker", still)?;
+
+    // The one worker hangs, so this one cannot start.
+    let patient = pool.when_full(WhenFull::Block);
+    let next = patient.do_with_deadline(|| "the next task", deadline);
+    let Err(DeadlineError::Expired(unrun)) = next else {
+        return Err("not so: a task that no worker can start expires".into());
+    };
+    let back = format!(
+        "Expired: it never ran, and came back; we ran it here: {:?}",
+        unrun.run()
+    );
+    line("the next task", back);
+
     writer.write_all(b"!")?;
     let free = eventually(|| pool.stats().running == 0);
-    so(free, "once answered", "the read ends, its worker is free")
+    so(free, "the read is answered", "its worker is free again")
 }
 
 /// A refusal gives the closure back, so the caller can run it: back-pressure without a queue.
 fn run_what_a_full_pool_refuses() -> Outcome {
-    say("\n3  Run what a full pool refuses");
+    say("\n3  A full pool refuses at once, and gives the task back");
     let pool = builder("full").max_workers(1).build()?;
     let (open, gate) = mpsc::channel::<()>();
     pool.serve(move || gate.recv().unwrap_or(()))?;
+    line("the pool", "1 worker, no queue; the worker has a slow task");
 
     let (sender, ran_on) = mpsc::channel();
     let job = move || sender.send(thread::current().id()).unwrap_or(());
-    let refused = pool.serve(job.clone()).err();
-    let refused = refused.ok_or("not so: a full pool refuses")?;
-    so(refused.is_saturated(), "refused", &refused)?;
+    let again = job.clone();
+    let (outcome, took) = timed(|| pool.serve(job));
+    let refused = outcome.err().ok_or("not so: a full pool refuses")?;
+    let why = format!("refused after {took:.1?}: {refused}");
+    so(refused.is_saturated(), "another task", why)?;
     refused.run();
     // The same in one expression, which stops at a shutdown:
-    pool.serve(job).or_else(Refused::caller_runs)?;
+    pool.serve(again).or_else(Refused::caller_runs)?;
     let here = thread::current().id();
     let by_caller = ran_on.try_iter().filter(|&id| id == here).count();
     drop(open);
-    so(by_caller == 2, "run by the caller", "2 of 2")
+    let ran = "it came back with the error, and we ran it on this thread";
+    so(by_caller == 2, "its closure", ran)
 }
 
 /// Threads start when there is work for them, and end when there has been none for a while.
 fn start_late_and_retire() -> Outcome {
-    say("\n4  Start late, retire early");
+    say("\n4  Threads start when they are needed, and end when they are not");
     let idle = Duration::from_millis(100);
     let pool = builder("lazy").max_workers(4).idle_timeout(idle).build()?;
     let workers = || pool.stats().workers;
@@ -256,12 +333,12 @@ fn start_late_and_retire() -> Outcome {
     MEETING.wait();
     let (gone, took) = timed(|| eventually(|| workers() == 0));
     let after = format!("0 workers after {took:.1?} (idle_timeout {idle:?})");
-    so(gone && took < 2 * idle + SLACK, "no more work", after)
+    so(gone && took < 2 * idle + SLACK, "no more tasks", after)
 }
 
 /// A shutdown that ran out of time says who is left, and can be asked again.
 fn shut_down_twice() -> Outcome {
-    say("\n5  Shut down, twice");
+    say("\n5  A shutdown says who is left, and can be repeated");
     let pool = builder("export").max_workers(1).queue_capacity(3).build()?;
     let (open, gate) = mpsc::channel::<()>();
     let slow = move || gate.recv().unwrap_or(());
@@ -269,27 +346,37 @@ fn shut_down_twice() -> Outcome {
     for _ in 0..3 {
         pool.serve(|| ())?; // waits for the slow one
     }
+    let busy = "1 worker, at a task labelled \"slow export\"; 3 tasks wait in the queue";
+    line("the pool", busy);
 
     let timeout = Duration::from_millis(100);
     let (report, took) = timed(|| pool.shutdown(Shutdown::Drain, timeout));
     let left = report.stragglers.iter();
     let names: Vec<_> = left.filter_map(|worker| worker.label).collect();
     let named = took >= timeout && took < timeout + SLACK && names == ["slow export"];
-    let running = format!("after {took:.1?} still running: {names:?}");
-    so(named, "first shutdown", running)?;
-    let refused = pool.serve(|| ()).is_err_and(|refused| refused.is_closed());
-    so(refused, "new work", "refused as Closed")?;
+    let running = format!("gave up after {took:.1?}; still running: {names:?}");
+    so(named, "shutdown, 100 ms", running)?;
+    let refused = pool
+        .serve(|| ())
+        .err()
+        .ok_or("not so: a closed pool refuses")?;
+    so(
+        refused.is_closed(),
+        "a new task",
+        format!("refused: {refused}"),
+    )?;
 
     drop(open);
     let report = pool.shutdown(Shutdown::Drain, SLACK);
     let drained = pool.stats().completed == 4 && report.discarded == 0;
     let clean = report.is_clean() && drained;
-    so(clean, "second shutdown", "clean, 4 of 4 tasks ran")
+    let ended = "clean: all 4 tasks ran, no thread is left";
+    so(clean, "the export ends; again", ended)
 }
 
-/// The yardstick is what the machine charges for a question and its answer between two threads.
+/// The yardstick is what the machine itself takes for a question and its answer between two threads.
 fn time_the_two_verbs() -> Outcome {
-    say("\n6  What a call costs (medians; x: in round trips)");
+    say("\n6  What a call costs, beside a signal to another thread and back (medians)");
     let direct = builder("direct").max_workers(1).build()?;
     let ask = || {
         let answer = direct.do_with_deadline(|| black_box(()), SLACK);
@@ -304,19 +391,29 @@ fn time_the_two_verbs() -> Outcome {
         accepted.expect("a queue that waits for room");
     };
 
-    let mut rounds = [const { Vec::new() }; 3];
-    let start = Instant::now();
     // In turn, for the machine's own speed changes from one moment to the next.
-    while start.elapsed() < SLACK {
-        rounds[0].push(spinning_round_trip());
-        rounds[1].push(ns_each(100, ask));
-        rounds[2].push(ns_each(5_000, hand_over));
-    }
-    let [trip, call, task] = rounds.map(median);
-    let row = |what, ns: f64| line(what, format!("{ns:>7.0} ns {:>7.2} x", ns / trip));
-    row("spinning round trip", trip);
+    let measured = |time: Duration| {
+        let mut rounds = [const { Vec::new() }; 3];
+        let start = Instant::now();
+        while rounds[2].is_empty() || start.elapsed() < time {
+            rounds[0].push(spinning_round_trip());
+            rounds[1].push(ns_each(100, ask));
+            rounds[2].push(ns_each(5_000, hand_over));
+        }
+        rounds.map(median)
+    };
+    measured(WARM_UP);
+    let [trip, call, task] = measured(MEASURING);
+    let row = |what, ns: f64| line(what, format!("{ns:>9.0} ns {:>7.2} x", ns / trip));
+    row("there and back", trip);
     row("do_with_deadline", call);
-    row("serve, queued", task);
+    row("serve, in a queue", task);
+    if trip > BUSY_TRIP_NS {
+        line(
+            "note",
+            "other work has the cores: figures need a quiet machine",
+        );
+    }
     if cfg!(debug_assertions) {
         line("note", "a debug build: figures need --release");
     }
