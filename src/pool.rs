@@ -26,8 +26,7 @@ use std::time::Duration;
 /// refuse, and the error holds the closure. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one.
 ///
-/// A pool owns its workers and cannot be cloned: to share it, put it into an
-/// [`Arc`](std::sync::Arc).
+/// A pool cannot be cloned: to share it, put it into an [`Arc`](std::sync::Arc).
 ///
 /// # Dropping a pool
 ///
@@ -76,8 +75,7 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// Builds a pool of at most `max_workers` threads.
     ///
-    /// All other settings have [`Builder`]'s defaults: the pool has no queue, and starts no
-    /// worker before the first task.
+    /// All else is [`Builder`]'s default: no queue, and no worker before the first task.
     ///
     /// # Errors
     /// [`BuildError::ZeroWorkers`] if `max_workers` is 0, [`BuildError::TooManyWorkers`] if it is
@@ -136,7 +134,7 @@ impl Pool {
     /// use lazypool::{Pool, Refused};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
-    /// // If the pool is saturated, the task runs here. If it is shut down, this is an error.
+    /// // Runs here if the pool is saturated; an error if it is shut down.
     /// pool.serve(|| println!("hello")).or_else(Refused::caller_runs)?;
     /// # Ok(()) }
     /// ```
@@ -240,9 +238,8 @@ impl Pool {
         Submitter::new(&self.core).when_full(policy)
     }
 
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission.
-    ///
-    /// A task that no worker has started by then is dropped; see [`Submitter::with_deadline`].
+    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
+    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
     #[must_use]
     pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).with_deadline(d)
@@ -333,9 +330,8 @@ impl Pool {
         self.core.workers()
     }
 
-    /// Returns how many workers may exist at once, as the builder set it.
-    ///
-    /// [`limit`](Pool::limit) may be lower.
+    /// Returns how many workers may exist at once, as the builder set it; [`limit`](Pool::limit)
+    /// may be lower.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.max_workers(), 3);
@@ -346,9 +342,8 @@ impl Pool {
         self.core.settings.max_workers
     }
 
-    /// Returns how many workers may exist at once now.
-    ///
-    /// It is [`max_workers`](Pool::max_workers) until [`set_limit`](Pool::set_limit) changes it.
+    /// Returns how many workers may exist at once now: [`max_workers`](Pool::max_workers), until
+    /// [`set_limit`](Pool::set_limit) changes it.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3)?.limit(), 3);

@@ -359,7 +359,7 @@ fn a_spawn_failure_is_told() {
     let span = tracing::info_span!("request");
     assert!(span.in_scope(|| pool.serve(|| ())).is_err());
     let event = keeper()
-        .event_of("unspawned", "no thread to be had")
+        .event_of("unspawned", "worker thread could not be started")
         .unwrap();
     assert_eq!((event.level, event.within), (Level::WARN, Some(id(&span))));
     assert!(!event.fields["error"].is_empty());
@@ -406,7 +406,7 @@ fn time_outs_and_stragglers_are_told() {
         assert_eq!(event.fields["label"], "stuck");
         assert_eq!(event.fields["slot"], "0");
 
-        let told = "worker outlives the shutdown's time-out";
+        let told = "worker has not ended by the shutdown's time-out";
         let report = pool.shutdown(Shutdown::Drain, ms(1));
         assert_eq!(report.stragglers.len(), 1);
         let event = keeper().event_of("late", told).unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
         WARN,
         env,
         error = error as &dyn std::error::Error,
-        "no thread to be had"
+        "worker thread could not be started"
     );
     let _ = (env, error);
 }
@@ -119,7 +119,7 @@ pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
         label = worker.label,
         slot = worker.slot,
         abandoned = worker.abandoned,
-        "worker outlives the shutdown's time-out"
+        "worker has not ended by the shutdown's time-out"
     );
     let _ = (env, worker);
 }
