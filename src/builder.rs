@@ -34,8 +34,31 @@ use std::time::Duration;
 /// assert_eq!(pool.workers().len(), 1);
 /// # Ok::<(), lazypool::BuildError>(())
 /// ```
+///
+/// # Priorities
+///
+/// Tasks have none. Build one pool per priority, each with limits of its own: then nothing urgent
+/// waits behind what is not, and neither takes all threads from the other.
+///
+/// ```
+/// use lazypool::{Pool, WhenFull};
+///
+/// // Requests: refused rather than late.
+/// let urgent = Pool::builder().max_workers(8).queue_capacity(64).thread_name("urgent").build()?;
+/// // What has time: few threads, and its producers wait.
+/// let batch = Pool::builder()
+///     .max_workers(2)
+///     .queue_capacity(10_000)
+///     .when_full(WhenFull::Block)
+///     .thread_name("batch")
+///     .build()?;
+/// batch.set_limit(1)?; // in busy hours
+/// # drop(urgent);
+/// # Ok::<(), lazypool::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
+#[doc(alias = "priority")]
 pub struct Builder {
     settings: Settings,
     thread_name: String,
@@ -90,7 +113,35 @@ impl Builder {
     /// Sets how many tasks may wait in the queue for a worker, at most 16,777,216.
     ///
     /// The default is 0: there is no queue, and a task that no worker can take at once is
-    /// refused. The page [`docs::sizing`](crate::docs::sizing) says how long a queue should be.
+    /// refused.
+    ///
+    /// **Order.** Tasks leave the queue in the order in which they came into it: those of one
+    /// thread as it submitted them, those of several as they got their places. This is the order
+    /// in which they start; they run side by side and end in any order. It is that of the queue
+    /// only: a task that is handed to an idle or a new worker does not queue, and may start before
+    /// one whose worker is just waking up; a call of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) does so where it can. A shutdown that
+    /// discards puts a scope's tasks behind the others. Where one step must follow another, make
+    /// them one task.
+    ///
+    /// **Size.** No more than the workers do before the deadline of the last task in it:
+    /// workers x (deadline / task time - 1). In a longer one, once it has filled up, nearly every task
+    /// is too late. The page [`docs::sizing`](crate::docs::sizing) says more, and what to do where
+    /// task times differ. For producers that wait ([`WhenFull::Block`]), a few tasks for each worker
+    /// keep it busy.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let workers = 8;
+    /// let (deadline, task_time) = (Duration::from_millis(250), Duration::from_millis(20));
+    /// let tasks_in_time = (deadline.as_millis() / task_time.as_millis()) as usize;
+    /// let queue = workers * (tasks_in_time - 1);
+    /// assert_eq!(queue, 88);
+    /// let pool = lazypool::Pool::builder().max_workers(workers).queue_capacity(queue).build()?;
+    /// # drop(pool);
+    /// # Ok::<(), lazypool::BuildError>(())
+    /// ```
     #[doc(alias = "queue_limit")]
     pub fn queue_capacity(mut self, n: usize) -> Self {
         self.settings.queue_capacity = n;
@@ -123,6 +174,24 @@ impl Builder {
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: every accepted task runs, and the
     /// drop waits for all of them but those that nobody waits for any more
     /// ([`Stats::abandoned`](crate::Stats::abandoned)).
+    ///
+    /// **A pool in a `static` is never dropped**, so this is not for it: when `main` returns, the
+    /// process ends, whatever its tasks are at. Shut it down.
+    ///
+    /// ```
+    /// use lazypool::{Pool, Shutdown};
+    /// use std::sync::LazyLock;
+    /// use std::time::Duration;
+    ///
+    /// static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(4).expect("within bounds"));
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     POOL.serve(|| println!("runs to its end"))?;
+    ///     // The last line of `main`:
+    ///     assert!(POOL.shutdown(Shutdown::Drain, Duration::from_secs(10)).is_clean());
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn shutdown_on_drop(mut self, mode: Shutdown, timeout: Duration) -> Self {
         self.on_drop = (mode, timeout);
         self
@@ -140,6 +209,39 @@ impl Builder {
     /// Sets the stack size of the workers in bytes.
     ///
     /// The default is that of [`std::thread`].
+    ///
+    /// **Nested calls** do not pile up on one stack: what a task submits to its own pool runs on
+    /// another worker, with a stack of its own, and is refused as
+    /// [`OnWorker`](crate::Refusal::OnWorker) where it would have to wait for one. What is refused
+    /// and then run by the task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
+    /// [`Refused::run`](crate::Refused::run)) is on the task's own stack: in a task that serves
+    /// tasks like itself, one level for each. Bound how deep that goes, or keep what is
+    /// refused and do it in a loop.
+    ///
+    /// ```
+    /// use lazypool::{task, Pool, Refused};
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// static POOL: std::sync::OnceLock<Pool> = std::sync::OnceLock::new();
+    /// let pool = Pool::builder().max_workers(2).stack_size(256 << 10).build()?;
+    /// let pool = POOL.get_or_init(|| pool);
+    /// let slots = pool.do_with_deadline(
+    ///     || {
+    ///         let nested = || {
+    ///             // Both workers are occupied: this one runs on the stack of its caller.
+    ///             let refused = pool.do_with_deadline(task::slot, Duration::MAX).unwrap_err();
+    ///             let third = refused.into_inner().expect("it never ran")();
+    ///             (task::slot(), third)
+    ///         };
+    ///         let (second, third) = pool.do_with_deadline(nested, Duration::MAX).unwrap();
+    ///         [task::slot(), second, third]
+    ///     },
+    ///     Duration::MAX,
+    /// );
+    /// let [first, second, third] = slots?;
+    /// assert!(first != second && second == third);
+    /// # Ok(()) }
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.settings.stack_size = Some(bytes);
         self

@@ -67,6 +67,46 @@ impl<F: FnOnce()> Job for Member<F> {
 /// assert_eq!(sum.load(Ordering::Relaxed), 5050);
 /// # Ok(()) }
 /// ```
+///
+/// # Results
+///
+/// Through a channel they come in the order in which the tasks end; with what was submitted
+/// beside them, they can be put in that order:
+///
+/// ```
+/// use std::sync::mpsc;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(100).build()?;
+/// let group = pool.group();
+/// let (send, results) = mpsc::channel();
+/// for n in 0..100_usize {
+///     let send = send.clone();
+///     group.serve(move || send.send((n, n * n)).unwrap_or_default())?;
+/// }
+/// drop(send); // the channel ends with the last task, also where one panics or is discarded
+/// let mut squares = vec![None; 100];
+/// for (n, square) in results {
+///     squares[n] = Some(square); // `None` stays where a task has no result
+/// }
+/// assert!(squares.iter().enumerate().all(|(n, s)| *s == Some(n * n)));
+/// # Ok(()) }
+/// ```
+///
+/// In a [scope](crate::Pool::scope) each task can write to its own place:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(2)?;
+/// let words = ["one", "two", "three"];
+/// let mut lengths = [0; 3];
+/// pool.scope(|s| {
+///     for (word, length) in words.iter().zip(&mut lengths) {
+///         s.serve(|| *length = word.len()).unwrap_or_else(lazypool::Refused::run);
+///     }
+/// });
+/// assert_eq!(lengths, [3, 3, 5]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Group {
     core: Arc<Core>,
@@ -151,16 +191,30 @@ impl Group {
     /// By then all of them have ended and are counted, and their workers are free. The calling
     /// thread is blocked, and uses no processor time.
     ///
+    /// A task that **panicked** has ended like any other: `wait` returns, and raises nothing.
+    /// [`Group::panicked`] counts it, its payload goes to
+    /// [`Builder::on_panic`](crate::Builder::on_panic); what was discarded is counted by
+    /// [`Group::discarded`]. A [scope](crate::Pool::scope) raises the panics of its tasks.
+    ///
+    /// Nothing waits until a whole **pool is idle**: others may submit meanwhile. Put your tasks into
+    /// a group; for all tasks, and for good, there is [`Pool::shutdown`](crate::Pool::shutdown).
+    ///
     /// On a worker of the same pool this **can deadlock**: the group's tasks may need the very
     /// worker that waits for them.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = lazypool::Pool::new(1)?;
+    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(1).build()?;
     /// let group = pool.group();
     /// group.wait(); // nothing to wait for
+    /// group.serve(|| panic!("on purpose"))?;
+    /// group.serve(|| println!("runs all the same"))?;
+    /// group.wait(); // returns
+    /// assert_eq!((group.panicked(), group.completed()), (1, 1));
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "join")]
+    #[doc(alias = "wait_idle")]
     pub fn wait(&self) {
         self.members.wait(&Deadline::never(), self.core.parallel);
     }

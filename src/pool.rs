@@ -33,13 +33,12 @@ use std::time::Duration;
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every
 /// accepted task still runs, and the drop waits for that. It does not wait for a task that nobody
 /// waits for any more ([`Stats::abandoned`]): a call that hangs, and whose caller has left, does
-/// not keep the process from ending. A pool in a `static` is never dropped.
+/// not keep the process from ending. A pool in a `static` is never dropped: shut it down.
 ///
 /// # After `fork`
 ///
 /// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
-/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked); build a new
-/// pool.
+/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked).
 ///
 /// ```
 /// use std::time::Duration;

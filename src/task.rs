@@ -108,6 +108,41 @@ pub fn label() -> Option<&'static str> {
 /// assert_eq!(lazypool::task::slot(), None);
 /// # Ok(()) }
 /// ```
+///
+/// One worker at a time has a slot: it is the index for what each worker has of its own, such as a
+/// connection. Nobody else takes such a lock, so it costs next to nothing. Unlike a thread-local
+/// value, the state outlives the thread: the next worker on the slot finds it
+/// ([`Builder::on_worker_stop`](crate::Builder::on_worker_stop) can take it away).
+///
+/// ```
+/// use lazypool::{task, Pool};
+/// use std::sync::{Arc, Mutex};
+///
+/// struct Connection {
+///     queries: u32,
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::builder().max_workers(4).queue_capacity(100).build()?;
+/// let own: Arc<[Mutex<Option<Connection>>]> =
+///     (0..pool.max_workers()).map(|_| Mutex::new(None)).collect();
+/// let group = pool.group();
+/// for _ in 0..100 {
+///     let own = Arc::clone(&own);
+///     group.serve(move || {
+///         let slot = task::slot().expect("on a worker");
+///         // Not held while this task submits others: what is refused may run here.
+///         let mut own = own[slot].lock().unwrap();
+///         let connection = own.get_or_insert_with(|| Connection { queries: 0 }); // connects
+///         connection.queries += 1;
+///     })?;
+/// }
+/// group.wait();
+/// let queries = |own: &Mutex<Option<Connection>>| own.lock().unwrap().as_ref().map(|c| c.queries);
+/// assert_eq!(own.iter().filter_map(queries).sum::<u32>(), 100);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "worker_local")]
 #[must_use]
 pub fn slot() -> Option<usize> {
     with_current(|ctx| ctx.map(|c| c.slot))

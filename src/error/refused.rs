@@ -127,6 +127,38 @@ impl Error for Refusal {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # What the closure captured
+///
+/// A closure does not give its values out, here or anywhere. There are two ways to have them back. Run
+/// the closure, or [submit it again](Self::into_parts): it still has them. Or let them see to it
+/// themselves when they are dropped, which happens in every other case: the closure was refused and is
+/// dropped, it was [discarded](crate::Shutdown::Discard), its deadline passed, it ran, it panicked.
+///
+/// ```
+/// use lazypool::Pool;
+/// use std::sync::mpsc::{channel, Sender};
+///
+/// /// A buffer that goes back to its shelf, whatever becomes of the task that has it.
+/// struct Lent(Vec<u8>, Sender<Vec<u8>>);
+///
+/// impl Drop for Lent {
+///     fn drop(&mut self) {
+///         // An error means that the shelf is gone.
+///         self.1.send(std::mem::take(&mut self.0)).unwrap_or_default();
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = Pool::new(1)?;
+/// pool.shutdown(lazypool::Shutdown::Drain, std::time::Duration::MAX);
+/// let (give, shelf) = channel();
+/// let lent = Lent(vec![1, 2, 3], give);
+/// assert!(pool.serve(move || println!("{:?}", lent.0)).is_err());
+/// assert_eq!(shelf.try_recv()?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Refused<F> {
     closure: Closure<F>,
     reason: Refusal,
