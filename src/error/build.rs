@@ -24,9 +24,11 @@ use super::MAX_WORKERS;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `max_workers` is 0: such a pool could never run a task.
+    /// `max_workers`, or the limit that [`set_limit`](crate::Pool::set_limit) was given, is 0: such a pool
+    /// could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than any pool may have, or a limit is larger than the pool's `max_workers`.
+    /// `max_workers` is larger than that of any pool may be, or the limit that
+    /// [`set_limit`](crate::Pool::set_limit) was given is larger than the pool's `max_workers`.
     TooManyWorkers {
         /// The number that was given.
         given: usize,
@@ -61,8 +63,14 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroWorkers => write!(f, "max_workers is 0; allowed: 1..={MAX_WORKERS}"),
-            Self::TooManyWorkers { given, max } => {
+            Self::TooManyWorkers { given, max } if *max == MAX_WORKERS => {
                 write!(f, "max_workers is {given}; allowed: 1..={max}")
+            }
+            Self::TooManyWorkers { given, max } => {
+                write!(
+                    f,
+                    "the limit is {given}; allowed: 1..={max}, as max_workers is {max}"
+                )
             }
             Self::MinExceedsMax { min, max } => {
                 write!(
