@@ -43,6 +43,7 @@ async fn a_value() {
     assert_eq!(label, Ok((Some("offload"), true)));
 }
 
+/// Finding 1 of the trial by new users: after three clients had left, one task ran and two waited.
 #[tokio::test]
 async fn hang_up() {
     let pool = pool(4);
@@ -67,6 +68,7 @@ async fn hang_up() {
     assert_eq!((stats.completed, stats.discarded), (1, 2), "{stats:?}");
 }
 
+/// Finding 4: such time-outs were in no figure.
 #[tokio::test]
 async fn time_out() {
     let pool = pool(4);
@@ -99,6 +101,7 @@ async fn panic() {
     until("the count", || pool.stats().panicked == 1).await;
 }
 
+/// Finding 1: a task that a shutdown discarded was told as a panic.
 #[tokio::test]
 async fn shutdown() {
     let pool = pool(4);

@@ -132,7 +132,7 @@ fn metrics_and_stats_add_up() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }
-    // It has no vocabulary of its own.
+    // Finding 7 of the trial by new users: it had a vocabulary of its own.
     let samples = page
         .lines()
         .filter(|l| !l.starts_with('#') && !l.is_empty());
