@@ -118,6 +118,47 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
     });
 }
 
+/// Law 4, as far as it holds with a queue: of the surplus workers each takes at most one task more
+/// once `set_limit` has returned, and only one that it was about to take.
+#[test]
+fn law04_with_a_queue_a_surplus_worker_takes_one_more_at_most() {
+    const WORKERS: usize = 4;
+    timed(|| {
+        for limit in (1..WORKERS).cycle().take(rounds(60) as usize) {
+            let pool = pool(WORKERS, 512);
+            let lowered = Arc::new(AtomicBool::new(false));
+            let (running, excess) = (Arc::default(), Arc::default());
+            let task = || {
+                let lowered = Arc::clone(&lowered);
+                let running: Arc<AtomicUsize> = Arc::clone(&running);
+                let excess: Arc<AtomicUsize> = Arc::clone(&excess);
+                move || {
+                    // In this order: what counts has started after the call.
+                    let is_after = lowered.load(Ordering::SeqCst);
+                    let others = running.fetch_add(1, Ordering::SeqCst);
+                    if is_after && others >= limit {
+                        excess.fetch_add(1, Ordering::SeqCst);
+                    }
+                    spin(Duration::from_micros(5));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                }
+            };
+            for _ in 0..300 {
+                must_serve(&pool, task());
+            }
+            pool.set_limit(limit).expect("limit");
+            lowered.store(true, Ordering::SeqCst);
+            for _ in 0..100 {
+                must_serve(&pool, task());
+            }
+            let stats = settle(&pool);
+            assert_eq!(stats.completed, 400, "{stats:?}");
+            let excess = excess.load(Ordering::SeqCst);
+            assert!(excess <= WORKERS - limit, "{excess} above {limit}");
+        }
+    });
+}
+
 /// Law 4: raising the limit wakes submitters that wait for room, and starts workers for what
 /// is queued.
 #[test]
