@@ -72,6 +72,12 @@ impl Run {
         Ok(Self(rows))
     }
 
+    /// What it has for a row.
+    pub(crate) fn value(&self, table: &Table, row: &Row) -> Option<Spread> {
+        let key = [table.workload.as_str(), row.name, table.unit].map(str::to_owned);
+        self.0.get(&key).copied()
+    }
+
     /// Says which rows of ours and which limits another run did not confirm, and how many
     /// rows of each kind it did. Rows that only one of the runs has do not count.
     pub(crate) fn print_against(&self, tables: &[Table]) {
@@ -85,11 +91,10 @@ impl Run {
         ];
         let mut counts = [(0, 0); 3];
         for (table, row) in rows(tables) {
-            let key = [table.workload.as_str(), row.name, table.unit].map(str::to_owned);
-            let Some(other) = self.0.get(&key) else {
+            let Some(other) = self.value(table, row) else {
                 continue;
             };
-            let agrees = row.value.overlaps(other);
+            let agrees = row.value.overlaps(&other);
             for ((kind, _), (agreed, all)) in kinds.iter().zip(&mut counts) {
                 if *kind == row.kind {
                     *agreed += usize::from(agrees);

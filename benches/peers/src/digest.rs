@@ -1,7 +1,8 @@
 //! The table of the README.
 
-use crate::contenders::{OURS, UNQUEUED};
-use crate::harness::{figure, Row, Table};
+use crate::contenders::{GUARDED, OURS, UNQUEUED};
+use crate::harness::{figure, Row, Spread, Table};
+use crate::limits::ROUND_TRIP;
 
 const PEERS: &[&str] = &[
     "crossbeam-channel",
@@ -14,47 +15,45 @@ const PEERS: &[&str] = &[
 /// What it is called there, the workload, our row in it.
 const LINES: &[(&str, &str, &str)] = &[
     (
-        "`do_with_deadline`, no queue, 1 caller",
+        "`do_with_deadline`, no queue, 1 caller, ns a call",
         "timed/1c",
         UNQUEUED,
     ),
-    ("the same through a queue", "timed/1c", OURS),
-    ("the same, 8 callers, 2 workers", "timed/8c", OURS),
+    ("the same, 2 callers", "timed/2c", UNQUEUED),
     (
-        "`serve` through a queue, 1 producer, 24 bytes captured",
+        "`serve` through a queue, 24 bytes captured, ns a task",
         "queue/tiny/1p/24B",
         OURS,
     ),
-    ("the same, 2 producers", "queue/tiny/2p/24B", OURS),
+    ("a refusal, queue of 1,024 full, ns", "refusal", OURS),
     (
-        "the same, 1 producer, nothing captured",
-        "queue/tiny/1p/0B",
+        "64 tasks onto an idle pool, ns for all of them",
+        "burst/64",
         OURS,
     ),
     (
-        "no queue, 1 worker, only tasks that ran",
-        "direct/1p/1w",
-        OURS,
+        "values in time under overload, queue of 1,024, % of capacity (more is better)",
+        "overload/1024",
+        GUARDED,
     ),
-    (
-        "a group of 1024 factorials of 50, a task",
-        "group/1024",
-        OURS,
-    ),
-    ("a refusal, no queue", "refusal", UNQUEUED),
-    ("a refusal, queue of 1024", "refusal", OURS),
-    ("64 tasks onto an idle pool, all of them", "burst/64", OURS),
-    (
-        "a pool is built and its first task runs",
-        "first/built",
-        OURS,
-    ),
-    ("allocations a task", "allocations/serve", OURS),
 ];
 
 /// In Markdown: medians, with the smallest and the largest round.
-pub(crate) fn print(tables: &[Table]) {
-    println!("\n| ns | lazypool | {} |", PEERS.join(" | "));
+pub(crate) fn print(tables: &[Table], cores: usize) {
+    let shown = |t: &&Table| LINES.iter().any(|line| line.1 == t.workload);
+    let rows = tables.iter().filter(shown).flat_map(|t| &t.rows);
+    let rounds: Vec<_> = rows.map(|r| r.rounds.value.len() as f64).collect();
+    if rounds.is_empty() {
+        return println!("\nnone of its workloads ran");
+    }
+    let rounds = Spread::of(&rounds);
+    println!(
+        "\nMedians of {} to {} rounds (smallest to largest) on {cores} cores.{}",
+        rounds.min,
+        rounds.max,
+        round_trip(tables)
+    );
+    println!("\n| | lazypool | {} |", PEERS.join(" | "));
     println!("|---|---|{}", "---|".repeat(PEERS.len()));
     for &(what, workload, ours) in LINES {
         let Some(table) = tables.iter().find(|t| t.workload == workload) else {
@@ -66,6 +65,21 @@ pub(crate) fn print(tables: &[Table]) {
             .collect();
         println!("| {what} | {} |", cells.join(" | "));
     }
+}
+
+/// What the machine is like, if that was measured.
+fn round_trip(tables: &[Table]) -> String {
+    let rows = tables.iter().filter_map(|t| t.row(ROUND_TRIP));
+    let medians: Vec<_> = rows.map(|r| r.value.median).collect();
+    let of = Spread::of(&medians);
+    if medians.is_empty() {
+        return String::new();
+    }
+    format!(
+        " A round trip of a cache line between two\nspinning threads took {} to {} ns.",
+        rounded(of.min),
+        rounded(of.max)
+    )
 }
 
 fn cell(row: &Row) -> String {

@@ -21,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) markdown: bool,
     pub(crate) save: Option<std::path::PathBuf>,
     pub(crate) against: Option<std::path::PathBuf>,
+    /// Further rounds where a target is neither clearly met nor clearly missed.
+    pub(crate) decide: bool,
     pub(crate) instructions: bool,
 }
 
@@ -175,24 +177,26 @@ pub(crate) trait Workload {
     /// How many it takes in all.
     fn rounds(&self) -> usize;
     fn round(&mut self);
-    fn finish(self: Box<Self>) -> Vec<Table>;
+    /// What came of the rounds so far.
+    fn tables(&self) -> Vec<Table>;
 }
 
 /// The workload of some entrants, and what makes tables of it.
 struct Race<S, F> {
     rounds: usize,
-    lanes: Vec<(Lane<S>, Sampler<S>, Pace)>,
+    lanes: Vec<Lane<S>>,
+    samplers: Vec<(Sampler<S>, Pace)>,
     tables: F,
 }
 
-impl<S, F: FnOnce(&[Lane<S>]) -> Vec<Table>> Workload for Race<S, F> {
+impl<S, F: Fn(&[Lane<S>]) -> Vec<Table>> Workload for Race<S, F> {
     fn rounds(&self) -> usize {
         self.rounds
     }
 
     /// Lets the entrants take turns, every one once.
     fn round(&mut self) {
-        for (lane, sample, pace) in &mut self.lanes {
+        for (lane, (sample, pace)) in self.lanes.iter_mut().zip(&mut self.samplers) {
             tally::measure_now(lane.name);
             lane.samples.push(sample(pace));
             lane.cpu.extend(pace.cpu.take());
@@ -201,16 +205,15 @@ impl<S, F: FnOnce(&[Lane<S>]) -> Vec<Table>> Workload for Race<S, F> {
         }
     }
 
-    fn finish(self: Box<Self>) -> Vec<Table> {
-        let lanes: Vec<_> = self.lanes.into_iter().map(|(lane, ..)| lane).collect();
-        (self.tables)(&lanes)
+    fn tables(&self) -> Vec<Table> {
+        (self.tables)(&self.lanes)
     }
 }
 
 pub(crate) fn race_into<S: 'static>(
     rounds: usize,
     entrants: Vec<Entrant<S>>,
-    tables: impl FnOnce(&[Lane<S>]) -> Vec<Table> + 'static,
+    tables: impl Fn(&[Lane<S>]) -> Vec<Table> + 'static,
 ) -> Box<dyn Workload> {
     let lane = |e: Entrant<S>| {
         let lane = Lane {
@@ -219,12 +222,13 @@ pub(crate) fn race_into<S: 'static>(
             samples: Vec::new(),
             cpu: Vec::new(),
         };
-        (lane, e.sample, Pace::default())
+        (lane, (e.sample, Pace::default()))
     };
-    let lanes = entrants.into_iter().map(lane).collect();
+    let (lanes, samplers) = entrants.into_iter().map(lane).unzip();
     Box::new(Race {
         rounds,
         lanes,
+        samplers,
         tables,
     })
 }
@@ -246,7 +250,13 @@ pub(crate) fn race(
 /// Runs all workloads, a round of each, then the next of each: a slow phase of the
 /// machine costs every workload a round, which shows in its spread, and not a few
 /// workloads all of theirs, which would not.
-pub(crate) fn run(mut workloads: Vec<Box<dyn Workload>>) -> Vec<Table> {
+///
+/// Those of which `undecided` names a table then take further rounds in the same way, until
+/// it names none, or up to three times as many as before.
+pub(crate) fn run(
+    mut workloads: Vec<Box<dyn Workload>>,
+    undecided: impl Fn(&[Table]) -> Vec<String>,
+) -> Vec<Table> {
     let start = Instant::now();
     let passes = workloads.iter().map(|w| w.rounds()).max().unwrap_or(0);
     for pass in 0..passes {
@@ -260,7 +270,29 @@ pub(crate) fn run(mut workloads: Vec<Box<dyn Workload>>) -> Vec<Table> {
         let seconds = start.elapsed().as_secs_f64();
         eprintln!("pass {} of {passes}: {seconds:.0} s", pass + 1);
     }
-    workloads.into_iter().flat_map(Workload::finish).collect()
+    let all = |workloads: &[Box<dyn Workload>]| -> Vec<Table> {
+        workloads.iter().flat_map(|w| w.tables()).collect()
+    };
+    let mut tables = all(&workloads);
+    for more in 1..=2 * passes {
+        let names = undecided(&tables);
+        if names.is_empty() {
+            break;
+        }
+        for workload in &mut workloads {
+            if workload
+                .tables()
+                .iter()
+                .any(|t| names.contains(&t.workload))
+            {
+                workload.round();
+            }
+        }
+        tables = all(&workloads);
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!("{more} more of {}: {seconds:.0} s", names.join(", "));
+    }
+    tables
 }
 
 /// A clock around `f`.
@@ -345,6 +377,22 @@ pub(crate) struct Row {
     pub(crate) p99: Spread,
     /// Further columns.
     pub(crate) extra: Vec<Spread>,
+    pub(crate) rounds: Rounds,
+}
+
+/// The same, round by round.
+#[derive(Clone, Debug)]
+pub(crate) struct Rounds {
+    pub(crate) value: Vec<f64>,
+    pub(crate) cpu: Vec<f64>,
+    pub(crate) p99: Vec<f64>,
+}
+
+/// What one wishes of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    Less,
+    More,
 }
 
 /// What came of one workload.
@@ -354,6 +402,7 @@ pub(crate) struct Table {
     pub(crate) workload: String,
     pub(crate) title: String,
     pub(crate) unit: &'static str,
+    pub(crate) better: Better,
     pub(crate) rows: Vec<Row>,
     pub(crate) extra_heads: Vec<&'static str>,
 }
@@ -374,20 +423,33 @@ impl Table {
                 cpu: Spread::of(&lane.cpu),
                 p99: Spread::of(&[]),
                 extra: Vec::new(),
+                rounds: Rounds {
+                    value: lane.samples.clone(),
+                    cpu: lane.cpu.clone(),
+                    p99: Vec::new(),
+                },
             })
             .collect();
         Self {
             workload: workload.to_owned(),
             title: title.to_owned(),
             unit,
+            better: Better::Less,
             rows,
             extra_heads: Vec::new(),
         }
     }
 
-    /// Of samples of several quantiles, the second of which is the 99th percentile. They
-    /// are taken round by round: in one heap, a disturbed round would decide them alone.
-    pub(crate) fn of_quantiles<const N: usize>(
+    /// Of figures of which one wishes more.
+    pub(crate) fn more_is_better(self) -> Self {
+        Self {
+            better: Better::More,
+            ..self
+        }
+    }
+
+    /// Of samples of several figures: the first is the value, the others are further columns.
+    pub(crate) fn of_columns<const N: usize>(
         workload: &str,
         title: &str,
         heads: [&'static str; N],
@@ -402,18 +464,37 @@ impl Table {
                 row.extra.push(Spread::of(&lane.samples));
             }
         }
-        for row in &mut table.rows {
+        table
+    }
+
+    /// Of samples of several quantiles, the second of which is the 99th percentile. They
+    /// are taken round by round: in one heap, a disturbed round would decide them alone.
+    pub(crate) fn of_quantiles<const N: usize>(
+        workload: &str,
+        title: &str,
+        heads: [&'static str; N],
+        lanes: &[Lane<[f64; N]>],
+    ) -> Self {
+        let mut table = Self::of_columns(workload, title, heads, lanes);
+        for (row, lane) in table.rows.iter_mut().zip(lanes) {
             row.p99 = row.extra[0];
+            row.rounds.p99 = lane.samples.iter().map(|s| s[1]).collect();
         }
         table
     }
 
-    /// The peer with the least of a figure.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| r.kind == Kind::Peer)
+    }
+
+    /// The peer that is best at a figure.
     pub(crate) fn best_peer(&self, figure: impl Fn(&Row) -> f64) -> Option<&Row> {
-        let peers = self.rows.iter().filter(|r| r.kind == Kind::Peer);
-        peers
-            .filter(|r| figure(r) > 0.0)
-            .min_by(|a, b| figure(a).total_cmp(&figure(b)))
+        let measured = self.peers().filter(|r| figure(r) > 0.0);
+        let order = |a: &&Row, b: &&Row| figure(a).total_cmp(&figure(b));
+        match self.better {
+            Better::Less => measured.min_by(order),
+            Better::More => measured.max_by(order),
+        }
     }
 
     /// The first limit is the one that ratios refer to.

@@ -26,6 +26,9 @@ impl Patience {
     }
 }
 
+/// What its rows are called.
+pub(crate) const ROUND_TRIP: &str = "spinning round trip";
+
 /// Two threads bounce one cache line, `n` round trips.
 pub(crate) fn spinning_round_trips(n: u64) -> Duration {
     let ball = CachePadded::new(AtomicU64::new(0));

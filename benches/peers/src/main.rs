@@ -1,8 +1,8 @@
 //! Measures lazypool beside other pools, and beside what the machine allows.
 //!
 //! ```text
-//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
-//!     [--save FILE] [--against FILE]
+//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR]
+//!     [--markdown] [--save FILE] [--against FILE]
 //! cargo run --release -p peers -- --instructions
 //! ```
 //!
@@ -36,15 +36,17 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 const USAGE: &str = "\
 Measures lazypool beside other pools, and beside what the machine allows.
 
-usage: peers [FILTER]... [--rounds N] [--quick] [--plot DIR] [--markdown]
+usage: peers [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR] [--markdown]
              [--save FILE] [--against FILE]
        peers --instructions
 
   FILTER          only workloads whose name contains it, such as queue/tiny/1p
   --rounds N      rounds of every workload (default 5)
+  --decide        up to three times as many where a target is neither clearly met nor missed
   --quick         one short round: shows that everything works, measures little
   --plot DIR      also write pictures (SVG) into DIR
-  --markdown      also print the README's table, as far as its workloads ran
+  --markdown      also print the README's table, and that of the targets in benches/README.md,
+                  as far as their workloads ran
   --save FILE     also write every row into FILE, tab-separated
   --against FILE  also say in which rows the run saved in FILE differs
   --instructions  instead of all that: instructions per operation (needs valgrind)
@@ -60,6 +62,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         markdown: false,
         save: None,
         against: None,
+        decide: false,
         instructions: false,
     };
     let mut rounds = None;
@@ -73,6 +76,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--plot" => options.plot = Some(value("a directory")?.into()),
             "--save" => options.save = Some(value("a file")?.into()),
             "--against" => options.against = Some(value("a file")?.into()),
+            "--decide" => options.decide = true,
             "--instructions" => options.instructions = true,
             "--markdown" => options.markdown = true,
             "--quick" => {
@@ -141,11 +145,17 @@ fn main() -> ExitCode {
         eprintln!("no workload is named so");
         return ExitCode::FAILURE;
     }
-    let tables = harness::run(wanted);
+    let tables = harness::run(wanted, |tables| match options.decide {
+        true => targets::undecided(tables),
+        false => Vec::new(),
+    });
     tables.iter().for_each(Table::print);
     targets::print(&tables);
     if options.markdown {
-        digest::print(&tables);
+        println!("\nFor README.md:");
+        digest::print(&tables, cores);
+        println!("\nFor benches/README.md:");
+        targets::print_markdown(&tables, other.as_ref());
     }
     if let Some(other) = other {
         other.print_against(&tables);

@@ -8,20 +8,13 @@ use std::{fs, io};
 
 /// The workloads that are drawn.
 const DRAWN: &[&str] = &[
-    "queue/tiny/1p/0B",
-    "queue/tiny/1p/24B",
-    "queue/tiny/2p/24B",
-    "queue/tiny/4p/24B",
-    "direct/1p/2w",
     "timed/1c",
     "timed/2c",
-    "timed/8c",
-    "group/1024",
+    "queue/tiny/1p/24B",
     "refusal",
     "burst/64",
-    "latency/60%",
-    "latency/90%",
-    "overshoot",
+    "group/1024",
+    "latency/timed/60%",
 ];
 
 /// Writes a picture of every table that is worth one; returns their number.

@@ -1,6 +1,6 @@
 //! A channel of boxed closures and some threads: what one writes without a pool.
 
-use super::{Contender, Shape};
+use super::{Called, Contender, Shape};
 use std::fmt;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -70,6 +70,7 @@ impl Contender for Crossbeam {
     const NAME: &'static str = "crossbeam-channel";
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         Self::start(shape)
@@ -89,6 +90,7 @@ impl Contender for Crossbeam {
 impl Contender for Parkring {
     const NAME: &'static str = "parkring channel";
     const BOUNDED: bool = true;
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         Self::start(shape)
@@ -113,5 +115,18 @@ impl Contender for Parkring {
         let (tx, rx) = parkring::channel::bounded(1);
         self.execute(move || drop(tx.send(f())));
         rx.recv_timeout(limit).ok()
+    }
+
+    fn try_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+        limit: Duration,
+    ) -> Called<R> {
+        let (tx, rx) = parkring::channel::bounded(1);
+        if self.try_execute(move || drop(tx.send(f()))) {
+            Called::of(rx.recv_timeout(limit).ok())
+        } else {
+            Called::Refused
+        }
     }
 }

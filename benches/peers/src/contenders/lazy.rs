@@ -1,13 +1,15 @@
 //! Ourselves.
 
-use super::{Contender, Shape, Variant};
-use lazypool::{Pool, WhenFull};
+use super::{Called, Contender, Shape, Variant};
+use lazypool::{DeadlineError, Pool, WhenFull};
 use std::thread;
 use std::time::Duration;
 
 /// What our rows are called: with a queue, and without.
 pub(crate) const OURS: &str = "lazypool";
 pub(crate) const UNQUEUED: &str = "lazypool, no queue";
+/// Where a task is not started with less of its deadline left than it takes.
+pub(crate) const GUARDED: &str = "lazypool, min_remaining";
 
 /// `QUEUED`: with the queue that the workload asks for; otherwise without any,
 /// for workloads that a pool without a queue can do, too.
@@ -24,6 +26,7 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
     };
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let policy = if shape.refuse {
@@ -57,6 +60,14 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
         self.0.do_with_deadline(f, limit).ok()
     }
 
+    fn try_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+        limit: Duration,
+    ) -> Called<R> {
+        called(self.0.do_with_deadline(f, limit))
+    }
+
     fn batch(&self, n: usize, f: fn(usize)) {
         let group = self.0.group();
         for i in 0..n {
@@ -88,5 +99,47 @@ impl Contender for Retrying {
             task = refused.into_inner();
             thread::yield_now();
         }
+    }
+}
+
+fn called<R, F>(outcome: Result<R, DeadlineError<F>>) -> Called<R> {
+    match outcome {
+        Ok(value) => Called::Value(value),
+        Err(DeadlineError::Refused(_)) => Called::Refused,
+        Err(_) => Called::Late,
+    }
+}
+
+/// Ourselves, starting no task in vain: `min_remaining` is what a task takes.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pool: Lazypool<true>,
+    takes: Duration,
+}
+
+impl Contender for Guarded {
+    const NAME: &'static str = GUARDED;
+    const OURS: bool = true;
+    const BOUNDED: bool = true;
+    const DEADLINE: bool = true;
+
+    fn build(shape: Shape) -> Self {
+        Self {
+            pool: Lazypool::build(shape),
+            takes: shape.takes,
+        }
+    }
+
+    fn execute(&self, f: impl FnOnce() + Send + 'static) {
+        self.pool.execute(f);
+    }
+
+    fn try_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+        limit: Duration,
+    ) -> Called<R> {
+        let submitter = self.pool.0.min_remaining(self.takes);
+        called(submitter.do_with_deadline(f, limit))
     }
 }

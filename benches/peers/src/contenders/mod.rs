@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-pub(crate) use lazy::{Lazypool, Retrying, OURS, UNQUEUED};
+pub(crate) use lazy::{Guarded, Lazypool, Retrying, GUARDED, OURS, UNQUEUED};
 
 /// What pool a workload asks for.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Shape {
     pub(crate) queue: usize,
     /// Refuse when full, where the pool has to be told when it is built.
     pub(crate) refuse: bool,
+    /// What a task needs of its deadline when it starts, where the pool asks for that.
+    pub(crate) takes: Duration,
 }
 
 impl Shape {
@@ -29,6 +31,7 @@ impl Shape {
             workers,
             queue,
             refuse: false,
+            takes: Duration::ZERO,
         }
     }
 
@@ -37,6 +40,21 @@ impl Shape {
             refuse: true,
             ..self
         }
+    }
+}
+
+/// How a wait with a deadline ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Called<R> {
+    Value(R),
+    /// There was no room.
+    Refused,
+    Late,
+}
+
+impl<R> Called<R> {
+    fn of(value: Option<R>) -> Self {
+        value.map_or(Self::Late, Self::Value)
     }
 }
 
@@ -58,6 +76,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     const BOUNDED: bool = false;
     /// Can do without a queue: a task is taken by an idle worker or refused.
     const UNQUEUED: bool = false;
+    /// Can stop waiting for a value at a deadline with what it has of its own.
+    const DEADLINE: bool = false;
 
     fn build(shape: Shape) -> Self;
 
@@ -85,6 +105,23 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
         let (task, reply) = replying(f);
         self.execute(task);
         reply.recv_timeout(limit).ok()
+    }
+
+    /// The same, but refused at once where there is no room and the pool can say so.
+    fn try_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+        limit: Duration,
+    ) -> Called<R> {
+        if !Self::BOUNDED {
+            return Called::of(self.call(f, limit));
+        }
+        let (task, reply) = replying(f);
+        if self.try_execute(task) {
+            Called::of(reply.recv_timeout(limit).ok())
+        } else {
+            Called::Refused
+        }
     }
 
     /// Runs `f(0)` to `f(n - 1)` as `n` tasks and waits for all.

@@ -1,6 +1,6 @@
 //! Pools of threads.
 
-use super::{Contender, Shape};
+use super::{Called, Contender, Shape};
 use std::fmt;
 use std::time::Duration;
 
@@ -119,6 +119,7 @@ impl Contender for Threadfin {
     const NAME: &'static str = "threadfin";
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let pool = threadfin::builder()
@@ -142,6 +143,17 @@ impl Contender for Threadfin {
         limit: Duration,
     ) -> Option<R> {
         self.0.execute(f).join_timeout(limit).ok()
+    }
+
+    fn try_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> R + Send + 'static,
+        limit: Duration,
+    ) -> Called<R> {
+        match self.0.try_execute(f) {
+            Ok(task) => Called::of(task.join_timeout(limit).ok()),
+            Err(_) => Called::Refused,
+        }
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {

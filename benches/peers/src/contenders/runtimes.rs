@@ -38,6 +38,7 @@ impl fmt::Debug for Affinitypool {
 
 impl Contender for Tokio {
     const NAME: &'static str = "tokio spawn_blocking";
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -52,14 +53,19 @@ impl Contender for Tokio {
         drop(self.0.spawn_blocking(f));
     }
 
+    /// Nobody waits for it after the limit: a task that has not started then never does.
     fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce() -> R + Send + 'static,
         limit: Duration,
     ) -> Option<R> {
         let waited = self.0.block_on(async {
-            let task = tokio::task::spawn_blocking(f);
-            tokio::time::timeout(limit, task).await
+            let mut task = tokio::task::spawn_blocking(f);
+            let waited = tokio::time::timeout(limit, &mut task).await;
+            if waited.is_err() {
+                task.abort();
+            }
+            waited
         });
         waited.ok().map(|joined| joined.expect("no panic"))
     }
@@ -101,6 +107,7 @@ impl Contender for Blocking {
 
 impl Contender for Affinitypool {
     const NAME: &'static str = "affinitypool";
+    const DEADLINE: bool = true;
 
     fn build(shape: Shape) -> Self {
         Self {
@@ -129,6 +136,7 @@ impl Contender for Affinitypool {
         }
     }
 
+    /// Its future, dropped after the limit, cancels a task that has not started.
     fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce() -> R + Send + 'static,

@@ -4,7 +4,7 @@
 use super::{served, Add, WORKERS};
 use crate::contenders::{Contender, Shape};
 use crate::harness::{entrants, race, Entrant, Options, Pace, Trial};
-use crate::limits::{spinning_round_trips, Patience};
+use crate::limits::{spinning_round_trips, Patience, ROUND_TRIP};
 use crate::tally::tick;
 use std::hint::black_box;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) fn list(options: &Options, add: Add<'_>) {
             workers,
             budget,
         });
-        all.push(Entrant::limit("spinning round trip", move |pace| {
+        all.push(Entrant::limit(ROUND_TRIP, move |pace| {
             pace.run(budget, spinning_round_trips)
         }));
         let title = format!(

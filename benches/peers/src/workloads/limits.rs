@@ -2,7 +2,7 @@
 
 use super::Add;
 use crate::harness::{race, Entrant, Options, Pace};
-use crate::limits::{parked_round_trips, spinning_round_trips, threads};
+use crate::limits::{parked_round_trips, spinning_round_trips, threads, ROUND_TRIP};
 use std::time::{Duration, Instant};
 
 pub(crate) fn list(options: &Options, add: Add<'_>) {
@@ -12,7 +12,7 @@ pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     let paced = move |f: fn(u64) -> Duration| move |pace: &mut Pace| pace.run(budget, f);
     let entrants = vec![
-        Entrant::limit("spinning round trip", paced(spinning_round_trips)),
+        Entrant::limit(ROUND_TRIP, paced(spinning_round_trips)),
         Entrant::limit("parked round trip", paced(parked_round_trips)),
         Entrant::limit("thread start and join", paced(|n| threads(n, || ()))),
         Entrant::limit("Instant::now", paced(clock)),

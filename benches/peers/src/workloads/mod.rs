@@ -7,6 +7,8 @@ mod footprint;
 mod instructions;
 mod latency;
 mod limits;
+mod original;
+mod overload;
 mod overshoot;
 mod queue;
 mod refusal;
@@ -38,7 +40,9 @@ pub(crate) const ALL: &[Group] = &[
     batch::list,
     refusal::list,
     burst::list,
+    original::list,
     latency::list,
+    overload::list,
     overshoot::list,
     scale::list,
     footprint::list,

@@ -4,7 +4,7 @@
 use super::{Add, QUEUE, WORKERS};
 use crate::contenders::{Contender, Shape, Variant};
 use crate::harness::{entrants, race, Entrant, Options, Pace, Trial};
-use crate::limits::{parked_round_trips, spinning_round_trips};
+use crate::limits::{parked_round_trips, spinning_round_trips, ROUND_TRIP};
 use crate::tally::{tick, Tally};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -87,7 +87,7 @@ pub(crate) fn list(options: &Options, add: Add<'_>) {
             workers,
             budget,
         });
-        all.push(Entrant::limit("spinning round trip", move |pace| {
+        all.push(Entrant::limit(ROUND_TRIP, move |pace| {
             pace.run(budget, spinning_round_trips)
         }));
         all.push(Entrant::limit("parked round trip", move |pace| {
