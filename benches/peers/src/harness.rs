@@ -24,6 +24,7 @@ pub(crate) struct Options {
     /// Further rounds where a target is neither clearly met nor clearly missed.
     pub(crate) decide: bool,
     pub(crate) instructions: bool,
+    pub(crate) check: Option<std::path::PathBuf>,
 }
 
 impl Options {

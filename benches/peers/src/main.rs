@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p peers -- [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR]
 //!     [--markdown] [--save FILE] [--against FILE]
-//! cargo run --release -p peers -- --instructions
+//! cargo run --release -p peers -- --instructions [--save FILE | --check FILE]
 //! ```
 //!
 //! Workloads take turns, round by round, and so do the contenders and limits of
@@ -38,7 +38,7 @@ Measures lazypool beside other pools, and beside what the machine allows.
 
 usage: peers [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR] [--markdown]
              [--save FILE] [--against FILE]
-       peers --instructions
+       peers --instructions [--save FILE | --check FILE]
 
   FILTER          only workloads whose name contains it, such as queue/tiny/1p
   --rounds N      rounds of every workload (default 5)
@@ -50,6 +50,8 @@ usage: peers [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR] [--markd
   --save FILE     also write every row into FILE, tab-separated
   --against FILE  also say in which rows the run saved in FILE differs
   --instructions  instead of all that: instructions per operation (needs valgrind)
+      --save FILE     write ours into FILE
+      --check FILE    count ours only, and fail if one is above what FILE allows
 ";
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -64,6 +66,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         against: None,
         decide: false,
         instructions: false,
+        check: None,
     };
     let mut rounds = None;
     while let Some(arg) = args.next() {
@@ -76,6 +79,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--plot" => options.plot = Some(value("a directory")?.into()),
             "--save" => options.save = Some(value("a file")?.into()),
             "--against" => options.against = Some(value("a file")?.into()),
+            "--check" => options.check = Some(value("a file")?.into()),
             "--decide" => options.decide = true,
             "--instructions" => options.instructions = true,
             "--markdown" => options.markdown = true,
@@ -87,6 +91,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
             filter => options.filters.push(filter.to_owned()),
         }
+    }
+    if options.check.is_some() && !options.instructions {
+        return Err(String::from("--check goes with --instructions"));
     }
     options.rounds = rounds.unwrap_or(options.rounds).max(1);
     Ok(options)
@@ -114,7 +121,8 @@ fn main() -> ExitCode {
         }
     };
     if options.instructions {
-        return match workloads::print_instructions() {
+        let (save, check) = (options.save.as_deref(), options.check.as_deref());
+        return match workloads::instructions(save, check) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
                 eprintln!("{why}");

@@ -23,7 +23,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use instructions::print as print_instructions;
+pub(crate) use instructions::count as instructions;
 
 /// Takes a workload that is to run.
 pub(crate) type Add<'a> = &'a mut dyn FnMut(Box<dyn Workload>);
