@@ -37,15 +37,15 @@ use std::time::Duration;
 ///
 /// # Priorities
 ///
-/// Tasks have none. Build one pool per priority, each with limits of its own: then nothing urgent
-/// waits behind what is not, and neither takes all threads from the other.
+/// A pool does not order its tasks by priority. Build one pool for each priority, with limits of
+/// its own. Urgent tasks then never wait behind others, and neither pool takes the other's threads.
 ///
 /// ```
 /// use lazypool::{Pool, WhenFull};
 ///
-/// // Requests: refused rather than late.
+/// // Requests are refused rather than answered late.
 /// let urgent = Pool::builder().max_workers(8).queue_capacity(64).thread_name("urgent").build()?;
-/// // What has time: few threads, and its producers wait.
+/// // Batch work has few threads, and its producers wait.
 /// let batch = Pool::builder()
 ///     .max_workers(2)
 ///     .queue_capacity(10_000)
@@ -115,20 +115,18 @@ impl Builder {
     /// The default is 0: there is no queue, and a task that no worker can take at once is
     /// refused.
     ///
-    /// **Order.** Tasks leave the queue in the order in which they came into it: those of one
-    /// thread as it submitted them, those of several as they got their places. This is the order
-    /// in which they start; they run side by side and end in any order. It is that of the queue
-    /// only: a task that is handed to an idle or a new worker does not queue, and may start before
-    /// one whose worker is just waking up; a call of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) does so where it can. A shutdown that
-    /// discards puts a scope's tasks behind the others. Where one step must follow another, make
-    /// them one task.
+    /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
+    /// by side and end in any order. A task that is handed to an idle or a new worker does not
+    /// enter the queue, and may start before a queued one whose worker is just waking up; a call
+    /// of [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A
+    /// shutdown that discards tasks puts those of a scope behind the others. If one step must
+    /// follow another, put both into one task.
     ///
-    /// **Size.** No more than the workers do before the deadline of the last task in it:
-    /// workers x (deadline / task time - 1). In a longer one, once it has filled up, nearly every task
-    /// is too late. The page [`docs::sizing`](crate::docs::sizing) says more, and what to do where
-    /// task times differ. For producers that wait ([`WhenFull::Block`]), a few tasks for each worker
-    /// keep it busy.
+    /// **Size.** A queue should hold no more than the workers can do before the deadline of the
+    /// last task in it: workers x (deadline / task time - 1). If a longer queue is full, nearly
+    /// every task in it is too late. The page [`docs::sizing`](crate::docs::sizing) says more, and
+    /// what to do if task times differ. If producers wait for room ([`WhenFull::Block`]), a few
+    /// tasks for each worker are enough to keep it busy.
     ///
     /// ```
     /// use std::time::Duration;
@@ -175,8 +173,8 @@ impl Builder {
     /// drop waits for all of them but those that nobody waits for any more
     /// ([`Stats::abandoned`](crate::Stats::abandoned)).
     ///
-    /// **A pool in a `static` is never dropped**, so this is not for it: when `main` returns, the
-    /// process ends, whatever its tasks are at. Shut it down.
+    /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
+    /// returns, the process ends, even if tasks are still running. Shut the pool down before.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -210,13 +208,13 @@ impl Builder {
     ///
     /// The default is that of [`std::thread`].
     ///
-    /// **Nested calls** do not pile up on one stack: what a task submits to its own pool runs on
-    /// another worker, with a stack of its own, and is refused as
-    /// [`OnWorker`](crate::Refusal::OnWorker) where it would have to wait for one. What is refused
-    /// and then run by the task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
-    /// [`Refused::run`](crate::Refused::run)) is on the task's own stack: in a task that serves
-    /// tasks like itself, one level for each. Bound how deep that goes, or keep what is
-    /// refused and do it in a loop.
+    /// **Nested calls.** A task that is submitted by another task of the same pool runs on another
+    /// worker, with a stack of its own. If the submitting task would have to wait for another
+    /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then
+    /// runs the refused task itself
+    /// ([`Refused::caller_runs`](crate::Refused::caller_runs), [`Refused::run`](crate::Refused::run)),
+    /// that one is on the same stack. A task that submits tasks like itself may so add one level
+    /// for each of them. Limit the depth, or collect the refused tasks and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};

@@ -70,8 +70,8 @@ impl<F: FnOnce()> Job for Member<F> {
 ///
 /// # Results
 ///
-/// Through a channel they come in the order in which the tasks end; with what was submitted
-/// beside them, they can be put in that order:
+/// If the tasks send their results through a channel, they arrive in the order in which the tasks
+/// end. To put them in the order of the submissions, send a number with each:
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -191,13 +191,13 @@ impl Group {
     /// By then all of them have ended and are counted, and their workers are free. The calling
     /// thread is blocked, and uses no processor time.
     ///
-    /// A task that **panicked** has ended like any other: `wait` returns, and raises nothing.
-    /// [`Group::panicked`] counts it, its payload goes to
-    /// [`Builder::on_panic`](crate::Builder::on_panic); what was discarded is counted by
-    /// [`Group::discarded`]. A [scope](crate::Pool::scope) raises the panics of its tasks.
+    /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
+    /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
+    /// payload. (A [scope](crate::Pool::scope) raises the panics of its tasks again.)
     ///
-    /// Nothing waits until a whole **pool is idle**: others may submit meanwhile. Put your tasks into
-    /// a group; for all tasks, and for good, there is [`Pool::shutdown`](crate::Pool::shutdown).
+    /// There is no call that waits until a whole **pool is idle**, as other threads may submit
+    /// meanwhile. Put the tasks that you wait for into a group. To end a pool, use
+    /// [`Pool::shutdown`](crate::Pool::shutdown).
     ///
     /// On a worker of the same pool this **can deadlock**: the group's tasks may need the very
     /// worker that waits for them.

@@ -109,10 +109,10 @@ pub fn label() -> Option<&'static str> {
 /// # Ok(()) }
 /// ```
 ///
-/// One worker at a time has a slot: it is the index for what each worker has of its own, such as a
-/// connection. Nobody else takes such a lock, so it costs next to nothing. Unlike a thread-local
-/// value, the state outlives the thread: the next worker on the slot finds it
-/// ([`Builder::on_worker_stop`](crate::Builder::on_worker_stop) can take it away).
+/// At any time a slot has one worker at most. So it can serve as an index for what each worker has of
+/// its own, such as a connection. The lock around it is never contended. Unlike a thread-local value,
+/// it outlives the thread: the next worker in the slot finds it, unless
+/// [`Builder::on_worker_stop`](crate::Builder::on_worker_stop) removes it.
 ///
 /// ```
 /// use lazypool::{task, Pool};
@@ -131,7 +131,7 @@ pub fn label() -> Option<&'static str> {
 ///     let own = Arc::clone(&own);
 ///     group.serve(move || {
 ///         let slot = task::slot().expect("on a worker");
-///         // Not held while this task submits others: what is refused may run here.
+///         // Do not hold it while this task submits others: a refused one may run here.
 ///         let mut own = own[slot].lock().unwrap();
 ///         let connection = own.get_or_insert_with(|| Connection { queries: 0 }); // connects
 ///         connection.queries += 1;

@@ -130,16 +130,16 @@ impl Error for Refusal {
 ///
 /// # What the closure captured
 ///
-/// A closure does not give its values out, here or anywhere. There are two ways to have them back. Run
-/// the closure, or [submit it again](Self::into_parts): it still has them. Or let them see to it
-/// themselves when they are dropped, which happens in every other case: the closure was refused and is
-/// dropped, it was [discarded](crate::Shutdown::Discard), its deadline passed, it ran, it panicked.
+/// The values that a closure captured cannot be taken out of it. If you need one back, there are two ways.
+/// Run the closure, or [submit it again](Self::into_parts): it still has its values. Or give the value a
+/// `Drop` that returns it to where it belongs. That works however the task ends: it ran, it panicked, it was
+/// refused and dropped, it was [discarded](crate::Shutdown::Discard), or its deadline passed.
 ///
 /// ```
 /// use lazypool::Pool;
 /// use std::sync::mpsc::{channel, Sender};
 ///
-/// /// A buffer that goes back to its shelf, whatever becomes of the task that has it.
+/// /// A buffer that goes back to its shelf, however the task that holds it ends.
 /// struct Lent(Vec<u8>, Sender<Vec<u8>>);
 ///
 /// impl Drop for Lent {
