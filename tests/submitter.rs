@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, DeadlineError, Group, Pool, Refusal, Refused, Submitter, WhenFull};
+use lazypool::{task, DeadlineError, Group, Pool, Refusal, Refused, Shutdown, Submitter, WhenFull};
 
 fn pool(max: usize, queue: usize) -> Pool {
     Pool::builder()
@@ -333,6 +333,89 @@ fn law18_in_the_queue() {
         let stats = settle(&pool);
         assert_eq!((stats.expired, stats.completed), (2, 2), "{stats:?}");
         check_at_rest(&pool, &stats);
+    });
+}
+
+/// Law 17: a deadline, a least remainder or a wait beyond the clock is none, and nothing overflows.
+#[test]
+fn law17_times_beyond_the_clock() {
+    timed(|| {
+        let pool = pool(1, 2);
+        for far in [
+            Duration::MAX,
+            Duration::MAX - Duration::from_nanos(1),
+            Duration::from_secs(u64::MAX),
+            Duration::from_secs(u64::MAX / 2),
+        ] {
+            let submitter = pool.when_full(WhenFull::BlockFor(far)).with_deadline(far);
+            let (tell, told) = mpsc::channel();
+            let task = move || tell.send(task::remaining()).unwrap_or_default();
+            let served = submitter.serve(task).map_err(Refused::without_closure);
+            served.expect("room");
+            let left = told.recv_timeout(LIMIT).expect("it runs");
+            assert!(left.is_none_or(|left| left > LONG), "{far:?}: {left:?}");
+            assert!(matches!(submitter.do_with_deadline(|| 1, far), Ok(1)));
+            // Of no deadline at all there is always enough left; of any other, never.
+            let least = pool.min_remaining(far);
+            assert!(matches!(least.do_with_deadline(|| 2, Duration::MAX), Ok(2)));
+            let outcome = least.do_with_deadline(|| 3, LONG);
+            assert!(
+                matches!(outcome, Err(DeadlineError::Expired(_))),
+                "{outcome:?}"
+            );
+        }
+        let stats = settle(&pool);
+        assert_eq!((stats.expired, stats.timed_out), (4, 0), "{stats:?}");
+        check_at_rest(&pool, &stats);
+    });
+}
+
+/// Whatever the options: a closed pool refuses as `Closed` at once, and hands the closure back.
+#[test]
+fn law10_options_on_a_closed_pool() {
+    timed(|| {
+        let pool = pool(1, 2);
+        pool.shutdown(Shutdown::Drain, LONG);
+        let ledger = Ledger::new(4 * 5);
+        let options = [
+            pool.labelled("late"),
+            pool.when_full(WhenFull::Block),
+            pool.when_full(WhenFull::BlockFor(LONG)),
+            pool.with_deadline(Duration::ZERO),
+            pool.with_deadline(LONG).min_remaining(LONG + LONG),
+        ];
+        for (n, submitter) in options.into_iter().enumerate() {
+            let task = |k: usize| {
+                let entry = ledger.entry(4 * n + k);
+                move || entry.run()
+            };
+            let refused = submitter.serve(task(0)).expect_err("closed");
+            assert!(refused.is_closed(), "{submitter:?}");
+            refused.into_inner()();
+            let refused = submitter.group().serve(task(1)).expect_err("closed");
+            assert!(refused.is_closed(), "{submitter:?}");
+            refused.into_inner()();
+            let refused = submitter.scope(|s| s.serve(task(2)).expect_err("closed"));
+            assert!(refused.is_closed(), "{submitter:?}");
+            refused.into_inner()();
+            match submitter.do_with_deadline(task(3), LONG) {
+                Err(DeadlineError::Refused(refused)) => {
+                    assert!(refused.is_closed(), "{submitter:?}");
+                    refused.into_inner()();
+                }
+                // A deadline of zero comes before everything else.
+                Err(DeadlineError::Expired(unrun)) if n == 3 => unrun.run(),
+                other => panic!("{submitter:?}: {other:?}"),
+            }
+        }
+        ledger.assert_all_ran();
+        let stats = pool.stats();
+        assert_eq!(
+            (stats.refusals.closed, stats.refused),
+            (19, 19),
+            "{stats:?}"
+        );
+        assert_eq!(stats.accepted, 0);
     });
 }
 
