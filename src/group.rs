@@ -200,7 +200,8 @@ impl Group {
     /// [`Pool::shutdown`](crate::Pool::shutdown).
     ///
     /// On a worker of the same pool this **can deadlock**: the group's tasks may need the very
-    /// worker that waits for them.
+    /// worker that waits for them. In a [forked](crate::Refusal::Forked) child it returns at
+    /// once, whatever is pending.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -272,7 +273,13 @@ impl Group {
     pub fn cancel(&self) {
         // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        self.discard_queued();
+        if !self.core.env.is_forked() {
+            self.discard_queued();
+        }
+        // Or since then, by what a discarded task had captured.
+        if self.core.env.is_forked() {
+            return;
+        }
         if self.members.pending() > 0 {
             self.core.abandon_group(self.members.address());
         }
@@ -333,7 +340,11 @@ impl Group {
                 break;
             };
             self.core.made_room();
-            task.discard().finish();
+            let release = task.discard();
+            if self.core.env.is_forked() {
+                return;
+            }
+            release.finish();
         }
     }
 

@@ -38,7 +38,8 @@ use std::time::Duration;
 /// # After `fork`
 ///
 /// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
-/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked).
+/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked), and
+/// shutdowns, drops, waits and scopes return at once: see there.
 ///
 /// ```
 /// use std::time::Duration;

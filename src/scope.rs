@@ -11,7 +11,7 @@ use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle};
-use crate::sync::{catch_unwind, lock, Arc, Mutex};
+use crate::sync::{catch_unwind, lock, lock_unless, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, Release};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
@@ -132,6 +132,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
+            ctx.end_if_forked();
             let mut first = lock(&inner.panic);
             if first.is_none() {
                 *first = Some(payload);
@@ -216,7 +217,8 @@ where
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.inner.members.wait(&Deadline::never(), core.parallel);
-    let panic = lock(&scope.inner.panic).take();
+    // In a forked child no task touches the scope any more.
+    let panic = lock_unless(core.env.is_forked(), &scope.inner.panic).and_then(|mut p| p.take());
     match (result, panic) {
         (Ok(value), None) => value,
         (Ok(value), Some(payload)) => {

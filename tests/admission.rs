@@ -1092,7 +1092,7 @@ fn law05_min_workers_are_there_at_once() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law05_no_thread_before_the_first_task() {
-    os::isolated("law05_no_thread_before_the_first_task", || {
+    isolated("law05_no_thread_before_the_first_task", || {
         let before = os::thread_total();
         let pools: Vec<Pool> = (1..=20).map(|n| pool(n, n % 3, ms(50))).collect();
         for pool in &pools {

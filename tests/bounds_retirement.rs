@@ -169,7 +169,7 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_no_thread_beyond_workers_and_one_cleaner() {
-    os::isolated("law04_no_thread_beyond_workers_and_one_cleaner", || {
+    isolated("law04_no_thread_beyond_workers_and_one_cleaner", || {
         let before = os::thread_total();
         for (max, queue, policy) in [
             (1, 0, WhenFull::Refuse),
@@ -218,7 +218,7 @@ fn law04_no_thread_beyond_workers_and_one_cleaner() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_law06_an_unused_pool_leaves_nothing() {
-    os::isolated("law04_law06_an_unused_pool_leaves_nothing", || {
+    isolated("law04_law06_an_unused_pool_leaves_nothing", || {
         let before = os::thread_total();
         for i in 0..60 {
             let pool = Pool::builder()
@@ -541,7 +541,7 @@ fn law06_retirement_strands_no_task() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_the_cleaner_leaves_with_the_last_worker() {
-    os::isolated("law06_the_cleaner_leaves_with_the_last_worker", || {
+    isolated("law06_the_cleaner_leaves_with_the_last_worker", || {
         let before = os::thread_total();
         for (queue, idle) in [(0, ms(30)), (4, ms(30)), (0, Duration::ZERO)] {
             let pool = pool(3, queue, idle);
@@ -581,7 +581,7 @@ fn watch_others() -> (u64, u64) {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_sleeps() {
-    os::isolated("law11_an_idle_pool_sleeps", || {
+    isolated("law11_an_idle_pool_sleeps", || {
         let builders = [
             // Never used.
             Pool::builder().max_workers(4),
@@ -632,7 +632,7 @@ fn law11_an_idle_pool_sleeps() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_expiring_pool_hardly_wakes() {
-    os::isolated("law11_an_expiring_pool_hardly_wakes", || {
+    isolated("law11_an_expiring_pool_hardly_wakes", || {
         let pools: Vec<Pool> = [0, 16]
             .iter()
             .map(|&queue| {
@@ -661,7 +661,7 @@ fn law11_an_expiring_pool_hardly_wakes() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_waiting_callers_sleep() {
-    os::isolated("law11_waiting_callers_sleep", || {
+    isolated("law11_waiting_callers_sleep", || {
         let pool = Pool::builder()
             .max_workers(1)
             .when_full(WhenFull::Block)

@@ -648,7 +648,7 @@ fn mapped(addresses: &[usize]) -> usize {
 fn law6_retired_workers_give_their_stacks_back() {
     const WORKERS: usize = 100;
     // Of its own: nothing else is mapped where a stack was.
-    os::isolated("law6_retired_workers_give_their_stacks_back", || {
+    isolated("law6_retired_workers_give_their_stacks_back", || {
         let pool = builder(WORKERS, 0)
             .idle_timeout(ms(20))
             // The system's library keeps a few for later threads: up to 40 MB of them.

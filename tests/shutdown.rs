@@ -965,7 +965,7 @@ fn law10_submitters_race_the_shutdown() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law10_many_pools_leave_no_thread() {
-    os::isolated("law10_many_pools_leave_no_thread", || {
+    isolated("law10_many_pools_leave_no_thread", || {
         let before = os::thread_total();
         for turn in 0..1600 {
             let pool = builder(2, (turn % 3) as usize)
@@ -1054,7 +1054,7 @@ fn law10_unused_workers_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn scenario24_a_forked_child_does_not_hang() {
-    os::isolated("scenario24_a_forked_child_does_not_hang", || {
+    isolated("scenario24_a_forked_child_does_not_hang", || {
         for queue in [0, 4] {
             let pool = builder(2, queue).build().unwrap();
             let gate = Gate::new();

@@ -83,11 +83,11 @@ impl Core {
         self.submit_slowly(task, options)
     }
 
-    /// Neither closed, nor with submitters before whom some have to line up: the rest is for
-    /// the slow way.
+    /// Neither closed, nor in a forked child, nor with submitters before whom some have to
+    /// line up: the rest is for the slow way.
     #[inline]
     fn is_open_to_newcomers(&self) -> bool {
-        self.env.phase() | self.waiters.aged() == 0
+        self.env.is_usual_and_zero(self.waiters.aged())
     }
 
     /// The ways that most tasks go: to the worker that this thread's last task went to; or
@@ -153,6 +153,10 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
+        if self.env.is_forked() {
+            self.counts.refuse(Reason::of(&Refusal::Forked));
+            return Err(SubmitError::Refused(Refusal::Forked));
+        }
         options.start();
         let entry = Entry::new();
         let mut wait = Wait::new(self, options, &entry);

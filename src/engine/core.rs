@@ -7,7 +7,7 @@ use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::sync::{lock_unless, thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
 use crate::work::context::with_current;
 use crate::work::env::Env;
 use crate::work::job::Task;
@@ -101,6 +101,17 @@ pub(crate) struct Core {
     pub(crate) registry: Mutex<Registry>,
     /// A thread has been started, has ended or has been joined.
     pub(crate) changed: Condvar,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.env.is_forked() {
+            // To let go of a thread's handle reads that thread's memory, which may be gone.
+            if let Some(mut registry) = lock_unless(true, &self.registry) {
+                std::mem::forget(std::mem::take(&mut *registry));
+            }
+        }
+    }
 }
 
 thread_local! {

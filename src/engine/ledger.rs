@@ -11,8 +11,17 @@ use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, AtomicU64, Ordering};
 
 impl Core {
-    /// The figures; read twice, until no task has ended in between.
+    /// The figures; read twice, until no task has ended in between. In a forked child there
+    /// is nothing but refusals.
     pub(crate) fn stats(&self) -> Stats {
+        if self.env.is_forked() {
+            let refusals = self.counts.refusals();
+            return Stats {
+                refused: refusals.total(),
+                refusals,
+                ..Stats::default()
+            };
+        }
         let mut stats = self.collect();
         for _ in 0..16 {
             let again = self.collect();
@@ -87,6 +96,9 @@ impl Core {
 
     /// The workers that exist, by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
+        if self.env.is_forked() {
+            return Vec::new();
+        }
         self.existing(&lock(&self.registry))
     }
 

@@ -24,7 +24,7 @@
 use super::core::{Core, Registry};
 use crate::parts::in_flight::TRANSIT;
 use crate::parts::slot::State;
-use crate::sync::{self, lock, Arc, MutexGuard};
+use crate::sync::{self, lock, lock_unless, Arc, MutexGuard};
 
 impl Registry {
     /// Slots that are to be withheld and are not yet: workers and threads being started
@@ -36,11 +36,15 @@ impl Registry {
 
 impl Core {
     pub(crate) fn limit(&self) -> usize {
-        self.settings.max_workers - lock(&self.registry).beyond
+        let registry = lock_unless(self.env.is_forked(), &self.registry);
+        self.settings.max_workers - registry.map_or(0, |registry| registry.beyond)
     }
 
     /// Sets the limit, 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
+        if self.env.is_forked() {
+            return;
+        }
         let mut registry = lock(&self.registry);
         registry.beyond = self.settings.max_workers - limit;
         while registry.withheld.len() > registry.beyond {

@@ -30,8 +30,15 @@ pub(crate) fn shutdown(
     timeout: Duration,
     whom: WaitsFor,
 ) -> ShutdownReport {
-    if let Some(end) = core.close(mode) {
+    if let Some(end) = core.close(mode).filter(|_| !core.env.is_forked()) {
         discard_queued(core, end);
+    }
+    // Or since then, by what a discarded task had captured.
+    if core.env.is_forked() {
+        return ShutdownReport {
+            discarded: 0,
+            stragglers: Vec::new(),
+        };
     }
     core.waiters.notify_all();
     core.retire_idle();
@@ -56,7 +63,11 @@ pub(crate) fn shutdown(
 /// are pushed again, behind the others.
 fn discard_queued(core: &Arc<Core>, end: u64) {
     while let Some(task) = pop_one(core, end) {
-        task.discard().finish();
+        let release = task.discard();
+        if core.env.is_forked() {
+            return;
+        }
+        release.finish();
     }
     core.notify_another();
 }

@@ -36,7 +36,7 @@ use std::cell::Cell;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
-    core.env.own_this_thread();
+    let _marking = core.env.own_this_thread();
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {
@@ -109,6 +109,7 @@ impl Worker<'_> {
     fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
         self.ctx.in_hook.set(true);
         self.core.env.hook(|| hook(self.slot));
+        self.ctx.end_if_forked();
         self.ctx.in_hook.set(false);
     }
 
@@ -150,7 +151,7 @@ impl Worker<'_> {
 
     /// A task has run: finds what comes next, and counts the task. The next one's ticket.
     fn end_task(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if how as u64 | self.core.env.phase() != 0 {
+        if !self.core.env.is_still_usual_and_zero(how as u32) {
             return self.end_task_rarely(how, place, watch);
         }
         let next = self.find_next(place, watch);
@@ -161,6 +162,7 @@ impl Worker<'_> {
     /// The same, where the task did not just return, or the pool is not as usual.
     #[cold]
     fn end_task_rarely(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        self.ctx.end_if_forked();
         // SAFETY: this thread is the slot's worker, `Busy`.
         let next = if unsafe { self.core.resign(self.slot, State::Busy) } {
             None
@@ -265,7 +267,7 @@ impl Worker<'_> {
     fn search(&self) {
         // SAFETY: this thread is the slot's worker, `Searching`.
         let resigns = || unsafe { self.core.resign(self.slot, State::Searching) };
-        if self.core.env.phase() != 0 && resigns() {
+        if self.core.env.is_closed_or_over() && resigns() {
             return;
         }
         let Some(queue) = &self.core.queue else {
@@ -314,7 +316,7 @@ impl Worker<'_> {
                     return Woken::SawTask;
                 }
             }
-            if self.core.env.phase() != 0 {
+            if self.core.env.is_closed_or_over() {
                 self.retire_self();
             }
             match self.it.rest() {
@@ -329,7 +331,7 @@ impl Worker<'_> {
     /// Looks for a while.
     fn spin(&self) -> Option<Woken> {
         self.spin
-            .look_for(|| self.look(), || self.core.env.phase() != 0)
+            .look_for(|| self.look(), || self.core.env.is_closed_or_over())
     }
 
     #[inline(always)]

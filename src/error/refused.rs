@@ -65,7 +65,24 @@ pub enum Refusal {
     OnWorker,
     /// The pool belongs to the parent of this process, which was made by `fork`.
     ///
-    /// The child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
+    /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
+    ///
+    /// There nothing that concerns the parent's pool waits:
+    ///
+    /// * Every submission is refused so at once, whatever its deadline or policy (only a deadline of zero
+    ///   is [`Expired`](crate::DeadlineError::Expired), as always).
+    /// * [`shutdown`](crate::Pool::shutdown) and drops return at once, with a clean report: no worker is
+    ///   left. What the pool had accepted is the parent's to run.
+    /// * [`Group::wait`](crate::Group::wait) and [`scope`](crate::Pool::scope) return at once, whatever is
+    ///   pending: no task of them runs, or touches what it borrowed, in the child.
+    /// * [`stats`](crate::Pool::stats) counts refusals alone; [`workers`](crate::Pool::workers) has none.
+    ///   [`set_limit`](crate::Pool::set_limit) changes nothing.
+    /// * A task or hook that calls `fork` should end its child by `exec` or `_exit`. If it returns there, its
+    ///   thread ends, and with its last thread the process: neither the task's end nor another task follows.
+    ///
+    /// The parent's pool notices nothing. A child is recognised on Linux, Android, Apple's systems, the BSDs,
+    /// illumos and Solaris, if it was made by `fork` (not by a bare system call that passes the C library
+    /// by). Within a task that `fork` copied, [`task::deadline`](crate::task::deadline) is `None`.
     Forked,
 }
 

@@ -30,7 +30,9 @@
 
 use crate::parts::backoff::{Spin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{self, lock, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{
+    self, fork, lock, lock_unless, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering,
+};
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -51,6 +53,9 @@ pub(crate) struct Members {
     rare: Mutex<Rare>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
+    /// Of forks, when the set was made. In a forked child no task ends: nobody is waited for,
+    /// or woken.
+    generation: u64,
     /// Tells loom who touches the memory, when it goes, and that it goes.
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
     alive: (sync::UnsafeCell<()>, sync::Track),
@@ -103,6 +108,7 @@ impl Handle {
             rare: Mutex::new(Rare::default()),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
+            generation: fork::generation(),
             #[cfg(any(lazypool_loom, lazypool_shuttle))]
             alive: (sync::UnsafeCell::new(()), sync::Track::new(())),
         });
@@ -205,7 +211,7 @@ impl Members {
     #[inline]
     fn wake(&self) {
         // ORDERING: G1: after an end was counted.
-        if self.waiting.load(Ordering::SeqCst) != 0 && self.has_ended() {
+        if self.waiting.load(Ordering::SeqCst) != 0 && self.has_ended() && !self.is_forked() {
             drop(lock(&self.rare));
             self.all_ended.notify_all();
         }
@@ -236,22 +242,38 @@ impl Members {
         self.pending() == 0
     }
 
+    #[cold]
+    fn is_forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
     pub(crate) fn completed(&self) -> usize {
-        let rare = lock(&self.rare);
-        let (entered, pending) = self.entered_and_pending();
-        (entered - pending - rare.panicked - rare.discarded) as usize
+        self.of_rare(|rare| {
+            let (entered, pending) = self.entered_and_pending();
+            entered - pending - rare.panicked - rare.discarded
+        })
     }
 
     pub(crate) fn panicked(&self) -> usize {
-        lock(&self.rare).panicked as usize
+        self.of_rare(|rare| rare.panicked)
     }
 
     pub(crate) fn discarded(&self) -> usize {
-        lock(&self.rare).discarded as usize
+        self.of_rare(|rare| rare.discarded)
     }
 
-    /// Waits until nothing is pending; `false` if the deadline came first.
+    /// Zero in a child that was forked just while another thread held the lock.
+    fn of_rare(&self, figure: impl FnOnce(&Rare) -> u64) -> usize {
+        let rare = lock_unless(self.is_forked(), &self.rare);
+        rare.map_or(0, |rare| figure(&rare) as usize)
+    }
+
+    /// Waits until nothing is pending; `false` if the deadline came first, or this is a forked
+    /// child, where it does not wait.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        if self.is_forked() {
+            return self.has_ended();
+        }
         let mut spin = Spin::new(parallel);
         while spin.step() != Step::Spent {
             if self.has_ended() {

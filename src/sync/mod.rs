@@ -3,6 +3,7 @@
 //! shuttle (`--cfg lazypool_shuttle`: random interleavings of many).
 
 mod clock;
+pub(crate) mod fork;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
@@ -53,4 +54,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),
     }
+}
+
+/// The same, unless this is a forked child: there a thread that is no more may hold the lock.
+pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+    if is_forked {
+        return mutex.try_lock().ok();
+    }
+    debug_assert!(!is_forked, "there are no forks in models");
+    Some(lock(mutex))
 }

@@ -6,7 +6,7 @@
 use crate::error::TaskPanic;
 use crate::parts::completion::{WaitNode, NO_DEADLINE};
 use crate::parts::members::Members;
-use crate::sync::{catch_unwind, thread_local, AtomicBool, Instant, Ordering};
+use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 use crate::work::observe;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -175,6 +175,10 @@ impl<'a> Ctx<'a> {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.env.is_forked() {
+            // The caller's stack may be another's here.
+            return None;
+        }
         let Some(node) = self.caller.get() else {
             let due = self.due.get();
             return (due != 0).then(|| self.env.instant(due));
@@ -205,6 +209,16 @@ impl<'a> Ctx<'a> {
         if self.record.find_cancelled(group) {
             observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
             (self.pay)(Owed::Drop);
+        }
+    }
+
+    /// After code of the user's, which may have called `fork`: in the child the worker's
+    /// thread ends. It does not count or release the task, nor take another: that is left to
+    /// the parent.
+    #[cold]
+    pub(crate) fn end_if_forked(&self) {
+        if self.env.is_forked() {
+            fork::end_thread();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::TaskPanic;
 use crate::stats::Shutdown;
-use crate::sync::{catch_unwind, now, thread_local, AtomicU64, Instant, Ordering};
+use crate::sync::{catch_unwind, fork, now, thread_local, AtomicU64, Instant, Ordering};
 use crate::work::panics::drop_payload;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -12,9 +12,11 @@ type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
+/// The rank of the strictest shutdown; zero: the pool is open.
+const RANK: u64 = SURPLUS - 1;
 /// There are more workers than the pool's limit allows, so that each submission and each
 /// worker has to look closer.
-const SURPLUS: u64 = 1 << 32;
+const SURPLUS: u64 = 1 << 8;
 
 /// User code that runs on workers.
 #[derive(Default)]
@@ -49,8 +51,8 @@ pub(crate) struct Env {
     /// What deadlines are counted from.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// Zero while the pool works as usual. The rank of the strictest shutdown, and
-    /// [`SURPLUS`].
+    /// [`RANK`], [`SURPLUS`] and, in a child that a worker made, [`fork::Marking`]'s bit: zero while the pool works
+    /// as usual. In the upper half, the [`fork::generation`] that it was built in.
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
     #[cfg(feature = "metrics")]
@@ -59,13 +61,14 @@ pub(crate) struct Env {
 
 impl Env {
     pub(crate) fn new(name: String, hooks: Hooks) -> Self {
+        fork::watch();
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             name,
             epoch: now(),
             hooks,
-            phase: AtomicU64::new(0),
+            phase: AtomicU64::new(fork::generation()),
             hook_panics: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
             series: super::observe::Series::default(),
@@ -74,7 +77,7 @@ impl Env {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.phase() % SURPLUS != 0
+        self.phase() & RANK != 0
     }
 
     /// Whether there are more workers than the limit allows.
@@ -93,16 +96,43 @@ impl Env {
         }
     }
 
-    /// Zero while the pool is open and has no surplus workers.
+    /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
+    /// not call `fork` and return in the child, and `others`, small, is zero.
     #[inline]
-    pub(crate) fn phase(&self) -> u64 {
+    pub(crate) fn is_still_usual_and_zero(&self, others: u32) -> bool {
+        self.phase() as u32 | others == 0
+    }
+
+    /// Whether the pool is open and has no surplus workers, this process is the one that
+    /// built it, and `others`, small, is zero.
+    #[inline]
+    pub(crate) fn is_usual_and_zero(&self, others: u64) -> bool {
+        self.phase() | others == fork::generation()
+    }
+
+    /// Whether the pool is closed, or has surplus workers.
+    #[inline]
+    pub(crate) fn is_closed_or_over(&self) -> bool {
+        self.phase() & (RANK | SURPLUS) != 0
+    }
+
+    /// Whether this process is a child, made by `fork`, of the one that built the pool: there
+    /// are no workers here, and threads that are no more may hold the pool's locks, and have
+    /// stopped half-way in each of its steps.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.phase() / fork::STEP != fork::generation() / fork::STEP
+    }
+
+    #[inline]
+    fn phase(&self) -> u64 {
         // ORDERING: P5, P9: a worker looks here after it has published that it is idle.
         self.phase.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_cancelling(&self) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        self.phase.load(Ordering::Relaxed) % SURPLUS >= u64::from(Shutdown::Cancel.rank())
+        self.phase.load(Ordering::Relaxed) & RANK >= u64::from(Shutdown::Cancel.rank())
     }
 
     /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be
@@ -110,8 +140,8 @@ impl Env {
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let rank = u64::from(mode.rank());
         let mut before = self.phase();
-        while before % SURPLUS < rank {
-            let after = before & SURPLUS | rank;
+        while before & RANK < rank {
+            let after = before & !RANK | rank;
             // ORDERING: P5: before who closes looks for idle workers.
             let closed =
                 self.phase
@@ -121,7 +151,7 @@ impl Env {
                 Err(now) => before = now,
             }
         }
-        (before % SURPLUS).max(rank) >= u64::from(Shutdown::Discard.rank())
+        (before & RANK).max(rank) >= u64::from(Shutdown::Discard.rank())
     }
 
     /// An instant as nanoseconds after the pool's epoch, plus one; beyond 584 years, 584
@@ -150,8 +180,9 @@ impl Env {
     }
 
     /// From now on this thread is a worker of this pool.
-    pub(crate) fn own_this_thread(&self) {
+    pub(crate) fn own_this_thread(&self) -> fork::Marking<'_> {
         OWNER.with(|owner| owner.set(self.id));
+        fork::mark_in_child(&self.phase)
     }
 
     /// Whether this thread is a worker of this pool, its thread-local destructors

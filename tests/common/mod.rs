@@ -434,10 +434,32 @@ pub fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Runs `body` in a process of its own, where nothing but this test has threads.
+///
+/// `name` is the test's own name: the process runs this test binary again with that test only.
+#[track_caller]
+pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
+    const VAR: &str = "LAZYPOOL_ISOLATED";
+    if std::env::var(VAR).is_ok_and(|inside| inside == name) {
+        return timed(body);
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("current_exe"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(VAR, name)
+        .output()
+        .expect("this test binary again");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{name} on its own: {}\n{stdout}\n{stderr}",
+        output.status
+    );
+}
+
 /// What the system says about this process's threads.
 #[cfg(target_os = "linux")]
 pub mod os {
-    use super::*;
     use std::fs;
 
     /// This process's threads, as directories.
@@ -498,28 +520,5 @@ pub mod os {
             }
         }
         (nanos, switches)
-    }
-
-    /// Runs `body` in a process of its own, where nothing but this test has threads.
-    ///
-    /// `name` is the test's own name: the process runs this test binary again with that test only.
-    #[track_caller]
-    pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
-        const VAR: &str = "LAZYPOOL_ISOLATED";
-        if std::env::var(VAR).is_ok_and(|inside| inside == name) {
-            return timed(body);
-        }
-        let output = std::process::Command::new(std::env::current_exe().expect("current_exe"))
-            .args([name, "--exact", "--nocapture", "--test-threads=1"])
-            .env(VAR, name)
-            .output()
-            .expect("this test binary again");
-        let stdout = String::from_utf8_lossy(&output.stdout);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && stdout.contains("1 passed"),
-            "{name} on its own: {}\n{stdout}\n{stderr}",
-            output.status
-        );
     }
 }

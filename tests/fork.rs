@@ -1,0 +1,644 @@
+//! Law 19 (fork): in a child, a pool of its parent refuses at once and ends at once, whatever
+//! the parent's threads were doing; the parent notices nothing.
+#![cfg(unix)]
+
+mod common;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use lazypool::{task, Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown, WhenFull};
+
+const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+const HOOK_OR_TASK_RAN_ON: i32 = 77;
+
+fn builder(max: usize, queue: usize) -> Builder {
+    Pool::builder().max_workers(max).queue_capacity(queue)
+}
+
+fn fork() -> i32 {
+    // SAFETY: each child here uses pools, the allocator (which the C library makes usable) and
+    // `_exit`; what another thread may have locked is what these tests are about.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    child
+}
+
+fn exit(code: i32) -> ! {
+    // SAFETY: ends the process without running anything of its parent's.
+    unsafe { libc::_exit(code) }
+}
+
+/// The exit code of a child, which must not hang.
+#[track_caller]
+fn code_of(child: i32) -> i32 {
+    let mut status = 0;
+    let mut ended = false;
+    let mut turns = 0;
+    while !ended && turns < 1000 {
+        // SAFETY: `status` is valid for the call, `child` our own and not waited for yet.
+        ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
+        turns += 1;
+        if !ended {
+            thread::sleep(ms(if turns < 50 { 1 } else { 30 }));
+        }
+    }
+    if !ended {
+        // SAFETY: as above.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+    }
+    assert!(ended, "the child hangs");
+    assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
+    libc::WEXITSTATUS(status)
+}
+
+/// Runs `body` in a child, and waits for it.
+#[track_caller]
+fn in_child(body: impl FnOnce()) {
+    let child = fork();
+    if child == 0 {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+        exit(i32::from(outcome.is_err()));
+    }
+    assert_eq!(code_of(child), 0, "the child found something wrong");
+}
+
+#[track_caller]
+fn is_forked<F>(outcome: Result<(), Refused<F>>) {
+    let refused = outcome.expect_err("nothing is accepted in a child");
+    assert!(matches!(refused.reason(), Refusal::Forked), "{refused:?}");
+}
+
+#[track_caller]
+fn call_is_forked<F, R>(outcome: Result<R, DeadlineError<F>>) {
+    match outcome {
+        Err(DeadlineError::Refused(refused)) => is_forked(Err(refused)),
+        _ => panic!("not refused as forked"),
+    }
+}
+
+/// In a child: all that a pool, and groups of it, can be asked.
+#[track_caller]
+fn assert_refuses(pool: &Pool, groups: &[Group]) {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let task = || {
+        let ran = Arc::clone(&ran);
+        move || {
+            ran.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let refused_before = pool.stats().refused;
+    is_forked(pool.serve(task()));
+    call_is_forked(pool.do_with_deadline(task(), Duration::MAX));
+    call_is_forked(pool.do_with_deadline(task(), Duration::from_nanos(1)));
+    let at_once = pool.do_with_deadline(task(), Duration::ZERO);
+    assert!(matches!(at_once, Err(DeadlineError::Expired(_))));
+    drop(at_once);
+    for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
+        let with = pool.labelled("child").when_full(policy);
+        is_forked(with.serve(task()));
+        is_forked(with.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
+        is_forked(with.with_deadline(Duration::ZERO).serve(task()));
+        call_is_forked(with.do_with_deadline(task(), LONG));
+        is_forked(with.group().serve(task()));
+        with.scope(|s| is_forked(s.serve(task())));
+    }
+    let guarded = pool.group();
+    drop(guarded.drop_guard());
+    assert!(guarded.is_cancelled());
+    is_forked(guarded.serve(task()));
+    for group in groups {
+        is_forked(group.serve(task()));
+        let pending = group.pending();
+        group.wait();
+        match group.wait_timeout(LONG) {
+            Ok(()) => assert_eq!(pending, 0),
+            Err(unfinished) => assert_eq!(unfinished.pending(), pending),
+        }
+        // No more than the moment of the fork had.
+        let _ = (group.completed(), group.panicked(), group.discarded());
+        let _ = format!("{group:?}");
+        group.cancel();
+        assert!(group.is_cancelled());
+        is_forked(group.serve(task()));
+    }
+
+    let stats = pool.stats();
+    check_at_rest(pool, &stats);
+    assert_eq!((stats.workers, stats.running, stats.queued), (0, 0, 0));
+    let calls = 3 + 3 * 6 + 1 + 2 * groups.len() as u64;
+    assert_eq!(stats.refused - refused_before, calls, "{stats:?}");
+    assert!(pool.workers().is_empty());
+    assert!((1..=pool.max_workers()).contains(&pool.limit()));
+    pool.set_limit(1).expect("in range");
+    let _ = format!("{pool:?}");
+    for mode in MODES {
+        let report = pool.shutdown(mode, Duration::MAX);
+        assert!(report.is_clean(), "{report:?}");
+        assert!(pool.is_closed());
+    }
+    is_forked(pool.serve(task()));
+    let ran = Arc::try_unwrap(ran).expect("each refused closure came back");
+    assert_eq!(ran.into_inner(), 0, "a closure ran");
+}
+
+/// In a child: all of it, the drops, and a pool of the child's own.
+#[track_caller]
+fn assert_child(pool: &mut Option<Pool>, groups: Vec<Group>) {
+    let pool = pool.take().expect("the child's copy");
+    assert_refuses(&pool, &groups);
+    drop(pool);
+    for group in &groups {
+        is_forked(group.serve(|| ()));
+    }
+    drop(groups);
+    let own = builder(2, 2).build().unwrap();
+    assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
+    assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
+}
+
+/// Forks, and checks the child and then the parent's pool, which is given back.
+#[track_caller]
+fn fork_beside(pool: Pool, groups: &[Group]) -> Pool {
+    let mut pool = Some(pool);
+    in_child(|| assert_child(&mut pool, groups.to_vec()));
+    pool.take().expect("the parent's")
+}
+
+#[test]
+fn law19_a_pool_that_was_never_used() {
+    isolated("law19_a_pool_that_was_never_used", || {
+        for queue in [0, 4] {
+            let pool = builder(2, queue).build().unwrap();
+            let groups = [pool.group()];
+            let pool = fork_beside(pool, &groups);
+            assert_eq!(pool.stats().refused, 0);
+            assert_cap_usable(&pool);
+            check_at_rest(&pool, &settle(&pool));
+        }
+    });
+}
+
+#[test]
+fn law19_idle_workers() {
+    isolated("law19_idle_workers", || {
+        for queue in [0, 4] {
+            let pool = builder(3, queue).min_workers(2).build().unwrap();
+            wait_until("two to idle", || pool.stats().idle == 2);
+            let group = pool.group();
+            group.serve(|| ()).unwrap();
+            group.wait();
+            let mut pool = pool;
+            for _ in 0..5 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+                assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
+            }
+            assert_eq!(group.completed(), 1);
+            assert_cap_usable(&pool);
+            let stats = settle(&pool);
+            assert_eq!(stats.accepted, 6 + 3 + queue as u64);
+            check_at_rest(&pool, &stats);
+        }
+    });
+}
+
+#[test]
+fn law19_a_full_pool_with_blocked_submitters_and_waiting_callers() {
+    isolated(
+        "law19_a_full_pool_with_blocked_submitters_and_waiting_callers",
+        || {
+            for queue in [0, 2] {
+                let pool = Arc::new(builder(2, queue).build().unwrap());
+                let gate = Gate::new();
+                let group = pool.group();
+                for _ in 0..2 + queue {
+                    group.serve(gate.task()).unwrap();
+                }
+                gate.wait_entered(2);
+                let blocked: Vec<_> = (0..3)
+                    .map(|n| {
+                        let pool = Arc::clone(&pool);
+                        thread::spawn(move || match n {
+                            0 => pool.when_full(WhenFull::Block).serve(|| ()).is_ok(),
+                            1 => pool
+                                .when_full(WhenFull::BlockFor(LONG))
+                                .serve(|| ())
+                                .is_ok(),
+                            _ => pool
+                                .when_full(WhenFull::Block)
+                                .do_with_deadline(|| (), LONG)
+                                .is_ok(),
+                        })
+                    })
+                    .collect();
+                let waiting = {
+                    let group = group.clone();
+                    thread::spawn(move || group.wait())
+                };
+                wait_until("three to wait for room", || pool.stats().waiting == 3);
+                for _ in 0..5 {
+                    in_child(|| {
+                        assert_refuses(&pool, std::slice::from_ref(&group));
+                        // The child's copy of what the threads hold stays.
+                        assert_eq!(group.pending(), 2 + queue);
+                    });
+                }
+                let before = pool.stats();
+                assert_eq!((before.running, before.queued), (2, queue));
+                assert_eq!((before.waiting, before.refused), (3, 0));
+                gate.open();
+                for thread in blocked {
+                    assert!(thread.join().unwrap(), "was taken in the end");
+                }
+                waiting.join().unwrap();
+                assert_eq!(group.completed(), 2 + queue);
+                let stats = settle(&pool);
+                assert_eq!(stats.completed, 5 + queue as u64, "{stats:?}");
+                check_at_rest(&pool, &stats);
+            }
+        },
+    );
+}
+
+#[test]
+fn law19_while_a_shutdown_waits() {
+    isolated("law19_while_a_shutdown_waits", || {
+        for mode in MODES {
+            let pool = Arc::new(builder(2, 2).build().unwrap());
+            let gate = Gate::new();
+            for _ in 0..2 {
+                must_serve(&pool, gate.task());
+            }
+            gate.wait_entered(2);
+            let group = pool.group();
+            group.serve(|| ()).unwrap();
+            let ending = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || pool.shutdown(mode, Duration::MAX))
+            };
+            wait_until("it to be closed", || pool.is_closed());
+            for _ in 0..5 {
+                in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
+            }
+            gate.open();
+            let report = ending.join().unwrap();
+            assert!(report.is_clean(), "{report:?}");
+            let discarded = u64::from(mode != Shutdown::Drain);
+            assert_eq!(report.discarded, discarded);
+            let stats = pool.stats();
+            assert_eq!(stats.completed, 3 - discarded);
+            check_at_rest(&pool, &stats);
+        }
+    });
+}
+
+/// Other threads keep the pool's locks busy: figures, hand-overs, starts and ends of threads,
+/// lines of blocked submitters, cancelled groups, limits. Whatever a fork catches half-way, the
+/// child waits for none of it.
+#[test]
+fn law19_at_any_moment_of_other_threads() {
+    isolated("law19_at_any_moment_of_other_threads", || {
+        let pool = Arc::new(
+            builder(2, 2)
+                .idle_timeout(Duration::ZERO)
+                .when_full(WhenFull::BlockFor(ms(2)))
+                .build()
+                .unwrap(),
+        );
+        let group = pool.group();
+        let stop = AtomicBool::new(false);
+        let ran = Arc::new(AtomicU64::new(0));
+        let accepted = AtomicU64::new(0);
+        thread::scope(|s| {
+            let (pool, group, stop, accepted) = (&*pool, &group, &stop, &accepted);
+            for n in 0..4_u32 {
+                let ran = Arc::clone(&ran);
+                s.spawn(move || {
+                    let task = |panics: bool| {
+                        let ran = Arc::clone(&ran);
+                        move || {
+                            ran.fetch_add(1, Ordering::SeqCst);
+                            if panics {
+                                quiet_panic("on purpose");
+                            }
+                        }
+                    };
+                    for round in 0_u64.. {
+                        if stop.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        let taken = match n {
+                            0 => group.serve(task(round % 2 == 0)).is_ok(),
+                            1 => pool.serve(task(false)).is_ok(),
+                            2 => {
+                                let other = pool.group();
+                                let guard = other.drop_guard();
+                                // Run or discarded: not in the ledger below.
+                                let _ = other.serve(|| ());
+                                drop(guard);
+                                pool.do_with_deadline(task(false), LONG).is_ok()
+                            }
+                            _ => {
+                                let _ = (pool.stats(), group.panicked(), pool.workers());
+                                pool.set_limit(1 + (round % 2) as usize).unwrap();
+                                false
+                            }
+                        };
+                        accepted.fetch_add(u64::from(taken), Ordering::SeqCst);
+                    }
+                });
+            }
+            let stopped = panic::catch_unwind(AssertUnwindSafe(|| {
+                for _ in 0..rounds(60) {
+                    in_child(|| assert_refuses(pool, std::slice::from_ref(group)));
+                }
+            }));
+            stop.store(true, Ordering::SeqCst);
+            if let Err(payload) = stopped {
+                panic::resume_unwind(payload);
+            }
+        });
+        group.wait();
+        let stats = settle(&pool);
+        check_at_rest(&pool, &stats);
+        assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+#[test]
+fn law19_a_fork_of_a_fork() {
+    isolated("law19_a_fork_of_a_fork", || {
+        let pool = builder(2, 2).build().unwrap();
+        pool.do_with_deadline(|| (), LONG).unwrap();
+        let mut pool = Some(pool);
+        in_child(|| {
+            let mut own = Some(builder(2, 2).build().unwrap());
+            own.as_ref().unwrap().do_with_deadline(|| (), LONG).unwrap();
+            in_child(|| {
+                assert_child(&mut pool, Vec::new());
+                assert_child(&mut own, Vec::new());
+            });
+            let own = own.take().expect("still the child's");
+            assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
+            assert_cap_usable(&own);
+            assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_child(&mut pool, Vec::new());
+        });
+        let pool = pool.take().expect("the parent's");
+        assert_cap_usable(&pool);
+    });
+}
+
+/// Where a task or hook forks and returns in the child: what follows is the parent's alone.
+struct Forks {
+    pool: Option<Pool>,
+    child: Arc<AtomicI32>,
+    /// Tells processes apart.
+    parent: u32,
+}
+
+/// Forks once, and returns in both processes.
+fn fork_into(child: &AtomicI32) {
+    if child.load(Ordering::SeqCst) == 0 {
+        child.store(fork(), Ordering::SeqCst);
+    }
+}
+
+impl Forks {
+    fn new(make: impl FnOnce(Builder, Arc<AtomicI32>, u32) -> Builder) -> Self {
+        let child = Arc::new(AtomicI32::new(0));
+        let parent = std::process::id();
+        let builder = builder(1, 4)
+            .idle_timeout(Duration::MAX)
+            .shutdown_on_drop(Shutdown::Drain, LIMIT);
+        let pool = make(builder, Arc::clone(&child), parent).build().unwrap();
+        Self {
+            pool: Some(pool),
+            child,
+            parent,
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("there until the end")
+    }
+
+    /// A task that must not run in the child.
+    fn bystander(&self) -> impl FnOnce() + Send + 'static {
+        let parent = self.parent;
+        move || {
+            if std::process::id() != parent {
+                exit(HOOK_OR_TASK_RAN_ON);
+            }
+        }
+    }
+
+    /// The child ended as a process does whose last thread returns.
+    #[track_caller]
+    fn assert_ended(mut self, tasks: u64) {
+        let stats = settle(self.pool());
+        assert_eq!(
+            stats.completed + stats.panicked + stats.discarded,
+            tasks,
+            "{stats:?}"
+        );
+        check_at_rest(self.pool(), &stats);
+        drop(self.pool.take());
+        let child = self.child.load(Ordering::SeqCst);
+        assert!(child > 0, "nobody forked");
+        assert_eq!(code_of(child), 0);
+    }
+}
+
+#[test]
+fn law19_a_task_that_forks_and_returns_in_both() {
+    isolated("law19_a_task_that_forks_and_returns_in_both", || {
+        for panics in [false, true] {
+            for how in 0..4 {
+                let it = Forks::new(|builder, _, _| builder);
+                let gate = Gate::new();
+                must_serve(it.pool(), gate.task());
+                gate.wait_entered(1);
+                let child = Arc::clone(&it.child);
+                let (pool, group) = (it.pool(), it.pool().group());
+                let forking = move || {
+                    fork_into(&child);
+                    if child.load(Ordering::SeqCst) == 0 {
+                        assert_eq!((task::slot(), task::deadline()), (Some(0), None));
+                    }
+                    if panics {
+                        quiet_panic("in both");
+                    }
+                };
+                thread::scope(|s| {
+                    match how {
+                        0 => must_serve(pool, forking),
+                        1 => group.serve(forking).unwrap(),
+                        2 => drop(s.spawn(|| pool.do_with_deadline(forking, LONG).is_ok())),
+                        _ => drop(s.spawn(|| {
+                            let scope = || pool.scope(|s| s.serve(forking).unwrap());
+                            let outcome = panic::catch_unwind(AssertUnwindSafe(scope));
+                            assert_eq!(outcome.is_err(), panics);
+                        })),
+                    }
+                    wait_until("it to be queued", || pool.stats().queued == 1);
+                    must_serve(pool, it.bystander());
+                    group.serve(it.bystander()).unwrap();
+                    gate.open();
+                    group.wait();
+                });
+                let stats = settle(pool);
+                assert_eq!(stats.panicked, u64::from(panics), "{stats:?}");
+                it.assert_ended(4);
+            }
+        }
+    });
+}
+
+#[test]
+fn law19_a_task_asks_its_pool_in_the_child() {
+    isolated("law19_a_task_asks_its_pool_in_the_child", || {
+        let pool = Arc::new(builder(2, 2).build().unwrap());
+        let (inner, group) = (Arc::clone(&pool), pool.group());
+        let answer = pool.do_with_deadline(
+            move || {
+                in_child(|| assert_refuses(&inner, &[group]));
+                inner.do_with_deadline(|| 1, LONG).map_err(|_| ()).unwrap() + 1
+            },
+            LONG,
+        );
+        assert_eq!(answer.unwrap(), 2);
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+#[test]
+fn law19_hooks_that_fork_and_return_in_both() {
+    isolated("law19_hooks_that_fork_and_return_in_both", || {
+        let start = Forks::new(|b, child, _| b.on_worker_start(move |_| fork_into(&child)));
+        must_serve(start.pool(), start.bystander());
+        start.assert_ended(1);
+
+        let around = Forks::new(|b, child, _| {
+            b.around(move |run| {
+                fork_into(&child);
+                run();
+            })
+        });
+        // The task runs in the child, too: the wrapper calls it there.
+        must_serve(around.pool(), || ());
+        must_serve(around.pool(), || ());
+        around.assert_ended(2);
+
+        let after = Forks::new(|b, child, _| {
+            b.around(move |run| {
+                run();
+                fork_into(&child);
+            })
+        });
+        must_serve(after.pool(), after.bystander());
+        must_serve(after.pool(), after.bystander());
+        after.assert_ended(2);
+
+        let panic = Forks::new(|b, child, _| b.on_panic(move |_| fork_into(&child)));
+        must_serve(panic.pool(), || quiet_panic("on purpose"));
+        must_serve(panic.pool(), panic.bystander());
+        panic.assert_ended(2);
+
+        let mut stop = Forks::new(|b, child, _| b.on_worker_stop(move |_| fork_into(&child)));
+        must_serve(stop.pool(), stop.bystander());
+        let pool = stop.pool.take().unwrap();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_eq!(code_of(stop.child.load(Ordering::SeqCst)), 0);
+    });
+}
+
+/// Forks where it is dropped; the child must come back from the pool without dropping more.
+struct ForksInDrop(Arc<AtomicI32>, Arc<Mutex<Vec<u32>>>);
+
+impl Drop for ForksInDrop {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(std::process::id());
+        fork_into(&self.0);
+    }
+}
+
+#[test]
+fn law19_discarded_captures_that_fork() {
+    isolated("law19_discarded_captures_that_fork", || {
+        for by_shutdown in [false, true] {
+            let pool = builder(1, 4).build().unwrap();
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            let group = pool.group();
+            let child = Arc::new(AtomicI32::new(0));
+            let drops = Arc::new(Mutex::new(Vec::new()));
+            for _ in 0..3 {
+                let capture = ForksInDrop(Arc::clone(&child), Arc::clone(&drops));
+                group.serve(move || drop(capture)).unwrap();
+            }
+            let me = std::process::id();
+            if by_shutdown {
+                let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+                if std::process::id() == me {
+                    assert_eq!((report.discarded, report.stragglers.len()), (3, 1));
+                } else if !report.is_clean() {
+                    exit(2);
+                }
+            } else {
+                group.cancel();
+            }
+            if std::process::id() != me {
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                    assert_eq!(drops.lock().unwrap().len(), 1, "only the one that forked");
+                    assert_refuses(&pool, &[group]);
+                    drop(pool);
+                }));
+                exit(i32::from(outcome.is_err()));
+            }
+            assert_eq!(code_of(child.load(Ordering::SeqCst)), 0);
+            assert_eq!(*drops.lock().unwrap(), [me; 3]);
+            assert_eq!((group.discarded(), group.pending()), (3, 0));
+            gate.open();
+            check_at_rest(&pool, &settle(&pool));
+        }
+    });
+}
+
+#[test]
+fn law19_a_scope_is_left_at_once_in_the_child() {
+    isolated("law19_a_scope_is_left_at_once_in_the_child", || {
+        let pool = builder(2, 2).build().unwrap();
+        let gate = Gate::new();
+        let ran = AtomicUsize::new(0);
+        let me = std::process::id();
+        let mut child = 0;
+        let key = gate.key();
+        pool.scope(|s| {
+            let task = || {
+                key.pass();
+                ran.fetch_add(1, Ordering::SeqCst);
+            };
+            s.serve(task).unwrap();
+            gate.wait_entered(1);
+            child = fork();
+            if child == 0 {
+                is_forked(s.serve(task));
+            } else {
+                gate.open();
+            }
+        });
+        if std::process::id() != me {
+            exit(ran.load(Ordering::SeqCst) as i32);
+        }
+        assert_eq!(code_of(child), 0, "no task ran in the child");
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
