@@ -480,6 +480,27 @@ fn law3_no_submitter_waits_for_a_thread_local_destructor() {
     });
 }
 
+/// Law 6: a worker's thread-local destructors hold up no other's retirement. The cleaner once joined
+/// that thread, and looked at nobody meanwhile.
+#[test]
+fn law6_no_retirement_waits_for_a_thread_local_destructor() {
+    timed(|| {
+        let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
+        let (destructor, task) = (Gate::new(), Gate::new());
+        must_serve(&pool, task.task());
+        task.wait_entered(1);
+        let key = destructor.key();
+        ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+        destructor.wait_entered(1);
+        // Nothing shows that the cleaner looks again: give it ample time to.
+        thread::sleep(ms(50));
+        task.open();
+        wait_all_retired(&pool);
+        assert_eq!(destructor.entered(), 1, "still in the destructor");
+        destructor.open();
+    });
+}
+
 /// Law 10: no thread of the pool outlives a clean report, also where a thread-local destructor of a
 /// worker that ended put another worker on its slot. The new one's handle once took the place of
 /// the old one's, which was never joined. Not on Windows, as above.

@@ -142,9 +142,12 @@ pub(crate) fn main(core: &Arc<Core>) {
         // ORDERING: P8: before it looks who is idle.
         state.swap(DOZING, Ordering::SeqCst);
         let round = look_around(core, &mut marked);
-        reap(core);
         match round {
-            Round::End => return,
+            Round::End => {
+                // Not before: whose destructors take their time would hold up retirement.
+                reap(core);
+                return;
+            }
             // Whoever wakes it says so before; it may have before this thread was there to be
             // unparked.
             Round::Sleep(None) => {
@@ -160,8 +163,8 @@ pub(crate) fn main(core: &Arc<Core>) {
 }
 
 /// Joins workers that have ended: the last of them find nobody who ends after them. Each is
-/// a few instructions from its end, unless it waits for another's thread-local destructors; it
-/// is left to a later look then.
+/// a few instructions from its end, unless it waits for another's thread-local destructors, or
+/// runs its own: those it joins, which holds up nobody, as it is the pool's cleaner no more.
 #[cfg(not(lazypool_loom))]
 fn reap(core: &Core) {
     for _ in 0..20 {
