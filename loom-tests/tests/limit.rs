@@ -2,6 +2,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::Refusal;
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{check, end, pool, quietly, warm_pair, Ran};
 use std::sync::Arc;
@@ -74,6 +75,29 @@ fn lowered_against_a_spawn() {
         limits.join().unwrap();
         end(&pool);
         assert_eq!(ran.alive(), 0);
+    });
+}
+
+/// The limit is raised while a task is pushed behind the only worker, which is occupied by a
+/// task that waits for the pushed one. Excludes: a task that is queued beside a slot that has
+/// come free, and for which nobody starts a thread. Preemptions: 2.
+#[test]
+fn raised_against_a_push() {
+    check(Some(2), || {
+        let pool = Arc::new(pool(2, 1));
+        let (open, gate) = mpsc::channel();
+        quietly(|| {
+            pool.set_limit(1).unwrap();
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        });
+        let limits = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || pool.set_limit(2).unwrap()
+        });
+        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(second.is_ok());
+        limits.join().unwrap();
+        end(&pool);
     });
 }
 

@@ -334,3 +334,42 @@ fn two_idle_workers_and_no_third() {
         end(&pool);
     });
 }
+
+/// A task is pushed while the only worker is occupied, and the ready ring still has an entry
+/// of that worker: the attempt to notify it finds nobody. The occupied worker's task waits for
+/// the one that is pushed. Excludes: a submission that leaves it at an attempt in vain, though
+/// a thread could be started. Preemptions: 2.
+#[test]
+fn behind_a_stale_entry() {
+    check(Some(2), || {
+        let pool = quietly(|| {
+            let pool = pool(2, 2);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        });
+        let (open, gate) = mpsc::channel();
+        // Notified by affinity: its entry stays in the ready ring.
+        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
+        assert!(second.is_ok());
+        end(&pool);
+    });
+}
+
+/// A worker that goes idle sees a task that was queued meanwhile, and claims itself. One task
+/// has ended, one is queued, a third comes: there is room for it. Excludes: a refusal because
+/// the worker is neither idle nor counted. Preemptions: 3.
+#[test]
+fn self_claim_against_refusal() {
+    check(Some(3), || {
+        let pool = warm_pool(1);
+        let first = pool.group();
+        let ran = Ran::new();
+        assert!(first.serve(ran.task()).is_ok(), "idle");
+        assert!(pool.serve(ran.task()).is_ok(), "idle, or a cell");
+        first.wait();
+        assert!(pool.serve(ran.task()).is_ok(), "one of two is left");
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (3, 0));
+    });
+}

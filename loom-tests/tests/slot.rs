@@ -200,6 +200,55 @@ fn retire_against_claim() {
     });
 }
 
+/// A worker goes idle, while another thread looks whether it is. Excludes: an idle worker that
+/// nobody but who knows it can find, as long as the one who makes it idle is stopped. All
+/// interleavings.
+#[test]
+fn idle_can_be_found() {
+    check(None, || {
+        let slot = idle();
+        let held = slot.claim_ready().expect("idle, and listed");
+        slot.send_searching(held);
+        assert_eq!(slot.wait(), Told::Search);
+        let looker = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || assert!(!slot.is_idle() || slot.can_be_found())
+        });
+        slot.publish_idle();
+        looker.join().unwrap();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// The worker has been marked. It is needed again, and then idle, while the cleaner comes back
+/// to retire it. Excludes: a worker retired although it has been needed since. All
+/// interleavings.
+#[test]
+fn needed_against_retire() {
+    check(None, || {
+        let slot = idle();
+        assert!(slot.mark());
+        let cleaner = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || slot.retire(true)
+        });
+        let notifier = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                let claimed = slot.claim_marked();
+                claimed.map(|held| slot.send_searching(held)).is_some()
+            }
+        });
+        let told = slot.wait();
+        if told == Told::Search {
+            slot.publish_idle();
+        }
+        let (retired, needed) = (cleaner.join().unwrap(), notifier.join().unwrap());
+        assert!(retired != needed, "one of the two");
+        assert_eq!(told == Told::Retire, retired);
+    });
+}
+
 /// A worker that has seen a queued task claims itself, while a submission claims it.
 /// Excludes: a worker that looks at the queue with a task in its mailbox; an order for
 /// nobody. All interleavings.

@@ -261,8 +261,19 @@ fn no_thread_for_one_of_two() {
 /// Preemptions: 3.
 #[test]
 fn no_thread_for_two() {
-    check(Some(3), || {
-        let pool = Arc::new(pool(1, 1));
+    no_thread_for_any(1, 3);
+}
+
+/// The same with a slot for each. Excludes: a thread that another submission asks for taken for
+/// a worker. Preemptions: 2.
+#[test]
+fn no_thread_for_either_slot() {
+    no_thread_for_any(2, 2);
+}
+
+fn no_thread_for_any(max_workers: usize, preemptions: usize) {
+    check(Some(preemptions), move || {
+        let pool = Arc::new(pool(max_workers, 1));
         refuse_threads(2);
         let ran = Ran::new();
         let other = thread::spawn({

@@ -11,14 +11,14 @@
 //! **Ledger.** Each closure carries a [`Ticket`] that knows how often it ran and that
 //! it was dropped.
 
-use crate::ledger::{Books, Fate, Known};
+use crate::ledger::{Books, Fate, Known, Ledger};
 use crate::{Dice, Ticket};
 use lazypool::model::{self, peek};
 use lazypool::{Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown};
 use std::cell::RefCell;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// One tick of the clock that pools have here.
@@ -256,6 +256,11 @@ impl Bench {
         .is_ok()
     }
 
+    /// Others than the bench submit from now on: no refusal is judged.
+    pub fn judge_no_refusal(&self) {
+        self.room.store(0, Ordering::Relaxed);
+    }
+
     /// The limit may be as low as that from now on.
     pub fn expect_limit(&self, least: usize) {
         let room = least + self.pool.queue_capacity();
@@ -291,6 +296,44 @@ impl Bench {
             .is_ok()
     }
 
+    /// Serves a task that does this; whether it was accepted.
+    pub fn serve_work(&self, via: Via<'_>, work: impl FnOnce() + Send + 'static) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        let closure = move || ticket.run(work);
+        match via {
+            Via::Pool => self.call(number, closure, |f| self.pool.serve(f)),
+            Via::Group(group) => self.call(number, closure, |f| group.serve(f)),
+        }
+        .is_ok()
+    }
+
+    /// Does a task that does this, and waits for it as long as it takes.
+    pub fn wait_work(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        let closure = move || {
+            ticket.run(work);
+            ticket.number()
+        };
+        self.do_call(number, closure, Duration::MAX)
+    }
+
+    /// Serves a small task that waits for room so long: it is refused no sooner.
+    pub fn serve_blocking_for(&self, limit: Duration) -> bool {
+        let on_worker = lazypool::task::slot().is_some();
+        let ticket = self.ticket();
+        let number = ticket.number();
+        let before = model::ticks();
+        let submitter = self.pool.when_full(lazypool::WhenFull::BlockFor(limit));
+        let served = self.call(number, move || ticket.run(|| ()), |f| submitter.serve(f));
+        if let (Err(Refusal::Saturated), false) = (&served, on_worker) {
+            let passed = TICK * u32::try_from(model::ticks() - before).expect("short");
+            assert!(passed >= limit, "{passed:?} of {limit:?} have passed");
+        }
+        served.is_ok()
+    }
+
     /// Does a task that is not to be started with less than `least` left.
     pub fn wait_not_in_vain(&self, limit: Duration, least: Duration) -> bool {
         let ticket = self.ticket();
@@ -308,6 +351,10 @@ impl Bench {
     /// What a task does.
     fn work(self: &Arc<Self>, dice: &mut Dice, depth: u32) {
         for _ in 0..dice.below(4) {
+            // Its caller may be leaving.
+            if dice.one_in(2) {
+                let _ = lazypool::task::deadline();
+            }
             step();
         }
         if depth > 0 && dice.one_in(3) {
@@ -447,18 +494,12 @@ impl Bench {
     /// Waits until no closure is left, without any help: a task that nobody will look
     /// at is a deadlock here.
     pub fn wait_until_idle(&self) {
-        let mut guard = self
-            .books
-            .lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        while self.books.book().undropped > 0 {
-            guard = self
-                .books
-                .gone
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        self.books.wait_until_idle();
+    }
+
+    /// The ledger, which outlives the pool.
+    pub fn ledger(&self) -> Ledger {
+        Ledger(Arc::clone(&self.books))
     }
 
     /// Ends the pool and looks whether everything adds up.

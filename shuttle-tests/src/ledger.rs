@@ -69,6 +69,34 @@ impl Books {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn wait_until_idle(&self) {
+        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.book().undropped > 0 {
+            guard = (self.gone.wait(guard)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What became of a pool's closures; for when the pool is gone.
+#[derive(Debug)]
+pub struct Ledger(pub(crate) Arc<Books>);
+
+impl Ledger {
+    /// Waits until no closure is left; then each of them ran once, came back, or was dropped
+    /// unrun: the last only if the end of the pool `discards`.
+    pub fn settle(&self, discards: bool) {
+        self.0.wait_until_idle();
+        for (number, ticket) in self.0.book().tickets.iter().enumerate() {
+            assert_eq!(ticket.drops, 1, "closure {number}: {ticket:?}");
+            match ticket.fate {
+                Fate::Accepted => assert!(ticket.runs == 1 || discards, "{number} did not run"),
+                Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
+                Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
+                Fate::Unknown => panic!("closure {number} went nowhere"),
+            }
+        }
+    }
 }
 
 impl Ticket {

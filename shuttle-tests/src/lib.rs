@@ -15,4 +15,4 @@ mod ledger;
 mod run;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, ledger::Ticket, run::*};
+pub use {bench::*, ledger::Ledger, ledger::Ticket, run::*};

@@ -144,6 +144,8 @@ fn hooks() {
         let (start, stop) = (hook(dice), hook(dice));
         let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
         let (starts, stops) = (!dice.one_in(3), !dice.one_in(3));
+        // Those that `build` starts are in their hook when the first call comes.
+        let min = dice.of(&[0, 0, 1, workers]);
         let bench = Bench::new(workers, queue, |mut b| {
             if starts {
                 b = b.on_worker_start(start);
@@ -151,7 +153,7 @@ fn hooks() {
             if stops {
                 b = b.on_worker_stop(stop);
             }
-            b.idle_timeout(idle)
+            b.idle_timeout(idle).min_workers(min)
         });
         slot.set(Arc::downgrade(&bench)).expect("once");
         let threads = dice.between(1, 4);

@@ -8,16 +8,19 @@
 //! cargo run --release -p mutants -- --check  # whether each edit's old texts are there once; runs nothing
 //! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
 //! cargo run --release -p mutants -- --over=2 'src/parts/ring.rs pop: the line / Relaxed'   # by the others
+//! cargo run --release -p mutants -- --shuttle=2  # edits only, by random schedules: two seconds a scenario and scheduler
 //! cargo run --release -p mutants -- --by=ring::,queue:: ring  # by models whose name has one of these
 //! taskset -c 0 cargo run --release -p mutants   # one model at a time
 //! ```
 //!
 //! An access is weakened at run time, by the shim in `src/sync/`, so that one
 //! build serves all of those; accesses are taken in the order of the filters. An
-//! edit of `edits.txt` is made to a copy of the tree and built. A survivor must be in `survivors.txt`, with its reason.
+//! edit of `edits.txt` is made to a copy of the tree: all in one build, where they change
+//! functions only, and chosen at run time; else alone. A survivor must be in `survivors.txt`, with its reason.
 
 mod edits;
 mod models;
+mod planted;
 mod sites;
 mod survivors;
 
@@ -81,6 +84,14 @@ impl Which {
 fn main() -> ExitCode {
     let mut filters: Vec<String> = std::env::args().skip(1).collect();
     let mut which = Which::default();
+    let mut shuttle = None;
+    filters.retain(|arg| match arg.strip_prefix("--shuttle=").map(str::parse) {
+        Some(Ok(seconds)) => {
+            shuttle = Some(seconds);
+            false
+        }
+        _ => true,
+    });
     filters.retain(|arg| !which.takes(arg));
     let mut given = |flag: &str| {
         let before = filters.len();
@@ -90,12 +101,18 @@ fn main() -> ExitCode {
     let (sites_only, edits_only) = (given("--sites"), given("--edits"));
     let check_only = given("--check");
     if let Some(flag) = filters.iter().find(|f| f.starts_with('-')) {
-        eprintln!("{flag}: none of --sites, --edits, --check, --upto=, --over=, --by=");
+        eprintln!("{flag}: none of --sites, --edits, --check, --shuttle=, --upto=, --over=, --by=");
         return ExitCode::from(2);
     }
     let root = models::root();
     if check_only {
         return match edits::check(&root) {
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        };
+    }
+    if let Some(seconds) = shuttle {
+        return match edits::run_scenarios(&root, &filters, seconds) {
             0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         };

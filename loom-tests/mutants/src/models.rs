@@ -1,5 +1,6 @@
 //! The models: building them, and running one.
 
+use crate::planted::WHICH;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,20 +34,38 @@ pub(crate) fn root() -> PathBuf {
 /// Builds the models of a tree, all or those of one test file, as `cargo loom`
 /// does (whose alias would be found twice in a copy below this tree).
 pub(crate) fn build(tree: &Path, test: Option<&str>) -> Result<Vec<Model>, String> {
+    build_under(tree, "loom", test)
+}
+
+/// Builds the scenarios of `cargo shuttle` in a copy of the tree, as one program: the test
+/// `file::test` is there as `all::file::test`.
+pub(crate) fn build_scenarios(copy: &Path) -> Result<Vec<Model>, String> {
+    let tests = copy.join("shuttle-tests/tests");
+    let mut all = "#![cfg(lazypool_shuttle)]\n".to_owned();
+    for entry in fs::read_dir(&tests).map_err(|e| e.to_string())? {
+        let name = entry.map_err(|e| e.to_string())?.file_name();
+        if let Some(file) = name.to_str().and_then(|name| name.strip_suffix(".rs")) {
+            if file != "all" {
+                all += &format!("#[path = \"{file}.rs\"]\nmod {file};\n");
+            }
+        }
+    }
+    fs::write(tests.join("all.rs"), all).map_err(|e| e.to_string())?;
+    build_under(copy, "shuttle", Some("all"))
+}
+
+fn build_under(tree: &Path, checker: &str, test: Option<&str>) -> Result<Vec<Model>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let package = format!("{checker}-tests");
+    let flags = format!("build.rustflags=['--cfg','lazypool_{checker}']");
+    let told = format!("env.LAZYPOOL_{}='1'", checker.to_uppercase());
     let output = Command::new(cargo)
         .current_dir(tree)
         .env_remove("RUSTFLAGS")
-        .args(["test", "--package", "loom-tests", "--profile", "loom"])
-        .args(["--config", "build.rustflags=['--cfg','lazypool_loom']"])
-        .args(["--config", "env.LAZYPOOL_LOOM='1'"])
-        .args([
-            "--target-dir",
-            "target/loom",
-            "--no-run",
-            "--color",
-            "never",
-        ])
+        .args(["test", "--package", &package, "--profile", "loom"])
+        .args(["--config", &flags, "--config", &told])
+        .args(["--target-dir", &format!("target/{checker}")])
+        .args(["--no-run", "--color", "never"])
         .args(test.map_or(vec!["--tests"], |t| vec!["--test", t]))
         .output()
         .map_err(|e| e.to_string())?;
@@ -83,8 +102,8 @@ pub(crate) fn build(tree: &Path, test: Option<&str>) -> Result<Vec<Model>, Strin
 }
 
 impl Model {
-    /// Runs it with a variable of the environment set, at most for `limit`.
-    pub(crate) fn run(&self, variable: Option<(&str, &str)>, limit: Duration) -> End {
+    /// Runs it with variables of the environment set, at most for `limit`.
+    pub(crate) fn run(&self, variables: &[(&str, &str)], limit: Duration) -> End {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (_, test) = self.name.split_once("::").expect("file::test");
         let name = format!(
@@ -101,7 +120,8 @@ impl Model {
             .env("RUST_BACKTRACE", "0")
             .env_remove("LAZYPOOL_SITES")
             .env_remove("LAZYPOOL_MUTANT")
-            .envs(variable)
+            .env_remove(WHICH)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(file.try_clone().expect("a second handle"))
             .stdout(file);

@@ -358,7 +358,7 @@ fn sites_of(model: &Model, limit: Duration) -> (Option<Duration>, Vec<Site>) {
     let path = std::env::temp_dir().join(name);
     let start = Instant::now();
     let listing = path.to_str().expect("a plain name");
-    let end = model.run(Some(("LAZYPOOL_SITES", listing)), limit);
+    let end = model.run(&[("LAZYPOOL_SITES", listing)], limit);
     let takes = match end {
         End::Passed => Some(start.elapsed()),
         End::TimedOut => None,
@@ -375,7 +375,7 @@ fn weaken<'a>(site: &Site, act: &str, models: impl Iterator<Item = &'a Model>) -
     let mut ran = 0;
     for model in models {
         ran += 1;
-        match model.run(Some(("LAZYPOOL_MUTANT", &mutant)), model.limit()) {
+        match model.run(&[("LAZYPOOL_MUTANT", &mutant)], model.limit()) {
             End::Passed => {}
             End::Failed(reason) => return Verdict::Killed(model.name.clone(), reason),
             End::TimedOut => {

@@ -37,11 +37,7 @@ pub(crate) const LEGAL: &[Step] = &[
         "pop at `head`; caller that takes its task back; cancelled group",
     ),
     (Held, Empty, "that pop, after it moved `head`"),
-    (
-        Held,
-        Tombstone,
-        "that caller or group: taken out; push that finds the queue closed",
-    ),
+    (Held, Tombstone, "that caller or group: taken out"),
     (
         Held,
         Revocable,

@@ -4,7 +4,7 @@
 //! full turns one into its own cell, and inherits the position. A pop skips it.
 
 use super::cell::{Place, Stamp, STEP};
-use super::{NotPushed, Queue, Queued, State, CLOSED, FLAGS};
+use super::{NotPushed, Queue, Queued, State, FLAGS};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
 
@@ -51,10 +51,6 @@ impl<T: Queued> Queue<T> {
             let at = self.at(position);
             if at.see() != at.stamp(State::Tombstone) || !at.hold(State::Tombstone) {
                 continue;
-            }
-            if self.load_tail() & CLOSED != 0 {
-                at.write(State::Held, State::Tombstone);
-                return Err(NotPushed::Closed);
             }
             self.tombstone_gone();
             // ORDERING: L1: counted before anybody can take it.

@@ -9,9 +9,11 @@ pub(crate) use std::sync::{atomic::Ordering, Arc};
 use std::time::Duration;
 use world::{Accesses, Alive, Published};
 
+mod local;
 pub(crate) mod thread;
 pub(crate) mod world;
 
+pub(crate) use local::PerThread;
 pub(crate) use world::{now, rest as spin_loop};
 
 /// Atomics whose every access is a scheduling point.
@@ -385,7 +387,8 @@ impl Condvar {
 /// The threads of an execution share one thread of the system.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
-        shuttle::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
+        $($(#[$doc])*
+        static $name: $crate::sync::PerThread<$t> = $crate::sync::PerThread::new(|| $init);)*
     };
 }
 pub(crate) use per_thread as thread_local;

@@ -70,6 +70,7 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 pub fn begin(options: Options) {
     PEEKS.set(false);
     super::thread::forget();
+    super::local::forget();
     with(|world| {
         *world = World {
             options,
