@@ -23,7 +23,7 @@ use std::time::Duration;
 
 const OPERATIONS: u64 = 2_000;
 /// Of those between which the worker must fall asleep.
-const HAND_OVERS: u64 = 50;
+const HAND_OVERS: u64 = 20;
 const SHOWN: &[&str] = &[OURS, "crossbeam-channel", "parkring channel", "rusty_pool"];
 
 const PUSH: &str = "push";
@@ -81,18 +81,27 @@ pub(super) fn perform<C: Contender>(what: &str, n: u64) -> bool {
         HAND_OVER if admits::<C>(what) => {
             let pool = C::build(Shape::new(1, 0).refusing());
             let tally = Tally::start();
-            // The first may start a thread, and that may not be waiting yet.
-            while !handed_over(&pool, words) {
-                asleep();
+            // Not for long: after a while ours looks whether its worker is needed at all, and
+            // the next hand-over takes another way.
+            let rest = |ran| {
+                while tally.ran() < ran {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                thread::sleep(Duration::from_millis(5));
+            };
+            // Not counted: the first starts a thread, and calls some things for the first time.
+            const FIRST: u64 = 2;
+            for ran in 0..FIRST {
+                rest(ran);
+                while !pool.try_execute(tick) {
+                    asleep();
+                }
             }
-            for ran in 1..=n {
-                wait_asleep(&tally, ran);
-                // Asleep also where the machine has other work.
-                asleep();
-                asleep();
+            for ran in FIRST..FIRST + n {
+                rest(ran);
                 assert!(handed_over(&pool, words), "the worker is idle");
             }
-            wait_asleep(&tally, n + 1);
+            rest(FIRST + n);
             std::mem::forget(pool);
         }
         REFUSAL | UNQUEUED_REFUSAL if admits::<C>(what) => {
@@ -237,10 +246,29 @@ fn place(file: &str, function: &str) -> String {
     within.map_or_else(|| file.to_owned(), |path| path.display().to_string())
 }
 
+/// Counts until two processes agree, up to five times; the one with the least. On a busy machine
+/// a thread now and then spins for longer than usual while the process starts.
+fn undisturbed(name: &str, what: &str, n: u64) -> Result<Costs, String> {
+    let total = |costs: &Costs| costs.values().sum::<f64>();
+    // By less than a quarter of an instruction per operation.
+    let agree = |a: &Costs, b: &Costs| (total(a) - total(b)).abs() < operations(what) as f64 / 4.0;
+    let mut all: Vec<Costs> = Vec::new();
+    while all.len() < 5 {
+        let costs = counted(name, what, n)?;
+        let agreed = all.iter().any(|other| agree(other, &costs));
+        all.push(costs);
+        if agreed {
+            break;
+        }
+    }
+    let least = all.into_iter().min_by(|a, b| total(a).total_cmp(&total(b)));
+    Ok(least.expect("counted once at least"))
+}
+
 fn per_operation(name: &str, what: &str) -> Result<Costs, String> {
     let n = operations(what);
-    let mut costs = counted(name, what, 2 * n)?;
-    for (place, cost) in counted(name, what, n)? {
+    let mut costs = undisturbed(name, what, 2 * n)?;
+    for (place, cost) in undisturbed(name, what, n)? {
         *costs.entry(place).or_default() -= cost;
     }
     costs.values_mut().for_each(|cost| *cost /= n as f64);
