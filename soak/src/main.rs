@@ -11,6 +11,7 @@
 mod books;
 mod load;
 mod os;
+mod pairs;
 mod plan;
 mod rng;
 mod round;
@@ -33,6 +34,7 @@ Options:
   --round K     only this round, again and again
   --patience N  seconds without progress that count as a hang (30)
   --hold        do not end after a failure: leave the process to a debugger
+  --pairs N     so many pools under several faults each, and a table of the pairs met
   --child       as an ordinary user whose threads fail at times";
 
 #[derive(Debug, Clone)]
@@ -43,6 +45,7 @@ struct Args {
     patience: u64,
     hold: bool,
     child: bool,
+    pairs: u64,
 }
 
 impl Args {
@@ -55,6 +58,7 @@ impl Args {
             patience: 30,
             hold: false,
             child: false,
+            pairs: 0,
         };
         let mut given = std::env::args().skip(1);
         while let Some(flag) = given.next() {
@@ -67,6 +71,7 @@ impl Args {
                 "--seed" => args.seed = number()?,
                 "--round" => args.round = Some(number()?),
                 "--patience" => args.patience = number()?,
+                "--pairs" => args.pairs = number()?,
                 "--hold" => args.hold = true,
                 "--child" => args.child = true,
                 _ => return Err(HELP.to_owned()),
@@ -171,7 +176,7 @@ fn main() {
             exit(2);
         }
     };
-    if args.child {
+    if args.child || args.pairs > 0 {
         os::drop_privileges();
     }
     // The panics that are meant do not come by here.
@@ -190,6 +195,9 @@ fn main() {
         });
         while !watched.load(Ordering::SeqCst) {
             thread::yield_now();
+        }
+        if args.pairs > 0 {
+            exit(i32::from(!pairs::play(args.seed, args.pairs)));
         }
         rounds();
     });

@@ -25,11 +25,12 @@ pub(crate) const STEP: u64 = 1 << 32;
     not(any(lazypool_loom, lazypool_shuttle, miri))
 ))]
 mod imp {
-    use super::Marking;
+    use super::{AtomicU64 as Word, Marking};
     use std::cell::Cell;
     use std::ffi::c_int;
     use std::marker::PhantomData;
     use std::ptr;
+
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Of a word's lower half.
@@ -38,7 +39,7 @@ mod imp {
     static GENERATION: AtomicU64 = AtomicU64::new(0);
 
     thread_local! {
-        static WORD: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
+        static WORD: Cell<*const Word> = const { Cell::new(ptr::null()) };
     }
 
     type Handler = Option<unsafe extern "C" fn()>;
@@ -58,7 +59,7 @@ mod imp {
         }
     }
 
-    pub(crate) fn mark_in_child(word: &AtomicU64) -> Marking<'_> {
+    pub(crate) fn mark_in_child(word: &Word) -> Marking<'_> {
         WORD.set(word);
         Marking(PhantomData)
     }

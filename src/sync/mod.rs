@@ -4,6 +4,8 @@
 
 mod clock;
 pub(crate) mod fork;
+#[cfg(lazypool_pauses)]
+pub mod pauses;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
