@@ -359,8 +359,8 @@ impl Pool {
     ///
     /// From then on no task starts while `n` others run, and a submission is refused as
     /// [`Saturated`](crate::Refusal::Saturated) when `n` workers are occupied and the queue is
-    /// full. A task that was being started or handed over during the call counts as running, and a
-    /// worker that was between two tasks of the queue may take one more.
+    /// full. A task that was being started, handed over or taken from the queue during the call
+    /// counts as running.
     ///
     /// If the limit is lowered, surplus workers end: idle ones at once, occupied ones after their
     /// task. It may be lower than [`min_workers`](Pool::min_workers). If it is raised, new

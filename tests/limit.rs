@@ -118,20 +118,20 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
     });
 }
 
-/// Law 4, as far as it holds with a queue: of the surplus workers each takes at most one task more
-/// once `set_limit` has returned, and only one that it was about to take.
+/// Law 4: what is submitted once `set_limit` has returned starts only while fewer others run, also
+/// where workers are between two tasks of the queue. What was queued before may have been taken
+/// before: one task at most by each surplus worker.
 #[test]
-fn law04_with_a_queue_a_surplus_worker_takes_one_more_at_most() {
+fn law04_lowered_between_two_tasks_of_the_queue() {
     const WORKERS: usize = 4;
     timed(|| {
         for limit in (1..WORKERS).cycle().take(rounds(60) as usize) {
             let pool = pool(WORKERS, 512);
             let lowered = Arc::new(AtomicBool::new(false));
-            let (running, excess) = (Arc::default(), Arc::default());
-            let task = || {
-                let lowered = Arc::clone(&lowered);
+            let (running, before, after) = (Arc::default(), Arc::default(), Arc::default());
+            let task = |excess: &Arc<AtomicUsize>| {
+                let (lowered, excess) = (Arc::clone(&lowered), Arc::clone(excess));
                 let running: Arc<AtomicUsize> = Arc::clone(&running);
-                let excess: Arc<AtomicUsize> = Arc::clone(&excess);
                 move || {
                     // In this order: what counts has started after the call.
                     let is_after = lowered.load(Ordering::SeqCst);
@@ -143,18 +143,49 @@ fn law04_with_a_queue_a_surplus_worker_takes_one_more_at_most() {
                     running.fetch_sub(1, Ordering::SeqCst);
                 }
             };
-            for _ in 0..300 {
-                must_serve(&pool, task());
+            // Few, so that they run out beside the call, or many.
+            for _ in 0..20 + 280 * usize::from(limit == 2) {
+                must_serve(&pool, task(&before));
             }
             pool.set_limit(limit).expect("limit");
             lowered.store(true, Ordering::SeqCst);
             for _ in 0..100 {
-                must_serve(&pool, task());
+                must_serve(&pool, task(&after));
             }
             let stats = settle(&pool);
-            assert_eq!(stats.completed, 400, "{stats:?}");
-            let excess = excess.load(Ordering::SeqCst);
-            assert!(excess <= WORKERS - limit, "{excess} above {limit}");
+            assert_eq!(stats.completed, stats.accepted, "{stats:?}");
+            assert_eq!(after.load(Ordering::SeqCst), 0, "above {limit}");
+            let before = before.load(Ordering::SeqCst);
+            assert!(before <= WORKERS - limit, "{before} above {limit}");
+        }
+    });
+}
+
+/// Law 4: the same for a worker whose task has just ended, beside one that stays occupied.
+#[test]
+fn law04_lowered_as_a_task_ends() {
+    timed(|| {
+        for _ in 0..rounds(200) {
+            let pool = pool(2, 4);
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            let ended = Arc::new(AtomicBool::new(false));
+            let tell = Arc::clone(&ended);
+            must_serve(&pool, move || tell.store(true, Ordering::SeqCst));
+            while !ended.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+            pool.set_limit(1).expect("limit");
+            let (key, early) = (gate.key(), Arc::new(AtomicBool::new(false)));
+            let seen = Arc::clone(&early);
+            must_serve(&pool, move || seen.store(!key.is_open(), Ordering::SeqCst));
+            wait_until("the surplus worker to end", || {
+                pool.stats().workers == 1 || early.load(Ordering::SeqCst)
+            });
+            gate.open();
+            check_at_rest(&pool, &settle(&pool));
+            assert!(!early.load(Ordering::SeqCst), "two at once");
         }
     });
 }

@@ -57,14 +57,15 @@ fn limits() {
     });
 }
 
-/// Without a queue the limit holds to the letter for all that is submitted after `set_limit` has
+/// The limit holds to the letter for all that is submitted after `set_limit` has
 /// returned, whatever was under way. Law 4.
 #[test]
 fn limit_is_exact() {
     explore("limit_is_exact", |dice| {
         let workers = dice.between(2, 4) as usize;
         let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
-        let bench = Bench::new(workers, 0, |b| b.idle_timeout(idle));
+        let queue = dice.below(4) as usize;
+        let bench = Bench::new(workers, queue, |b| b.idle_timeout(idle));
         if dice.one_in(4) {
             set_options(|o| o.refuse_one_in = 3);
         }

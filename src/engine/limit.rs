@@ -12,7 +12,8 @@
 //!   and if so sends it to its end instead;
 //! * a spawner that finds a slot owed gives its own back, and starts nothing;
 //! * a worker whose task has ended, or that was told to look at the queue, asks the same before
-//!   it takes a queued task, and resigns;
+//!   it takes a queued task, and resigns. The queue is guarded, so that a pop under way when the
+//!   limit is lowered fails, and pops are made under the lock (Q3);
 //! * a worker that has gone idle asks before it sleeps. Who lowers the limit sets the flag, then
 //!   looks for idle workers; a worker publishes `Idle`, then reads the flag (P9).
 //!
@@ -23,8 +24,10 @@
 
 use super::core::{Core, Registry};
 use crate::parts::in_flight::TRANSIT;
+use crate::parts::queue::Popped;
 use crate::parts::slot::State;
 use crate::sync::{self, lock, lock_unless, Arc, MutexGuard};
+use crate::work::job::Task;
 
 impl Registry {
     /// Slots that are to be withheld and are not yet: workers and threads being started
@@ -77,6 +80,9 @@ impl Core {
     fn tell_surplus(&self, registry: &Registry) {
         if self.env.has_surplus() != (registry.owed() > 0) {
             self.env.set_surplus(registry.owed() > 0);
+            if let Some(queue) = &self.queue {
+                queue.guard(registry.owed() > 0);
+            }
         }
     }
 
@@ -160,6 +166,27 @@ impl Core {
             unsafe { self.slots[slot].resign(from) };
         }
         resigns
+    }
+
+    /// Worker that searches a guarded queue: takes the next task, or retires if it is one too
+    /// many (`None`). Under the lock: the limit stays as it is meanwhile.
+    ///
+    /// # Safety
+    /// The calling thread is the slot's worker, `Searching`.
+    #[cold]
+    pub(super) unsafe fn pop_by_leave(
+        &self,
+        slot: usize,
+        place: &mut Option<Task>,
+    ) -> Option<Popped> {
+        let registry = lock(&self.registry);
+        if !self.is_one_surplus(&registry) {
+            return self.queue.as_ref().map(|queue| queue.pop_guarded(place));
+        }
+        self.in_flight.add(TRANSIT);
+        // SAFETY: by this function's contract.
+        unsafe { self.slots[slot].resign(State::Searching) };
+        None
     }
 
     /// Worker, idle: is told to end, by itself, if it is one too many.

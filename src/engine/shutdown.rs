@@ -81,10 +81,10 @@ fn pop_one(core: &Core, end: u64) -> Option<Task> {
         // Under the lock the last worker puts the queue to sleep: it must not miss a task on
         // its way from one place in it to another.
         let mut registry = lock(&core.registry);
-        match queue.try_pop(&mut place) {
+        match queue.pop_guarded(&mut place) {
             Popped::Task(_) => {}
             Popped::Empty => return None,
-            Popped::InProgress => {
+            Popped::InProgress | Popped::Guarded => {
                 drop(registry);
                 backoff.wait();
                 continue;

@@ -276,7 +276,15 @@ impl Worker<'_> {
         let mut place = None;
         let mut backoff = Backoff::default();
         loop {
-            match queue.try_pop(&mut place) {
+            let popped = match queue.try_pop(&mut place) {
+                // SAFETY: this thread is the slot's worker, `Searching`.
+                Popped::Guarded => match unsafe { self.core.pop_by_leave(self.slot, &mut place) } {
+                    Some(popped) => popped,
+                    None => return,
+                },
+                popped => popped,
+            };
+            match popped {
                 Popped::Task(position) => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.start_queued() };
@@ -285,7 +293,7 @@ impl Worker<'_> {
                     return self.work(&mut place, queue_ticket(position), true);
                 }
                 Popped::Empty => return self.go_idle(),
-                Popped::InProgress => backoff.wait(),
+                Popped::InProgress | Popped::Guarded => backoff.wait(),
             }
         }
     }

@@ -15,6 +15,7 @@ pub use crate::sync::control::*;
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 
 #[cfg(lazypool_loom)]
+mod guard;
 mod time;
 
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
@@ -196,7 +197,8 @@ impl Queue {
         match self.0.try_pop(&mut place) {
             queue::Popped::Task(_) => Popped::Task(place.expect("popped").name),
             queue::Popped::Empty => Popped::Empty,
-            queue::Popped::InProgress => Popped::InProgress,
+            // Guarded: by another, whose step is not done.
+            queue::Popped::InProgress | queue::Popped::Guarded => Popped::InProgress,
         }
     }
 

@@ -15,6 +15,9 @@
 //! the read of a stamp before `head` moves past it, acquires it. Steps into `Empty` and
 //! `Tombstone` release the emptied cell to the next push.
 //!
+//! And one flag in `head`: `GUARDED`. Only [`Queue::pop_guarded`] moves it then; a pop that is under
+//! way when it is set fails. Who sets it thereby knows that every other pop came before.
+//!
 //! `try_pop` waits for nobody. It says `Empty` only if `head` met `tail`, and
 //! `InProgress` while another thread is between two steps at the oldest position. A push
 //! says `Full` only if `capacity` positions lay between two readings of an unmoved end
@@ -35,6 +38,8 @@ use crossbeam_utils::CachePadded;
 
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
+/// Of `head`.
+const GUARDED: u64 = 1;
 const FLAGS: u64 = STEP - 1;
 
 #[derive(Debug)]
@@ -89,6 +94,8 @@ pub(crate) enum Popped {
     Empty,
     /// Another thread is between two steps at the oldest position.
     InProgress,
+    /// Not to be popped but by [`Queue::pop_guarded`].
+    Guarded,
 }
 
 impl<T: Queued> Queue<T> {
@@ -140,7 +147,7 @@ impl<T: Queued> Queue<T> {
     fn load_head(&self) -> u64 {
         // ORDERING: P2: as `load_tail`; two equal readings around a look at other words
         // mean that nothing was popped meanwhile.
-        self.head.load(Ordering::SeqCst)
+        self.head.load(Ordering::SeqCst) & !FLAGS
     }
 
     #[inline]
@@ -254,7 +261,22 @@ impl<T: Queued> Queue<T> {
         if at.see() == at.stamp(State::Full) && self.take_full(head, at, place) {
             return Popped::Task(head);
         }
-        self.try_pop_slowly(place)
+        self.try_pop_slowly(place, false)
+    }
+
+    /// The same, guarded or not. Nobody sets or clears the guard meanwhile.
+    pub(crate) fn pop_guarded(&self, place: &mut Option<T>) -> Popped {
+        self.try_pop_slowly(place, true)
+    }
+
+    /// Sets the guard, or clears it.
+    pub(crate) fn guard(&self, on: bool) {
+        // ORDERING: Q3: every pop that did not see it has come before.
+        if on {
+            self.head.fetch_or(GUARDED, Ordering::SeqCst);
+        } else {
+            self.head.fetch_and(!GUARDED, Ordering::SeqCst);
+        }
     }
 
     /// As [`Queue::try_pop`], with one look at the oldest cell where nothing is there yet:
@@ -270,9 +292,9 @@ impl<T: Queued> Queue<T> {
         if !stamp.is_behind(at.stamp(State::Empty)) {
             return None;
         }
-        match self.try_pop_slowly(place) {
+        match self.try_pop_slowly(place, false) {
             Popped::Task(position) => Some(position),
-            Popped::Empty | Popped::InProgress => None,
+            Popped::Empty | Popped::InProgress | Popped::Guarded => None,
         }
     }
 
@@ -289,28 +311,32 @@ impl<T: Queued> Queue<T> {
     }
 
     #[inline(never)]
-    fn try_pop_slowly(&self, place: &mut Option<T>) -> Popped {
+    fn try_pop_slowly(&self, place: &mut Option<T>, even_guarded: bool) -> Popped {
         loop {
-            let head = self.load_head();
+            // ORDERING: P2, Q3: as `load_head`, with the guard.
+            let head = self.head.load(Ordering::SeqCst);
+            if head & GUARDED != 0 && !even_guarded {
+                return Popped::Guarded;
+            }
             let at = self.at(head);
             let stamp = at.see();
             if !stamp.is_of_lap(at.stamp(State::Empty)) {
                 // `head` has moved, or the pop of the lap before has yet to empty the
                 // cell: then nothing has been pushed there.
-                if self.load_head() == head {
+                if self.load_head() == head & !FLAGS {
                     return self.nothing_at(head);
                 }
                 continue;
             }
             match stamp.state() {
                 State::Empty => {
-                    if self.load_head() == head {
+                    if self.load_head() == head & !FLAGS {
                         return self.nothing_at(head);
                     }
                 }
                 State::Full => {
                     if self.take_full(head, at, place) {
-                        return Popped::Task(head);
+                        return Popped::Task(head & !FLAGS);
                     }
                     crate::sync::spin_loop();
                 }
@@ -318,14 +344,17 @@ impl<T: Queued> Queue<T> {
                     if !at.hold(state) {
                         continue;
                     }
-                    // Nobody else moves it past a cell that is held.
+                    // Nobody else moves it past a cell that is held; but it may be guarded now.
                     let moved = self.advance_head(head);
-                    debug_assert!(moved);
+                    if !moved {
+                        at.write(State::Held, state);
+                        continue;
+                    }
                     if state == State::Revocable {
                         // SAFETY: held, with a task in it.
                         *place = Some(unsafe { at.read() });
                         self.release(at, State::Held);
-                        return Popped::Task(head);
+                        return Popped::Task(head & !FLAGS);
                     }
                     self.release(at, State::Held);
                     self.tombstone_gone();
@@ -337,7 +366,7 @@ impl<T: Queued> Queue<T> {
 
     /// At an unmoved `head` nothing was there.
     fn nothing_at(&self, head: u64) -> Popped {
-        if self.load_tail() & !FLAGS == head {
+        if self.load_tail() & !FLAGS == head & !FLAGS {
             Popped::Empty
         } else {
             Popped::InProgress // pushed, but for the stamp; or `head` has moved since
@@ -347,7 +376,7 @@ impl<T: Queued> Queue<T> {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn advance_head(&self, head: u64) -> bool {
         let next = head.wrapping_add(STEP);
-        // ORDERING: P2: on failure, too: whoever moved it, what this thread reads next
+        // ORDERING: P2, Q3: on failure, too: whoever moved it, what this thread reads next
         // comes after.
         self.head
             .compare_exchange(head, next, Ordering::SeqCst, Ordering::SeqCst)
