@@ -91,8 +91,8 @@ struct Hot<T> {
     mailbox: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A channel for tasks `T` to a worker, with that worker's own record `R` beside it. Two lines
-/// of 64 bytes on x86-64; where lines have 128, one that no other slot shares.
+/// A channel for tasks `T` to a worker, with that worker's own record `R` behind it, on lines of
+/// its own. No other slot shares one, also where lines have 128 bytes.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot<T, R> {
