@@ -93,3 +93,23 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }
+
+/// The abstract specification's steps, from `spec/steps.pml`.
+#[test]
+fn the_specifications_steps_are_the_codes() {
+    let listed = |table: &str| -> Vec<(String, String)> {
+        let lines = include_str!("../../spec/steps.pml").lines();
+        let rows = lines.filter_map(|line| {
+            let row = line.trim().strip_prefix(table)?.strip_prefix('(')?;
+            let (from, rest) = row.split_once(", ")?;
+            Some((from.to_owned(), rest.split_once(')')?.0.to_owned()))
+        });
+        rows.collect()
+    };
+    let pairs = |steps: Vec<Vec<String>>| -> Vec<(String, String)> {
+        let pair = |step: Vec<String>| (step[0].clone(), step[1].clone());
+        steps.into_iter().map(pair).collect()
+    };
+    assert_eq!(listed("SLOT"), pairs(steps(slot_steps())));
+    assert_eq!(listed("CELL"), pairs(steps(cell_steps())));
+}

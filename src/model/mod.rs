@@ -10,12 +10,13 @@ use crate::sync::thread;
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
-
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 
-#[cfg(lazypool_loom)]
 mod guard;
+#[cfg(lazypool_shuttle)]
+pub mod judge;
+#[cfg(lazypool_loom)]
 mod time;
 
 /// Asserts that a pool whose threads have ended has nothing left over: counts of

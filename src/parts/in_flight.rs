@@ -123,6 +123,15 @@ impl InFlight {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl InFlight {
+    /// For the judge: awake, notified, in transit and marked.
+    #[cfg(lazypool_shuttle)]
+    pub(crate) fn figures(&self) -> [u64; 4] {
+        let moving = self.see().0;
+        let marked = self.0.marked.load(Ordering::SeqCst);
+        let field = |count: Count| moving / count.0 & FIELD;
+        [field(AWAKE), field(NOTIFIED), field(TRANSIT), marked]
+    }
+
     /// For models, once every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_nobody_at_all(), "in flight or marked");

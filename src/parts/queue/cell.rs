@@ -91,6 +91,16 @@ fn assert_legal(from: State, to: State) {
     );
 }
 
+/// Records a step that has been taken.
+#[inline(always)]
+fn taken(_from: State, _to: State) {
+    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
+    {
+        static MET: crate::parts::steps::Met = crate::parts::steps::Met::new("cell");
+        MET.record(_from as u8, _to as u8, || format!("{_from:?} {_to:?}"));
+    }
+}
+
 /// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it
 /// costs them less than a queue of twice the memory would cost everybody.
 #[repr(C, align(64))]
@@ -135,6 +145,7 @@ impl<T: Queued> Place<'_, T> {
         // ORDERING: Q1, Q2: releases the task to who takes it, or the emptied cell to the
         // next push.
         store_release(&self.cell.stamp, self.stamp(to).0);
+        taken(from, to);
     }
 
     /// Becomes the owner of the cell, if its stamp is `from`.
@@ -149,7 +160,7 @@ impl<T: Queued> Place<'_, T> {
             Ordering::SeqCst,
             Ordering::Relaxed,
         );
-        held.is_ok()
+        held.map(|_| taken(from, State::Held)).is_ok()
     }
 
     /// Writes the task into a cell that is the caller's and publishes it.

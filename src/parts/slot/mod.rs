@@ -22,7 +22,7 @@ mod word;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{assert_legal, GENERATION, LISTED, MARKED, PARKED};
+use word::{assert_legal, taken, GENERATION, LISTED, MARKED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// An idle worker that the caller now holds.
@@ -144,7 +144,7 @@ impl<T, R> Slot<T, R> {
         // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
         self.status()
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
-            .map(drop)
+            .map(|_| self.has_taken(from, to))
             .map_err(Word)
     }
 
@@ -160,7 +160,17 @@ impl<T, R> Slot<T, R> {
         // ORDERING: P1, P4, P5, M1: as `swap_if`.
         let before = Word(self.status().fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
+        self.has_taken(before, Word(before.0.wrapping_add(delta)));
         before
+    }
+
+    /// A step has been taken: it is looked at, and recorded, where there is somebody to.
+    #[inline(always)]
+    fn has_taken(&self, from: Word, to: Word) {
+        debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
+        if from.state() != to.state() {
+            taken(from.state(), to.state());
+        }
     }
 
     // ---- claiming an idle worker -------------------------------------------

@@ -116,7 +116,7 @@ impl Word {
         self.0 & MARKED != 0
     }
 
-    pub(super) const fn is_parked(self) -> bool {
+    pub(crate) const fn is_parked(self) -> bool {
         self.0 & PARKED != 0
     }
 
@@ -127,6 +127,16 @@ impl Word {
     /// Idle, and a first choice.
     pub(super) const fn is_fresh_idle(self) -> bool {
         self.0 & (STATE | MARKED) == Idle as u64
+    }
+
+    /// Whether its flags go with its state: who is idle can be found, and only who is idle
+    /// is marked or asleep.
+    pub(super) const fn is_sound(self) -> bool {
+        if self.is_idle() {
+            self.is_listed() || self.is_marked()
+        } else {
+            !self.is_marked() && !self.is_parked()
+        }
     }
 
     /// The word in another state: awake and unmarked.
@@ -172,4 +182,14 @@ pub(super) fn assert_legal(from: State, to: State) {
         LEGAL.iter().any(|&(f, t, _)| (f, t) == (from, to)),
         "{from:?} -> {to:?} is no step of a slot"
     );
+}
+
+/// Records a step that has been taken.
+#[inline(always)]
+pub(super) fn taken(_from: State, _to: State) {
+    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
+    {
+        static MET: crate::parts::steps::Met = crate::parts::steps::Met::new("slot");
+        MET.record(_from as u8, _to as u8, || format!("{_from:?} {_to:?}"));
+    }
 }

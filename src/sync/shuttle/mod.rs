@@ -14,7 +14,7 @@ pub(crate) mod thread;
 pub(crate) mod world;
 
 pub(crate) use local::PerThread;
-pub(crate) use world::{now, rest as spin_loop};
+pub(crate) use world::{judge_by, now, rest as spin_loop};
 
 /// Atomics whose every access is a scheduling point.
 mod atomic {

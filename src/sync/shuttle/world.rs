@@ -60,6 +60,8 @@ std::thread_local! {
     };
     /// See [`peek`].
     static PEEKS: Cell<bool> = const { Cell::new(false) };
+    /// Looks before each step.
+    static JUDGE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
 fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
@@ -69,6 +71,7 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 /// Begins an execution; its first thread calls it before all else.
 pub fn begin(options: Options) {
     PEEKS.set(false);
+    JUDGE.take();
     super::thread::forget();
     super::local::forget();
     with(|world| {
@@ -167,9 +170,15 @@ pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::
 
 // ---- scheduling -----------------------------------------------------------------
 
+/// Calls `judge` before each step, until the next execution begins.
+pub(crate) fn judge_by(judge: Box<dyn Fn()>) {
+    JUDGE.set(Some(judge));
+}
+
 /// Another thread may run here.
 pub(super) fn step() {
     if !PEEKS.get() {
+        JUDGE.with_borrow(|judge| judge.as_ref().map(|judge| judge()));
         // Without a clock, shuttle takes it for a scheduling point.
         shuttle::thread::sleep(Duration::ZERO);
     }
