@@ -200,14 +200,19 @@ fuzz_target!(|input: Input| {
         .expect("valid settings");
     let books = Arc::new(Books::default());
     thread::scope(|s| {
-        for script in &input.scripts {
-            s.spawn(|| play(&pool, &books, script));
-        }
+        let players = input.scripts.iter();
+        let players: Vec<_> = players
+            .map(|script| s.spawn(|| play(&pool, &books, script)))
+            .collect();
         if let Some((when, mode)) = input.shutdown {
             thread::sleep(Duration::from_micros(u64::from(when) * 4));
             let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
             let report = pool.shutdown(modes[usize::from(mode % 3)], Duration::MAX);
             assert!(report.is_clean(), "{report:?}");
+        }
+        // A scope ends before its threads do; what they still hold would count as leaked.
+        for player in players {
+            player.join().expect("no script panics");
         }
     });
     let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
