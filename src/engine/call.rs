@@ -348,6 +348,7 @@ fn wait_for(
     };
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
+            core.keep_worker();
             // The worker that took it from the queue is likely to be idle and awake.
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.place()) {
                 core.set_affinity(slot, 0);
@@ -355,9 +356,7 @@ fn wait_for(
             return How::Outcome;
         }
         Waited::DoneOnceOffered => {
-            // A worker that shares this core would do so call after call: neither of them
-            // sleeps, so no kernel parts them. Another may run beside this thread.
-            core.forget_affinity();
+            core.part_from_worker();
             return How::Outcome;
         }
         Waited::Expired => {}

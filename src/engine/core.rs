@@ -1,6 +1,6 @@
 //! What a pool and its workers share: data, and the questions that every room asks of it.
 
-use crate::parts::backoff::cores;
+use crate::parts::backoff::{cores, Rarely};
 use crate::parts::in_flight::InFlight;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
@@ -117,6 +117,8 @@ impl Drop for Core {
 thread_local! {
     /// The pool and slot that this thread's last task went to, and its generation.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
+    /// Of the waits that ended once the core was offered: which part this thread from its worker.
+    static PARTINGS: Rarely = const { Rarely::new() };
 }
 
 impl Core {
@@ -190,8 +192,20 @@ impl Core {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
     }
 
-    pub(crate) fn forget_affinity(&self) {
-        AFFINITY.with(|it| it.set((0, 0, 0)));
+    /// A result came once this thread had offered its core. A worker that shares the core would
+    /// do so call after call: neither sleeps, so no kernel parts them; another worker may run
+    /// beside this thread. Where every core is busy that is no help, and would keep all workers
+    /// in use (laws 5 and 6): so rarely.
+    pub(crate) fn part_from_worker(&self) {
+        if PARTINGS.with(Rarely::is_time) {
+            AFFINITY.with(|it| it.set((0, 0, 0)));
+        }
+    }
+
+    /// A result came without that.
+    #[inline]
+    pub(crate) fn keep_worker(&self) {
+        PARTINGS.with(Rarely::went_well);
     }
 
     /// For models, once every thread has ended: nobody and nothing is counted any more, and

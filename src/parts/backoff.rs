@@ -132,18 +132,63 @@ pub(crate) struct AdaptiveSpin {
     /// See [`Spin::offering`].
     offers: Cell<bool>,
     long: Cell<bool>,
-    /// Short sleeps before the next long spin, and before the one after that.
+    /// Of the short sleeps: which are followed by a long spin.
+    rarely: Rarely,
+}
+
+/// Something that helps once or not at all: done at the first occasion, then after twice as
+/// many occasions each time, until many waits in a row have given none.
+#[derive(Debug)]
+pub(crate) struct Rarely {
+    /// Occasions to let pass, and how many the next time.
     passes: Cell<u32>,
     pause: Cell<u32>,
-    /// Waits since the last sleep for which a plain spin was enough.
+    /// Waits since the last occasion.
     enough: Cell<u32>,
+}
+
+impl Rarely {
+    const LONGEST_PAUSE: u32 = 1 << 10;
+    const MANY: u32 = 32;
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            passes: Cell::new(0),
+            pause: Cell::new(0),
+            enough: Cell::new(0),
+        }
+    }
+
+    /// An occasion: whether to do it now.
+    pub(crate) fn is_time(&self) -> bool {
+        self.enough.set(0);
+        let now = self.passes.get() == 0;
+        if now {
+            let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
+            self.pause.set(pause);
+            self.passes.set(pause);
+        } else {
+            self.passes.set(self.passes.get() - 1);
+        }
+        now
+    }
+
+    /// A wait without one.
+    #[inline]
+    pub(crate) fn went_well(&self) {
+        if self.pause.get() > 0 {
+            self.enough.set(self.enough.get() + 1);
+            if self.enough.get() == Self::MANY {
+                self.pause.set(0);
+                self.passes.set(0);
+            }
+        }
+    }
 }
 
 impl AdaptiveSpin {
     /// As a sleep where two miss each other: one thread is woken meanwhile.
     const SHORT: Duration = Duration::from_micros(200);
-    const LONGEST_PAUSE: u32 = 1 << 10;
-    const MANY: u32 = 32;
 
     /// `parallel`: as for [`Spin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
@@ -151,9 +196,7 @@ impl AdaptiveSpin {
             parallel,
             offers: Cell::new(false),
             long: Cell::new(false),
-            passes: Cell::new(0),
-            pause: Cell::new(0),
-            enough: Cell::new(0),
+            rarely: Rarely::new(),
         }
     }
 
@@ -197,13 +240,8 @@ impl AdaptiveSpin {
     #[inline]
     fn met(&self, spin: &Spin) {
         self.offers.set(spin.has_offered());
-        let long = self.long.replace(false);
-        if !long && self.pause.get() > 0 {
-            self.enough.set(self.enough.get() + 1);
-            if self.enough.get() == Self::MANY {
-                self.pause.set(0);
-                self.passes.set(0);
-            }
+        if !self.long.replace(false) {
+            self.rarely.went_well();
         }
     }
 
@@ -215,18 +253,10 @@ impl AdaptiveSpin {
 
     /// It was woken, after so long.
     pub(crate) fn slept(&self, took: Duration) {
-        self.enough.set(0);
         if took >= Self::SHORT {
-            return;
-        }
-        match self.passes.get() {
-            0 => {
-                self.long.set(true);
-                let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
-                self.pause.set(pause);
-                self.passes.set(pause);
-            }
-            n => self.passes.set(n - 1),
+            self.rarely.enough.set(0);
+        } else if self.rarely.is_time() {
+            self.long.set(true);
         }
     }
 }

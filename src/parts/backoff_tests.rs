@@ -69,14 +69,14 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     };
     let gaps: Vec<_> = (0..13).map(|_| until_long(&adaptive)).collect();
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
-    assert_eq!(gaps[11..], [1 + AdaptiveSpin::LONGEST_PAUSE; 2]);
+    assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
     // Plain spins that were enough, but not for many tasks in a row.
     let enough = |times| (0..times).for_each(|_| adaptive.met(&adaptive.spin()));
-    enough(AdaptiveSpin::MANY - 1);
+    enough(Rarely::MANY - 1);
     adaptive.slept(SOON);
-    enough(AdaptiveSpin::MANY - 1);
-    assert_eq!(until_long(&adaptive), AdaptiveSpin::LONGEST_PAUSE);
-    enough(AdaptiveSpin::MANY);
+    enough(Rarely::MANY - 1);
+    assert_eq!(until_long(&adaptive), Rarely::LONGEST_PAUSE);
+    enough(Rarely::MANY);
     assert_eq!([until_long(&adaptive), until_long(&adaptive)], [1, 2]);
 }
 
