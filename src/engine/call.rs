@@ -16,7 +16,7 @@ use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, Release, Task};
 use crate::work::observe;
 use crate::work::options::StartBy;
-use crate::work::panics::{drop_payload, Payload};
+use crate::work::panics::Payload;
 use std::time::Duration;
 
 enum Outcome<R> {
@@ -151,10 +151,9 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
                 if decision.complete(ticket) == Completed::CallerWaits {
                     return Some(result);
                 }
-                match result {
-                    Ok(value) => panicked = ctx.drop_reported(value),
-                    Err(payload) => drop_payload(payload),
-                }
+                panicked = ctx.drop_result(result);
+                // Its caller may have been leaving, and does not exist here.
+                ctx.end_if_forked();
                 decision.forget(ticket);
                 None
             })

@@ -305,6 +305,18 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
+    /// call or in its drop.
+    pub(crate) fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
+        match result {
+            Ok(value) => self.drop_reported(value),
+            Err(payload) => {
+                drop_payload(payload);
+                true
+            }
+        }
+    }
+
     /// Drops a value that nobody waits for any more; a panic of its `Drop` is
     /// reported. Returns whether there was one.
     pub(crate) fn drop_reported<T>(&self, value: T) -> bool {
