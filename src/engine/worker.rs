@@ -17,9 +17,9 @@
 //! the release waits for another thread: a push that is half done is left for the look at the
 //! queue that follows it.
 //!
-//! A worker whose last task came from the queue **watches** the queue as well as its own word,
-//! and counts as awake. One whose last task was handed over watches its own word only, and
-//! looks at the queue once, after it has published that it is idle.
+//! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
+//! as well as its own word, and counts as awake. One that was handed an awaited task watches its
+//! own word only, and looks at the queue once, after it has published that it is idle.
 
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
@@ -88,7 +88,8 @@ impl Worker<'_> {
             match self.wait() {
                 Woken::SawTask => self.search(),
                 Woken::Ordered(Order::Run { task, generation }) => {
-                    self.work(&mut Some(task), mailbox_ticket(generation), false);
+                    let watch = self.core.queue.is_some() && !task.is_awaited();
+                    self.work(&mut Some(task), mailbox_ticket(generation), watch);
                 }
                 Woken::Ordered(Order::Search) => {
                     self.arrive();
@@ -125,16 +126,16 @@ impl Worker<'_> {
     /// Runs a task, and queued ones after it as long as there are any. Then looks at the
     /// queue once more, as an idle worker.
     ///
-    /// It watches the queue after it, if its last task came from there: the next one is
-    /// likely to.
-    fn work(&self, first: &mut Option<Task>, ticket: u64, mut from_queue: bool) {
+    /// It watches the queue after it, if its last task came from there, or is one that the next
+    /// is likely to follow through the queue: nobody awaits it.
+    fn work(&self, first: &mut Option<Task>, ticket: u64, mut watch: bool) {
         let (mut now, mut next) = (first, &mut None);
         let mut ticket = Some(ticket);
         self.stop_watching();
         while let Some(its) = ticket.take() {
             self.ctx.ticket.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                ticket = self.end_task(how, next, from_queue);
+                ticket = self.end_task(how, next, watch);
             });
             // A task that was not run, because its time was up, has not paid them.
             self.ctx.pay_debts();
@@ -144,7 +145,7 @@ impl Worker<'_> {
                 Some(_) => self.ctx.owes_room.set(true),
                 None => self.core.made_room(),
             }
-            from_queue = true;
+            watch = true;
             std::mem::swap(&mut now, &mut next);
         }
     }
