@@ -1,10 +1,10 @@
 //! Admission: who is asked in which order, and when a submission is refused.
 //!
-//! In this order: the worker that this thread's last task went to; the queue, while a
-//! worker is awake that watches it; an idle worker, the marked ones last; a free slot and a
-//! new thread; the queue; then a refusal, or a wait for room. A task whose caller waits goes
-//! to an idle worker first, a plain one to the queue: its worker may be asleep, and in a burst
-//! the first worker to wake takes the task.
+//! In this order: the last worker, if it is awake or there is no queue; the queue, while a worker
+//! is awake that watches it; the queue again, if somebody is idle and there is room to spare: that
+//! worker may be asleep, and in a burst the first to wake takes the task; an idle worker, the
+//! marked ones last; one in its start hook; a free slot and a new thread; the queue; then a
+//! refusal, or a wait for room. Where there is a queue, a plain task asks the last worker second.
 
 use super::core::Core;
 use super::counts::Reason;

@@ -37,11 +37,15 @@ pub(crate) const LEGAL: &[Step] = &[
         "pop at `head`; caller that takes its task back; cancelled group",
     ),
     (Held, Empty, "that pop, after it moved `head`"),
-    (Held, Tombstone, "that caller or group: taken out"),
+    (
+        Held,
+        Tombstone,
+        "that caller or group: taken out; pop that found `head` guarded",
+    ),
     (
         Held,
         Revocable,
-        "that group: a task of another; push into a tombstone",
+        "that group: a task of another; push into a tombstone; pop that found `head` guarded",
     ),
     (Held, Full, "push into a tombstone"),
     (

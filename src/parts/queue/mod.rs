@@ -7,16 +7,16 @@
 //! the middle, and two flags in `tail`.
 //!
 //! * `CLOSED`: nothing is pushed any more, but by who closes.
-//! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it as its
-//!   last act, by a compare-and-swap that succeeds only on an empty queue; whoever has
-//!   started a worker clears it. **So a task is queued only while a worker lives.**
+//! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it before it
+//!   gives its slot back, by a compare-and-swap that succeeds only on an empty queue; whoever
+//!   has started a worker clears it. **So a task is queued only while a worker lives.**
 //!
 //! Every step into `Full` or `Revocable` releases the task; every step into `Held`, and
 //! the read of a stamp before `head` moves past it, acquires it. Steps into `Empty` and
 //! `Tombstone` release the emptied cell to the next push.
 //!
-//! And one flag in `head`: `GUARDED`. Only [`Queue::pop_guarded`] moves it then; a pop that is under
-//! way when it is set fails. Who sets it thereby knows that every other pop came before.
+//! And one flag in `head`: `GUARDED`. Only [`Queue::pop_guarded`] moves `head` then; a pop that is
+//! under way when it is set fails. Who sets it thereby knows that every other pop came before.
 //!
 //! `try_pop` waits for nobody. It says `Empty` only if `head` met `tail`, and
 //! `InProgress` while another thread is between two steps at the oldest position. A push

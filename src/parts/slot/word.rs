@@ -18,7 +18,7 @@ pub(crate) enum State {
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
-    /// The worker has been told to end.
+    /// The worker has been told to end, or has resigned.
     Retiring = 6,
 }
 
@@ -50,27 +50,39 @@ pub(crate) const LEGAL: &[Step] = &[
     (
         Held,
         Idle,
-        "caller that took its task back; spawner of a worker without an order; submitter whose claim is one worker too many",
+        "caller that took its task back; spawner of a worker without an order; submitter or notifier whose claim is one worker too many",
     ),
     (Offered, Busy, "worker: starts the task"),
     (Offered, Held, "caller: takes its task back at its deadline"),
-    (Busy, Idle, "worker: the task has ended and none is queued"),
+    (
+        Busy,
+        Idle,
+        "worker: the task has ended, and it saw none to pop",
+    ),
     (
         Busy,
         Retiring,
         "worker: the task has ended, and there are too many workers",
     ),
     (Idle, Held, "submitter or notifier: claims the worker"),
-    (Idle, Searching, "worker: has seen a queued task"),
+    (
+        Idle,
+        Searching,
+        "worker: has seen a queued task, or is new and has no order",
+    ),
     (
         Idle,
         Retiring,
-        "cleaner, shutdown, who lowers the limit, or the worker itself",
+        "cleaner, shutdown, who lowers the limit or finds it lowered, caller that took its task back in a closed pool, or the worker itself",
     ),
     (Searching, Idle, "worker: nothing is queued"),
     (Searching, Retiring, "worker: there are too many workers"),
     (Searching, Busy, "worker: has taken a queued task"),
-    (Retiring, Searching, "worker: a task is queued, it stays"),
+    (
+        Retiring,
+        Searching,
+        "worker: a task is queued, or `min_workers` need it: it stays",
+    ),
     (Retiring, Free, "worker: its last act on the slot"),
 ];
 
