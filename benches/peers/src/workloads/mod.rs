@@ -18,7 +18,9 @@ mod timed;
 use crate::contenders::{visit_all, Contender, Visitor};
 use crate::harness::{Options, Workload};
 use crate::tally::Tally;
+use crossbeam_utils::CachePadded;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,23 +91,35 @@ pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode>
     child.done.then_some(ExitCode::SUCCESS)
 }
 
-/// Time that `producers` threads take for `n` tasks, each feeding its share, until
-/// all of them have run.
+/// Time that `producers` threads take for `n` tasks, until all of them have run. They take from
+/// what is left, so that none is done long before the others: it would wait on a core that the
+/// pool's workers then lack.
 fn served(producers: u64, n: u64, feed: impl Fn(u64) + Sync) -> Duration {
-    let share = n.div_ceil(producers);
+    let portion = (n / producers / 64).clamp(1, 256);
+    let left = CachePadded::new(AtomicU64::new(n));
     let ready = Barrier::new(producers as usize);
+    let produce = || loop {
+        // Relaxed: a count.
+        let taken = left.fetch_update(Relaxed, Relaxed, |left| {
+            (left > 0).then(|| left.saturating_sub(portion))
+        });
+        match taken {
+            Ok(before) => feed(before.min(portion)),
+            Err(_) => break,
+        }
+    };
     let tally = Tally::start();
     thread::scope(|s| {
         for _ in 1..producers {
             s.spawn(|| {
                 ready.wait();
-                feed(share);
+                produce();
             });
         }
         ready.wait();
         let start = Instant::now();
-        feed(share);
-        tally.wait(share * producers);
+        produce();
+        tally.wait(n);
         start.elapsed()
     })
 }
