@@ -12,12 +12,10 @@
   SLOT(Offered, Busy) \
   SLOT(Offered, Held) \
   SLOT(Busy, Idle) \
-  SLOT(Busy, Retiring) \
   SLOT(Idle, Held) \
   SLOT(Idle, Searching) \
   SLOT(Idle, Retiring) \
   SLOT(Searching, Idle) \
-  SLOT(Searching, Retiring) \
   SLOT(Searching, Busy) \
   SLOT(Retiring, Searching) \
   SLOT(Retiring, Free)

@@ -11,9 +11,9 @@
 //! * a submitter that has claimed an idle worker asks, under the lock, whether it is surplus,
 //!   and if so sends it to its end instead;
 //! * a spawner that finds a slot owed gives its own back, and starts nothing;
-//! * a worker whose task has ended, or that was told to look at the queue, asks the same before
-//!   it takes a queued task, and resigns. The queue is guarded, so that a pop under way when the
-//!   limit is lowered fails, and pops are made under the lock (Q3);
+//! * a worker that looks at the queue finds it guarded, so that also a pop under way when the
+//!   limit is lowered fails. It asks the same, pops under the lock if it may (Q3), and else goes
+//!   idle;
 //! * a worker that has gone idle asks before it sleeps. Who lowers the limit sets the flag, then
 //!   looks for idle workers; a worker publishes `Idle`, then reads the flag (P9).
 //!
@@ -23,8 +23,7 @@
 //! that lives and has not resigned, or to one that stays.
 
 use super::core::{Core, Registry};
-use crate::parts::in_flight::TRANSIT;
-use crate::parts::queue::Popped;
+use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::State;
 use crate::sync::{self, lock, lock_unless, Arc, MutexGuard};
 use crate::work::job::Task;
@@ -149,44 +148,16 @@ impl Core {
         false
     }
 
-    /// Worker: retires if it is one too many. In transit then.
-    ///
-    /// # Safety
-    /// This thread is the slot's worker, in `from`.
+    /// Worker that searches a guarded queue: takes the next task, unless it is one too many
+    /// (`None`). Under the lock: the limit stays as it is meanwhile.
     #[cold]
-    pub(super) unsafe fn resign(&self, slot: usize, from: State) -> bool {
-        if !self.env.has_surplus() {
-            return false;
-        }
-        let registry = lock(&self.registry);
-        let resigns = self.is_one_surplus(&registry);
-        if resigns {
-            self.in_flight.add(TRANSIT);
-            // SAFETY: by this function's contract.
-            unsafe { self.slots[slot].resign(from) };
-        }
-        resigns
-    }
-
-    /// Worker that searches a guarded queue: takes the next task, or retires if it is one too
-    /// many (`None`). Under the lock: the limit stays as it is meanwhile.
-    ///
-    /// # Safety
-    /// The calling thread is the slot's worker, `Searching`.
-    #[cold]
-    pub(super) unsafe fn pop_by_leave(
+    pub(super) fn pop_by_leave(
         &self,
-        slot: usize,
+        queue: &Queue<Task>,
         place: &mut Option<Task>,
     ) -> Option<Popped> {
         let registry = lock(&self.registry);
-        if !self.is_one_surplus(&registry) {
-            return self.queue.as_ref().map(|queue| queue.pop_guarded(place));
-        }
-        self.in_flight.add(TRANSIT);
-        // SAFETY: by this function's contract.
-        unsafe { self.slots[slot].resign(State::Searching) };
-        None
+        (!self.is_one_surplus(&registry)).then(|| queue.pop_guarded(place))
     }
 
     /// Worker, idle: is told to end, by itself, if it is one too many.

@@ -8,6 +8,7 @@ use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
+use crate::sync::lock;
 use crate::work::job::Serve;
 use std::sync::mpsc;
 use std::thread;
@@ -92,6 +93,47 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     });
     let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
+}
+
+/// Law 20: the same where its worker is one too many, beside whoever starts, ends or counts
+/// workers.
+#[test]
+fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
+    for queue in [0, 4] {
+        let builder = Builder::new().max_workers(2).queue_capacity(queue);
+        let (core, _) = builder.into_core().expect("a pool");
+        let core = &core;
+        let (done, released) = mpsc::channel();
+        let gates = thread::scope(|s| {
+            let gates = [(); 2].map(|()| {
+                let (open, gate) = mpsc::channel::<()>();
+                let done = done.clone();
+                s.spawn(move || {
+                    let outcome = do_with_deadline(core, None, move || gate.recv(), Duration::MAX);
+                    done.send(outcome.is_ok())
+                });
+                open
+            });
+            while core.stats().running < 2 {
+                thread::yield_now();
+            }
+            core.set_limit(1);
+            let stopped = lock(&core.registry);
+            gates
+                .iter()
+                .for_each(|open| open.send(()).expect("it waits"));
+            let released = [(); 2].map(|()| released.recv_timeout(Duration::from_secs(10)));
+            drop(stopped);
+            assert_eq!(released, [Ok(true); 2], "queue of {queue}");
+            gates
+        });
+        drop(gates);
+        while core.stats().workers > 1 {
+            thread::yield_now();
+        }
+        let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+        assert!(report.is_clean());
+    }
 }
 
 /// The abstract specification's steps, from `spec/steps.pml`.

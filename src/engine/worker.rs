@@ -27,7 +27,7 @@ use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_ticket, queue_ticket};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
 use crate::parts::queue::{Popped, Queue};
-use crate::parts::slot::{Order, Rest, Slot, State};
+use crate::parts::slot::{Order, Rest, Slot};
 use crate::sync::{now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::{Ctx, Owed};
 use crate::work::job::{Ending, Task};
@@ -165,12 +165,7 @@ impl Worker<'_> {
     #[cold]
     fn end_task_rarely(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         self.ctx.end_if_forked();
-        // SAFETY: this thread is the slot's worker, `Busy`.
-        let next = if unsafe { self.core.resign(self.slot, State::Busy) } {
-            None
-        } else {
-            self.find_next(place, watch)
-        };
+        let next = self.find_next(place, watch);
         if let Ending::CompletedLate | Ending::PanickedLate = how {
             // Relaxed: a count.
             self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -267,11 +262,6 @@ impl Worker<'_> {
 
     /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
     fn search(&self) {
-        // SAFETY: this thread is the slot's worker, `Searching`.
-        let resigns = || unsafe { self.core.resign(self.slot, State::Searching) };
-        if self.core.env.is_closed_or_over() && resigns() {
-            return;
-        }
         let Some(queue) = &self.core.queue else {
             return self.go_idle();
         };
@@ -279,10 +269,12 @@ impl Worker<'_> {
         let mut backoff = Backoff::default();
         loop {
             let popped = match queue.try_pop(&mut place) {
-                // SAFETY: this thread is the slot's worker, `Searching`.
-                Popped::Guarded => match unsafe { self.core.pop_by_leave(self.slot, &mut place) } {
+                Popped::Guarded => match self.core.pop_by_leave(queue, &mut place) {
                     Some(popped) => popped,
-                    None => return,
+                    None => {
+                        self.go_idle();
+                        return self.core.resign_idle(self.slot);
+                    }
                 },
                 popped => popped,
             };

@@ -21,14 +21,6 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Retiring, only_marked)
     }
 
-    /// Worker: ends after its task, or instead of a look at the queue.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `from`.
-    pub(crate) unsafe fn resign(&self, from: State) {
-        self.step(from, State::Retiring, 0);
-    }
-
     /// Worker that was told to end: stays, to look at the queue.
     ///
     /// # Safety

@@ -18,7 +18,7 @@ pub(crate) enum State {
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
-    /// The worker has been told to end, or has resigned.
+    /// The worker has been told to end, by another or by itself.
     Retiring = 6,
 }
 
@@ -59,11 +59,6 @@ pub(crate) const LEGAL: &[Step] = &[
         Idle,
         "worker: the task has ended, and it saw none to pop",
     ),
-    (
-        Busy,
-        Retiring,
-        "worker: the task has ended, and there are too many workers",
-    ),
     (Idle, Held, "submitter or notifier: claims the worker"),
     (
         Idle,
@@ -76,7 +71,6 @@ pub(crate) const LEGAL: &[Step] = &[
         "cleaner, shutdown, who lowers the limit or finds it lowered, caller that took its task back in a closed pool, or the worker itself",
     ),
     (Searching, Idle, "worker: nothing is queued"),
-    (Searching, Retiring, "worker: there are too many workers"),
     (Searching, Busy, "worker: has taken a queued task"),
     (
         Retiring,
