@@ -17,6 +17,7 @@ use crate::work::job::{End, Ending, Job, Release, Task};
 use crate::work::observe;
 use crate::work::options::StartBy;
 use crate::work::panics::Payload;
+use crossbeam_utils::CachePadded;
 use std::time::Duration;
 
 enum Outcome<R> {
@@ -31,8 +32,9 @@ enum Outcome<R> {
 
 /// What a caller waits with. Aligned so that the worker's touches share no line with
 /// the caller's own variables.
-#[repr(C, align(64))]
+#[repr(C)]
 struct Waiter<R> {
+    _line: [CachePadded<()>; 0],
     node: WaitNode,
     /// Written by the worker (or discarder) that owns it by decision, before
     /// `done`; read by the caller after it.
@@ -251,6 +253,7 @@ where
     R: Send + 'static,
 {
     let waiter = Waiter {
+        _line: [],
         node: WaitNode::new(label),
         outcome: UnsafeCell::new(Outcome::Pending),
     };
