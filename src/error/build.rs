@@ -6,7 +6,7 @@ use std::io;
 
 use super::MAX_WORKERS;
 
-/// Why a pool could not be built.
+/// Why a pool could not be built, or its limit not be set.
 ///
 /// [`Builder::build`](crate::Builder::build), [`Pool::new`](crate::Pool::new) and
 /// [`Pool::set_limit`](crate::Pool::set_limit) return it. `Display` says what was given and what is allowed.
@@ -24,15 +24,21 @@ use super::MAX_WORKERS;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `max_workers`, or the limit that [`set_limit`](crate::Pool::set_limit) was given, is 0: such a pool
-    /// could never run a task.
+    /// `max_workers` is 0: such a pool could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than that of any pool may be, or the limit that
-    /// [`set_limit`](crate::Pool::set_limit) was given is larger than the pool's `max_workers`.
+    /// `max_workers` is larger than that of any pool may be.
     TooManyWorkers {
         /// The number that was given.
         given: usize,
         /// The largest number that is allowed.
+        max: usize,
+    },
+    /// The limit that [`set_limit`](crate::Pool::set_limit) was given is 0, or larger than the pool's
+    /// `max_workers`.
+    LimitOutOfBounds {
+        /// The limit that was given.
+        given: usize,
+        /// The `max_workers` of the pool: the largest limit that is allowed.
         max: usize,
     },
     /// `min_workers` is larger than `max_workers`.
@@ -63,10 +69,10 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroWorkers => write!(f, "max_workers is 0; allowed: 1..={MAX_WORKERS}"),
-            Self::TooManyWorkers { given, max } if *max == MAX_WORKERS => {
+            Self::TooManyWorkers { given, max } => {
                 write!(f, "max_workers is {given}; allowed: 1..={max}")
             }
-            Self::TooManyWorkers { given, max } => {
+            Self::LimitOutOfBounds { given, max } => {
                 write!(
                     f,
                     "the limit is {given}; allowed: 1..={max}, as max_workers is {max}"
@@ -95,6 +101,7 @@ impl Error for BuildError {
             Self::Spawn(error) => Some(error),
             Self::ZeroWorkers
             | Self::TooManyWorkers { .. }
+            | Self::LimitOutOfBounds { .. }
             | Self::MinExceedsMax { .. }
             | Self::QueueTooLong { .. }
             | Self::BadThreadName => None,

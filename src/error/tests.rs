@@ -351,7 +351,8 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     let texts = [
         BuildError::ZeroWorkers,
         BuildError::TooManyWorkers { given: 70_000, max },
-        BuildError::TooManyWorkers { given: 9, max: 8 },
+        BuildError::LimitOutOfBounds { given: 0, max: 8 },
+        BuildError::LimitOutOfBounds { given: 70_000, max },
         BuildError::MinExceedsMax { min: 5, max: 4 },
         BuildError::QueueTooLong {
             given: 20_000_000,
@@ -366,7 +367,8 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
         [
             "max_workers is 0; allowed: 1..=65536",
             "max_workers is 70000; allowed: 1..=65536",
-            "the limit is 9; allowed: 1..=8, as max_workers is 8",
+            "the limit is 0; allowed: 1..=8, as max_workers is 8",
+            "the limit is 70000; allowed: 1..=65536, as max_workers is 65536",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
             "thread_name contains a NUL byte; allowed: any text without one",
