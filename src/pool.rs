@@ -368,8 +368,8 @@ impl Pool {
     /// them, too.
     ///
     /// # Errors
-    /// [`BuildError::LimitOutOfBounds`] if `n` is 0 or more than `max_workers`. The limit then stays
-    /// as it was.
+    /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
+    /// `max_workers`. The limit then stays as it was.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};
@@ -378,17 +378,19 @@ impl Pool {
     /// pool.set_limit(2)?; // the machine is busy with something else
     /// assert_eq!(pool.limit(), 2);
     /// let err = pool.set_limit(9).unwrap_err();
-    /// assert!(matches!(err, BuildError::LimitOutOfBounds { given: 9, max: 8 }));
-    /// assert_eq!(err.to_string(), "the limit is 9; allowed: 1..=8, as max_workers is 8");
+    /// assert!(matches!(err, BuildError::TooManyWorkers { given: 9, max: 8 }));
     /// # Ok(()) }
     /// ```
     pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
         let max = self.max_workers();
-        if n == 0 || n > max {
-            return Err(BuildError::LimitOutOfBounds { given: n, max });
+        match n {
+            0 => Err(BuildError::ZeroWorkers),
+            given if given > max => Err(BuildError::TooManyWorkers { given, max }),
+            limit => {
+                self.core.set_limit(limit);
+                Ok(())
+            }
         }
-        self.core.set_limit(n);
-        Ok(())
     }
 
     /// Returns how many workers [`Builder::build`] started; they do not retire when idle.

@@ -6,7 +6,7 @@ use std::io;
 
 use super::MAX_WORKERS;
 
-/// Why a pool could not be built, or its limit not be set.
+/// Why a pool could not be built.
 ///
 /// [`Builder::build`](crate::Builder::build), [`Pool::new`](crate::Pool::new) and
 /// [`Pool::set_limit`](crate::Pool::set_limit) return it. `Display` says what was given and what is allowed.
@@ -19,26 +19,20 @@ use super::MAX_WORKERS;
 ///
 /// let error = Pool::new(0).unwrap_err();
 /// assert!(matches!(error, BuildError::ZeroWorkers));
-/// assert_eq!(error.to_string(), "max_workers is 0; allowed: 1..=65536");
+/// assert_eq!(error.to_string(), "max_workers or the limit is 0; allowed: 1 or more");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `max_workers` is 0: such a pool could never run a task.
+    /// `max_workers`, or the limit that [`set_limit`](crate::Pool::set_limit) was given, is 0: such a pool
+    /// could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than that of any pool may be.
+    /// `max_workers` is larger than that of any pool may be, or the limit that
+    /// [`set_limit`](crate::Pool::set_limit) was given is larger than the pool's `max_workers`.
     TooManyWorkers {
         /// The number that was given.
         given: usize,
         /// The largest number that is allowed.
-        max: usize,
-    },
-    /// The limit that [`set_limit`](crate::Pool::set_limit) was given is 0, or larger than the pool's
-    /// `max_workers`.
-    LimitOutOfBounds {
-        /// The limit that was given.
-        given: usize,
-        /// The `max_workers` of the pool: the largest limit that is allowed.
         max: usize,
     },
     /// `min_workers` is larger than `max_workers`.
@@ -68,11 +62,11 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroWorkers => write!(f, "max_workers is 0; allowed: 1..={MAX_WORKERS}"),
-            Self::TooManyWorkers { given, max } => {
+            Self::ZeroWorkers => f.write_str("max_workers or the limit is 0; allowed: 1 or more"),
+            Self::TooManyWorkers { given, max } if *max == MAX_WORKERS => {
                 write!(f, "max_workers is {given}; allowed: 1..={max}")
             }
-            Self::LimitOutOfBounds { given, max } => {
+            Self::TooManyWorkers { given, max } => {
                 write!(
                     f,
                     "the limit is {given}; allowed: 1..={max}, as max_workers is {max}"
@@ -101,7 +95,6 @@ impl Error for BuildError {
             Self::Spawn(error) => Some(error),
             Self::ZeroWorkers
             | Self::TooManyWorkers { .. }
-            | Self::LimitOutOfBounds { .. }
             | Self::MinExceedsMax { .. }
             | Self::QueueTooLong { .. }
             | Self::BadThreadName => None,

@@ -351,8 +351,7 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     let texts = [
         BuildError::ZeroWorkers,
         BuildError::TooManyWorkers { given: 70_000, max },
-        BuildError::LimitOutOfBounds { given: 0, max: 8 },
-        BuildError::LimitOutOfBounds { given: 70_000, max },
+        BuildError::TooManyWorkers { given: 9, max: 8 },
         BuildError::MinExceedsMax { min: 5, max: 4 },
         BuildError::QueueTooLong {
             given: 20_000_000,
@@ -365,10 +364,9 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     assert_eq!(
         texts,
         [
-            "max_workers is 0; allowed: 1..=65536",
+            "max_workers or the limit is 0; allowed: 1 or more",
             "max_workers is 70000; allowed: 1..=65536",
-            "the limit is 0; allowed: 1..=8, as max_workers is 8",
-            "the limit is 70000; allowed: 1..=65536, as max_workers is 65536",
+            "the limit is 9; allowed: 1..=8, as max_workers is 8",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
             "thread_name contains a NUL byte; allowed: any text without one",
