@@ -1,6 +1,10 @@
 //! The public API, played by one thread that opens the gates its tasks stand at,
 //! and so knows what each call owes it. Where that depends on timing it knows
 //! bounds, and waits until they meet.
+//!
+//! Inputs whose first byte is 128 or more are rounds of several threads under several
+//! faults at once, as the soak plays them; at the end a table tells which pairs of
+//! faults were met.
 #![no_main]
 
 #[path = "../shared/fate.rs"]
@@ -13,9 +17,10 @@ use fate::{Fate, Fault, Hold, Nest, Sums, Token, Value, Why, Work, LABEL};
 use lazypool::{DeadlineError, Group, Pool, Shutdown, ShutdownReport, Stats, WhenFull};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use soak::faults::{Round, Table};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 use threads::threads;
@@ -1088,15 +1093,44 @@ fn build(input: &Input, max: usize, sums: &Arc<Sums>) -> Pool {
     builder.build().expect("valid settings")
 }
 
-fuzz_target!(|input: Input| {
+/// How many rounds under several faults there were, and what they met.
+static MET: Mutex<(u64, Option<Table>)> = Mutex::new((0, None));
+
+extern "C" fn tell() {
+    if let (rounds, Some(met)) = &*lock(&MET) {
+        eprintln!("Of {rounds} pools under several faults: {met}");
+    }
+}
+
+fn combined(bytes: &[u8]) {
+    static TELL: Once = Once::new();
+    TELL.call_once(|| {
+        // SAFETY: a function that may run at any time.
+        assert_eq!(unsafe { libc::atexit(tell) }, 0);
+    });
+    let seen = Round::of(bytes).play();
+    let (rounds, met) = &mut *lock(&MET);
+    *rounds += 1;
+    met.get_or_insert_default().add(&seen);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Some((128.., rest)) = bytes.split_first() {
+        combined(rest);
+    } else if let Ok(input) = Input::arbitrary_take_rest(Unstructured::new(bytes)) {
+        alone(&input);
+    }
+});
+
+fn alone(input: &Input) {
     let threads = threads();
     let max = 1 + usize::from(input.workers % 4);
     let sums = Arc::new(Sums::default());
-    let pool = Arc::new(build(&input, max, &sums));
+    let pool = Arc::new(build(input, max, &sums));
     assert_eq!(pool.stats().workers, pool.min_workers());
     let _ = sums.pool.set(Arc::downgrade(&pool));
     let mut play = Play {
-        input: &input,
+        input,
         max,
         room: pool.queue_capacity(),
         blocks: input.blocks,
@@ -1115,4 +1149,4 @@ fuzz_target!(|input: Input| {
         play.step(step);
     }
     play.end();
-});
+}

@@ -78,7 +78,7 @@ pub(crate) fn get(n: &AtomicU64) -> u64 {
 }
 
 /// Every finished call and task, for the watchdog.
-pub(crate) static PROGRESS: AtomicU64 = AtomicU64::new(0);
+pub(crate) use soak::PROGRESS;
 
 thread_local! {
     /// This thread runs a closure that the pool refused.

@@ -75,7 +75,7 @@ impl Act {
             3 => Fault::PayloadExplodes,
             _ => Fault::None,
         };
-        Self(does as u64 | (fault as u64) << 4 | rng.below(most) << 16 | rng.next() << 32)
+        Self(does as u64 | (fault as u64) << 4 | rng.below(most) << 16 | rng.draw() << 32)
     }
 
     fn labelled(self, yes: bool) -> Self {

@@ -10,14 +10,13 @@
 
 mod books;
 mod load;
-mod os;
 mod pairs;
 mod plan;
-mod rng;
 mod round;
 
 use crate::books::PROGRESS;
 use crate::round::{Totals, POOLS};
+use soak::{os, rng};
 use std::process::{exit, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -102,13 +101,17 @@ fn fail(what: &str) -> ! {
         }
     }
     let (args, round) = (args(), ROUND.load(Ordering::SeqCst));
-    let child = if args.child { " --child" } else { "" };
+    let mode = match (args.child, args.pairs) {
+        (true, _) => " --child".to_owned(),
+        (false, 0) => String::new(),
+        (false, pools) => format!(" --pairs {pools}"),
+    };
     eprintln!("\nFAILED: {what}");
-    eprintln!(
-        "plan: {:?}",
-        plan::Plan::random(round_seed(round), args.child)
-    );
-    eprintln!("replay: soak --seed {} --round {round}{child}", args.seed);
+    if args.pairs == 0 {
+        let plan = plan::Plan::random(round_seed(round), args.child);
+        eprintln!("plan: {plan:?}");
+    }
+    eprintln!("replay: soak --seed {} --round {round}{mode}", args.seed);
     // A broken pool may not answer.
     let printer = thread::Builder::new().spawn(|| {
         let pools = POOLS.lock().map(|p| p.clone()).unwrap_or_default();
@@ -176,7 +179,7 @@ fn main() {
             exit(2);
         }
     };
-    if args.child || args.pairs > 0 {
+    if args.child {
         os::drop_privileges();
     }
     // The panics that are meant do not come by here.
@@ -197,7 +200,7 @@ fn main() {
             thread::yield_now();
         }
         if args.pairs > 0 {
-            exit(i32::from(!pairs::play(args.seed, args.pairs)));
+            exit(i32::from(!pairs::play(args.seed, args.pairs, args.round)));
         }
         rounds();
     });

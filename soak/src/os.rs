@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Counts live heap bytes, so that a leak shows at once and not as a trend.
 #[derive(Debug)]
-pub(crate) struct Counting;
+pub struct Counting;
 
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
@@ -26,12 +26,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-pub(crate) fn live_bytes() -> i64 {
+/// Heap bytes that `Counting` counts.
+pub fn live_bytes() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
 /// Threads of this process.
-pub(crate) fn threads() -> usize {
+pub fn threads() -> usize {
     // Not by listing them: a listing ends early when one goes meanwhile.
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
@@ -39,7 +40,7 @@ pub(crate) fn threads() -> usize {
 }
 
 /// Names of this process's threads.
-pub(crate) fn thread_names() -> Vec<String> {
+pub fn thread_names() -> Vec<String> {
     let dirs = fs::read_dir("/proc/self/task").expect("/proc/self/task");
     dirs.filter_map(|dir| fs::read_to_string(dir.ok()?.path().join("comm")).ok())
         .map(|name| name.trim_end().to_owned())
@@ -48,7 +49,7 @@ pub(crate) fn thread_names() -> Vec<String> {
 
 /// Processor time and voluntary context switches of the threads whose names
 /// start with `prefix`.
-pub(crate) fn activity(prefix: &str) -> (Duration, u64) {
+pub fn activity(prefix: &str) -> (Duration, u64) {
     let mut nanos = 0;
     let mut switches = 0;
     for dir in fs::read_dir("/proc/self/task").expect("/proc/self/task") {
@@ -71,7 +72,7 @@ pub(crate) fn activity(prefix: &str) -> (Duration, u64) {
 }
 
 /// Resident memory in KiB.
-pub(crate) fn resident() -> u64 {
+pub fn resident() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|text| {
@@ -83,7 +84,7 @@ pub(crate) fn resident() -> u64 {
 
 /// Binds this thread, and the threads it starts from now on, to one core or to
 /// all that the process began with.
-pub(crate) fn pin(one: bool) {
+pub fn pin(one: bool) {
     use std::sync::OnceLock;
     static ALL: OnceLock<libc::cpu_set_t> = OnceLock::new();
     let size = std::mem::size_of::<libc::cpu_set_t>();
@@ -109,7 +110,7 @@ pub(crate) fn pin(one: bool) {
 }
 
 /// Becomes an ordinary user, to whom `RLIMIT_NPROC` applies.
-pub(crate) fn drop_privileges() {
+pub fn drop_privileges() {
     const NOBODY: u32 = 65_534;
     // SAFETY: plain system calls; there is one thread so far.
     unsafe {
@@ -124,7 +125,7 @@ pub(crate) fn drop_privileges() {
 }
 
 /// Whether the system may start further threads for this user.
-pub(crate) fn allow_threads(allow: bool) {
+pub fn allow_threads(allow: bool) {
     // SAFETY: plain system calls on a struct of two numbers. The hard limit stays,
     // so the soft one can be raised again.
     unsafe {

@@ -1,12 +1,16 @@
-//! Small and repeatable: splitmix64.
+//! Small and repeatable: splitmix64, after bytes that were given.
 
 use std::time::Duration;
 
+/// A source of numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(u64);
+pub struct Rng {
+    state: u64,
+    given: std::vec::IntoIter<u8>,
+}
 
 /// One step of splitmix64, as a hash.
-pub(crate) fn mix(n: u64) -> u64 {
+pub fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -14,28 +18,50 @@ pub(crate) fn mix(n: u64) -> u64 {
 }
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed))
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            state: mix(seed),
+            given: Vec::new().into_iter(),
+        }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+    /// One byte a number; where they end, as the seed that they make.
+    pub fn of(bytes: impl Iterator<Item = u8>) -> Self {
+        let given: Vec<u8> = bytes.collect();
+        let seed = given.iter().fold(0, |n, &byte| mix(n ^ u64::from(byte)));
+        Self {
+            state: seed,
+            given: given.into_iter(),
+        }
     }
 
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
+        if let Some(byte) = self.given.next() {
+            return mix(byte.into());
+        }
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.state)
     }
 
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+    /// One below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.draw() % n
+    }
+
+    /// Once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    /// One of some.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    pub(crate) fn micros(&mut self, most: u64) -> Duration {
+    /// Less than so many microseconds.
+    pub fn micros(&mut self, most: u64) -> Duration {
         Duration::from_micros(self.below(most))
     }
 }

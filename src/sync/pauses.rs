@@ -1,5 +1,5 @@
 //! Pauses between steps, under `--cfg lazypool_pauses`: before each step on a shared word a
-//! thread may be stopped, for as long as a scheduler might. For the soak.
+//! thread may be stopped, for as long as a scheduler might. For the soak and the fuzz targets.
 
 use std::cell::Cell;
 use std::sync::atomic::{self, Ordering};
@@ -16,6 +16,17 @@ pub fn pause_one_in(steps: u32) {
 /// How many pauses there have been.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
+}
+
+static REFILLED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
+
+/// How many tasks have been put where another was taken out of the queue.
+pub fn refilled() -> u64 {
+    REFILLED.load(Ordering::Relaxed)
+}
+
+pub(crate) fn note_refilled() {
+    REFILLED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A third of the pauses gives the core away, a third is short, a third takes milliseconds.

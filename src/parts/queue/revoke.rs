@@ -60,6 +60,8 @@ impl<T: Queued> Queue<T> {
                 .store(position.wrapping_add(STEP), Ordering::Relaxed);
             // SAFETY: the caller's push has asserted that there is a task; the cell is held.
             unsafe { at.fill(task, State::Held) };
+            #[cfg(lazypool_pauses)]
+            crate::sync::pauses::note_refilled();
             return Ok(position);
         }
         Err(NotPushed::Full)
