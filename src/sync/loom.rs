@@ -17,23 +17,7 @@ pub(crate) use loom::sync::atomic::AtomicPtr;
 // the protocol page that announces and then looks) are then as sequentially consistent as
 // C++20 says.
 atomics! {
-    first = |atomic, value| atomic.store(value, Ordering::SeqCst);
-    AtomicBool(bool) {}
-    AtomicU32(u32) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-    }
-    AtomicUsize(usize) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-    }
-    AtomicU64(u64) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-        fetch_or: |was, by| was | by;
-        fetch_and: |was, by| was & by;
-        fetch_max: Ord::max;
-    }
+    first = |atomic, value| atomic.store(value, Ordering::SeqCst)
 }
 
 #[track_caller]

@@ -120,6 +120,26 @@ pub(crate) fn at(name: &str, order: Ordering, or_else: Option<Ordering>) -> Act 
 /// The atomics of a checker, over its own in a module `atomic`; `first` is done to a
 /// new one. Each access asks [`at`] whether it is to go wrong.
 macro_rules! atomics {
+    (first = $first:expr) => { $crate::sync::mutant::atomics! {
+        first = $first;
+        AtomicBool(bool) {}
+        AtomicU32(u32) {
+            fetch_add: |was, by| was.wrapping_add(by);
+            fetch_sub: |was, by| was.wrapping_sub(by);
+        }
+        AtomicUsize(usize) {
+            fetch_add: |was, by| was.wrapping_add(by);
+            fetch_sub: |was, by| was.wrapping_sub(by);
+        }
+        AtomicU64(u64) {
+            fetch_add: |was, by| was.wrapping_add(by);
+            fetch_sub: |was, by| was.wrapping_sub(by);
+            fetch_or: |was, by| was | by;
+            fetch_and: |was, by| was & by;
+            fetch_max: Ord::max;
+        }
+    } };
+
     (first = $first:expr; $($name:ident($value:ty) { $($fetch:ident: $apply:expr;)* })*) => {$(
         #[derive(Debug)]
         pub(crate) struct $name(atomic::$name);

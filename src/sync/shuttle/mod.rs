@@ -163,23 +163,7 @@ mod atomic {
 pub(crate) use atomic::AtomicPtr;
 
 atomics! {
-    first = |_, _| ();
-    AtomicBool(bool) {}
-    AtomicU32(u32) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-    }
-    AtomicUsize(usize) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-    }
-    AtomicU64(u64) {
-        fetch_add: |was, by| was.wrapping_add(by);
-        fetch_sub: |was, by| was.wrapping_sub(by);
-        fetch_or: |was, by| was | by;
-        fetch_and: |was, by| was & by;
-        fetch_max: Ord::max;
-    }
+    first = |_, _| ()
 }
 
 #[track_caller]
