@@ -136,7 +136,6 @@ macro_rules! atomics {
             fetch_sub: |was, by| was.wrapping_sub(by);
             fetch_or: |was, by| was | by;
             fetch_and: |was, by| was & by;
-            fetch_max: Ord::max;
         }
     } };
 

@@ -99,17 +99,6 @@ macro_rules! paused {
                 self.0.compare_exchange(old, new, success, failure)
             }
 
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                old: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                step();
-                self.0.compare_exchange_weak(old, new, success, failure)
-            }
-
             $(pub(crate) fn $op(&self, value: $value, order: Ordering) -> $value {
                 step();
                 self.0.$op(value, order)
@@ -122,5 +111,5 @@ paused! {
     AtomicBool(bool) {}
     AtomicU32(u32) { fetch_add fetch_sub }
     AtomicUsize(usize) { fetch_add fetch_sub }
-    AtomicU64(u64) { fetch_add fetch_sub fetch_or fetch_and fetch_max }
+    AtomicU64(u64) { fetch_add fetch_sub fetch_or fetch_and }
 }

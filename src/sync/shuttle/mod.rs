@@ -152,11 +152,6 @@ mod atomic {
         pub(crate) fn fetch_and(&self, by: u64, order: Ordering) -> u64 {
             self.modify(order, |was| was & by)
         }
-
-        #[track_caller]
-        pub(crate) fn fetch_max(&self, by: u64, order: Ordering) -> u64 {
-            self.modify(order, |was| was.max(by))
-        }
     }
 }
 
@@ -313,8 +308,7 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable. A wait with a timeout looks again and again; `notify_one`
-/// ends all of those, besides one of the others.
+/// A condition variable. A wait with a timeout looks again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     waiters: shuttle::sync::Condvar,
@@ -328,12 +322,6 @@ impl Condvar {
 
     fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
-    }
-
-    #[allow(dead_code)] // as std's
-    pub(crate) fn notify_one(&self) {
-        self.waiters.notify_one();
-        self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn notify_all(&self) {
