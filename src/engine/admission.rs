@@ -218,9 +218,7 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        // Or has been called to the queue meanwhile, and is idle again.
-        let came = || self.in_flight.see().is_any_searching() || !self.ready.is_empty();
-        if (searching || came()) && !wait.is_hurried() {
+        if (searching || self.has_worker_come()) && !wait.is_hurried() {
             // No reason to start another.
             let Some(queue) = queue else {
                 return Err(Not::Settled);
@@ -260,9 +258,7 @@ impl Core {
                     return Ok(Some(self.hand_over(slot, claim, task)));
                 }
             }
-            // Its hook has ended meanwhile: it is awake, or idle already.
-            let came = self.in_flight.see().is_any_searching() || !self.ready.is_empty();
-            if came && !wait.is_hurried() {
+            if self.has_worker_come() && !wait.is_hurried() {
                 return Err(Not::Settled);
             }
         }
@@ -275,6 +271,12 @@ impl Core {
             Err(NotSpawned::Withheld) => Ok(None),
             Err(NotSpawned::Failed(error)) => self.without_thread(task, queue, error).map(Some),
         }
+    }
+
+    /// Whether there is a worker to be had after all, which was not when the submission asked
+    /// for one: called to the queue, it searches or is idle again; its start hook has ended.
+    fn has_worker_come(&self) -> bool {
+        self.in_flight.see().is_any_searching() || !self.ready.is_empty()
     }
 
     /// The system gave no thread: another worker, the queue while a worker lives, or back.
