@@ -74,6 +74,22 @@ mod parts {
         })
     }
 
+    /// A [`pool`] whose workers end with a [`hook`], one of which is idle, and this thread's
+    /// affinity.
+    pub fn warm_pool_with_stop_hook(max_workers: usize, queue_capacity: usize) -> Pool {
+        quietly(|| {
+            let pool = Pool::builder()
+                .max_workers(max_workers)
+                .queue_capacity(queue_capacity)
+                .idle_timeout(Duration::from_nanos(1))
+                .on_worker_stop(hook())
+                .build()
+                .expect("valid settings");
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        })
+    }
+
     /// A [`pool`] whose first two workers have each run a task, and are or go idle.
     pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Pool {
         quietly(|| {
@@ -90,10 +106,8 @@ mod parts {
     pub fn two_serve(pool: Pool) {
         let pool = Arc::new(pool);
         let ran = Ran::new();
-        let other = loom::thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, |pool| assert!(pool.serve(task).is_ok()));
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
         end(&pool);
@@ -109,14 +123,22 @@ mod parts {
         }
     }
 
+    /// A thread that does this with a handle of its own on what is shared.
+    pub fn beside<T: Clone + 'static, R: 'static>(
+        shared: &T,
+        act: impl FnOnce(&T) -> R + 'static,
+    ) -> loom::thread::JoinHandle<R> {
+        let shared = shared.clone();
+        loom::thread::spawn(move || act(&shared))
+    }
+
     /// A thread that looks around twice as the cleaner does: it marks idle
     /// workers, then retires those that still are.
     pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
-        let pool = Arc::clone(pool);
-        loom::thread::spawn(move || {
+        beside(pool, |pool| {
             let mut cleaner = Cleaner::default();
-            cleaner.look_around(&pool);
-            cleaner.look_around(&pool);
+            cleaner.look_around(pool);
+            cleaner.look_around(pool);
         })
     }
 
@@ -191,5 +213,6 @@ mod parts {
 
 #[cfg(lazypool_loom)]
 pub use parts::{
-    cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
+    beside, cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve, warm_pair,
+    warm_pool, warm_pool_with_stop_hook, Ran,
 };

@@ -4,8 +4,7 @@
 use lazypool::model::refuse_threads;
 use loom::cell::UnsafeCell;
 use loom::sync::mpsc;
-use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pair, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,10 +62,8 @@ fn cancel_against_serve() {
         let pool = warm_pool(1);
         let ran = Ran::new();
         let group = pool.group();
-        let other = thread::spawn({
-            let (group, task) = (group.clone(), ran.task());
-            move || group.serve(task).is_ok()
-        });
+        let task = ran.task();
+        let other = beside(&group, move |group| group.serve(task).is_ok());
         assert!(pool.serve(|| ()).is_ok());
         group.cancel();
         let accepted = usize::from(other.join().unwrap());
@@ -88,10 +85,8 @@ fn cancel_leaves_nothing_queued() {
         quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
         let ran = Ran::new();
         let group = pool.group();
-        let other = thread::spawn({
-            let (group, task) = (group.clone(), ran.task());
-            move || group.serve(task).is_ok()
-        });
+        let task = ran.task();
+        let other = beside(&group, move |group| group.serve(task).is_ok());
         group.cancel();
         let accepted = usize::from(other.join().unwrap());
         assert_eq!((group.pending(), group.discarded()), (0, accepted));
@@ -159,10 +154,7 @@ fn waiter_against_refused() {
         let pool = warm_pool(0);
         quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
         let group = pool.group();
-        let other = thread::spawn({
-            let group = group.clone();
-            move || assert!(group.serve(|| ()).is_err())
-        });
+        let other = beside(&group, |group| assert!(group.serve(|| ()).is_err()));
         group.wait();
         other.join().unwrap();
         open.send(()).unwrap();
@@ -186,12 +178,9 @@ fn one_is_always_pending() {
             group.serve(move || gate.recv().unwrap()).unwrap();
             (pool, group)
         });
-        let other = thread::spawn({
-            let group = group.clone();
-            move || {
-                assert!(group.serve(move || next.recv().unwrap()).is_ok());
-                open.send(()).unwrap();
-            }
+        let other = beside(&group, move |group| {
+            assert!(group.serve(move || next.recv().unwrap()).is_ok());
+            open.send(()).unwrap();
         });
         assert_ne!(group.pending(), 0);
         other.join().unwrap();
@@ -208,10 +197,7 @@ fn two_enter() {
     check(Some(2), || {
         let pool = warm_pool(0);
         let group = pool.group();
-        let other = thread::spawn({
-            let group = group.clone();
-            move || group.serve(|| ()).is_ok()
-        });
+        let other = beside(&group, |group| group.serve(|| ()).is_ok());
         let mine = group.serve(|| ()).is_ok();
         let accepted = usize::from(mine) + usize::from(other.join().unwrap());
         group.wait();
@@ -229,10 +215,7 @@ fn two_waiters_and_a_third() {
         let pool = warm_pool(0);
         let group = pool.group();
         assert!(group.serve(|| ()).is_ok());
-        let other = thread::spawn({
-            let group = group.clone();
-            move || group.wait()
-        });
+        let other = beside(&group, |group| group.wait());
         group.wait();
         other.join().unwrap();
         assert!(group.serve(|| ()).is_ok());
@@ -252,12 +235,9 @@ fn scope_against_discard() {
         let pool = Arc::new(warm_pool(1));
         let ran = Ran::new();
         assert!(pool.serve(|| ()).is_ok());
-        let closer = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
-                    .is_clean()
-            }
+        let closer = beside(&pool, |pool| {
+            pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
+                .is_clean()
         });
         let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
@@ -276,9 +256,8 @@ fn scope_against_discard_without_thread() {
         refuse_threads(9);
         let ran = Ran::new();
         assert!(pool.serve(|| ()).is_ok());
-        let closer = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || drop(pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX))
+        let closer = beside(&pool, |pool| {
+            drop(pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX))
         });
         let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));

@@ -2,8 +2,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Label;
-use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// A worker that labels two tasks, beside a snapshot.
@@ -12,12 +11,9 @@ use std::sync::Arc;
 fn set_against_get() {
     check(Some(3), || {
         let label = Arc::new(Label::new());
-        let worker = thread::spawn({
-            let label = Arc::clone(&label);
-            move || {
-                label.set(Some("one"));
-                label.set(Some("another"));
-            }
+        let worker = beside(&label, |label| {
+            label.set(Some("one"));
+            label.set(Some("another"));
         });
         assert!([None, Some("one"), Some("another")].contains(&label.get()));
         worker.join().unwrap();

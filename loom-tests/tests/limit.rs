@@ -4,7 +4,7 @@
 use lazypool::Refusal;
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pair, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pair, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +16,7 @@ fn lowered_against_a_hand_over() {
     check(Some(2), || {
         let pool = Arc::new(warm_pair(2, 0));
         let ran = Ran::new();
-        let limits = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.set_limit(1).unwrap()
-        });
+        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
         assert!(pool.serve(ran.task()).is_ok());
         limits.join().unwrap();
         end(&pool);
@@ -34,10 +31,7 @@ fn lowered_against_a_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pair(2, 1));
         let ran = Ran::new();
-        let limits = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.set_limit(1).unwrap()
-        });
+        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
         let mut accepted = 0;
         for _ in 0..2 {
             accepted += usize::from(pool.serve(ran.task()).is_ok());
@@ -59,12 +53,9 @@ fn lowered_against_a_spawn() {
             pool
         }));
         let ran = Ran::new();
-        let limits = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                pool.set_limit(1).unwrap();
-                pool.set_limit(2).unwrap();
-            }
+        let limits = beside(&pool, |pool| {
+            pool.set_limit(1).unwrap();
+            pool.set_limit(2).unwrap();
         });
         for _ in 0..2 {
             match pool.serve(ran.task()) {
@@ -90,10 +81,7 @@ fn raised_against_a_push() {
             pool.set_limit(1).unwrap();
             assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
         });
-        let limits = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.set_limit(2).unwrap()
-        });
+        let limits = beside(&pool, |pool| pool.set_limit(2).unwrap());
         let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
         assert!(second.is_ok());
         limits.join().unwrap();
@@ -124,10 +112,7 @@ fn cancelled_on_the_way() {
                 thread::yield_now();
             }
         };
-        let canceller = thread::spawn({
-            let group = group.clone();
-            move || group.cancel()
-        });
+        let canceller = beside(&group, |group| group.cancel());
         if group.serve(task).is_ok() {
             group.wait();
         }

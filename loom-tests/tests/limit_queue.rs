@@ -2,8 +2,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Popped, Queue};
-use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// A pop is under way when the queue is guarded: it has taken its task by then, or it never does,
@@ -17,10 +16,7 @@ fn law04_guard_against_pop(revocable: bool) {
             false => queue.push_plain(1),
         };
         assert!(pushed.is_ok());
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.try_pop() == Popped::Task(1)
-        });
+        let worker = beside(&queue, |queue| queue.try_pop() == Popped::Task(1));
         queue.guard();
         let was_popped = queue.is_empty();
         assert_eq!(worker.join().unwrap(), was_popped);

@@ -7,7 +7,7 @@ use lazypool::Shutdown;
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
+    beside, check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,17 +86,15 @@ fn claim_against_park() {
 fn stale_entry_against_relisting() {
     check(Some(3), || {
         let pool = Arc::new(warm_pool(0));
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.do_with_deadline(|| (), Duration::MAX).is_ok()
+        let other = beside(&pool, |pool| {
+            pool.do_with_deadline(|| (), Duration::MAX).is_ok()
         });
         let mine = pool.do_with_deadline(|| (), Duration::MAX).is_ok();
         let others = other.join().unwrap();
         assert!(mine || others, "refused only in favour of the other");
         loom::stop_exploring();
-        let last = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.do_with_deadline(|| (), Duration::MAX).is_ok()
+        let last = beside(&pool, |pool| {
+            pool.do_with_deadline(|| (), Duration::MAX).is_ok()
         });
         assert!(last.join().unwrap(), "no affinity, but an entry");
         loom::explore();
@@ -123,9 +121,8 @@ fn burst_onto_one_worker_and_a_queue() {
     check(Some(2), || {
         let pool = Arc::new(pool(1, 1));
         let ran = Ran::new();
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+        let other = beside(&pool, |pool| {
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
         });
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
@@ -262,10 +259,8 @@ fn self_claim_against_hand_over() {
         let pool = Arc::new(warm_pool(2));
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok(), "it watches after this");
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
         let mine = pool.do_with_deadline(|| (), Duration::MAX);
         assert!(mine.is_ok());
         other.join().unwrap();
@@ -281,10 +276,8 @@ fn notify_against_hand_over() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(2));
         let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
         for _ in 0..2 {
             assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
         }
@@ -303,9 +296,8 @@ fn half_done_push_against_end() {
         let pool = Arc::new(pool(1, 1));
         let ran = Ran::new();
         quietly(|| assert!(pool.serve(ran.task()).is_ok()));
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+        let other = beside(&pool, |pool| {
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
         });
         other.join().unwrap();
         assert_eq!(ran.times(), 1);

@@ -5,7 +5,7 @@
 use lazypool::model::{NotPushed, Popped, Queue};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
@@ -30,12 +30,9 @@ fn push_and_pop() {
         queue.push_plain(7).unwrap();
         assert_eq!(queue.pop(), Some(7));
         let queue = Arc::new(queue);
-        let other = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || {
-                queue.push_revocable(1, 0).expect("room for two");
-                queue.pop().expect("two pushed, or one and its pop to come")
-            }
+        let other = beside(&queue, |queue| {
+            queue.push_revocable(1, 0).expect("room for two");
+            queue.pop().expect("two pushed, or one and its pop to come")
         });
         queue.push_plain(2).expect("room for two");
         let mine = queue.pop().expect("as above");
@@ -63,10 +60,7 @@ fn the_same_cell_again_revocable() {
 fn same_cell_again(first: fn(&Queue) -> Result<u64, NotPushed>) {
     check(None, move || {
         let queue = Arc::new(Queue::new(1));
-        let consumer = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || [queue.pop(), queue.pop()]
-        });
+        let consumer = beside(&queue, |queue| [queue.pop(), queue.pop()]);
         first(&queue).expect("empty");
         let second = push_until_full(&queue, 2);
         let popped = consumer.join().unwrap();
@@ -87,10 +81,7 @@ fn withdraw_against_pop() {
         let queue = Arc::new(Queue::new(2));
         let position = queue.push_revocable(1, 0).unwrap();
         queue.push_plain(2).unwrap();
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.pop()
-        });
+        let worker = beside(&queue, |queue| queue.pop());
         let back = queue.withdraw(position);
         match worker.join().unwrap() {
             Some(1) => assert_eq!((back, queue.pop()), (None, Some(2))),
@@ -110,10 +101,7 @@ fn a_tombstone_is_room() {
     check(None, || {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 0).unwrap();
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || [queue.pop(), queue.pop()]
-        });
+        let worker = beside(&queue, |queue| [queue.pop(), queue.pop()]);
         let back = queue.withdraw(position);
         let pushed = push_until_full(&queue, 2);
         let popped = worker.join().unwrap();
@@ -138,10 +126,7 @@ fn one_tombstone_for_one() {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 0).unwrap();
         assert_eq!(queue.withdraw(position), Some(1));
-        let other = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || push_until_full(&queue, 2).is_ok()
-        });
+        let other = beside(&queue, |queue| push_until_full(queue, 2).is_ok());
         let mine = push_until_full(&queue, 3).is_ok();
         assert!(mine != other.join().unwrap(), "room for exactly one");
         assert_eq!(queue.pop(), Some(if mine { 3 } else { 2 }));
@@ -161,9 +146,8 @@ fn two_tombstones_for_two() {
         for position in positions {
             assert!(queue.withdraw(position).is_some());
         }
-        let other = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || push_until_full(&queue, 3).expect("two tombstones")
+        let other = beside(&queue, |queue| {
+            push_until_full(queue, 3).expect("two tombstones")
         });
         push_until_full(&queue, 4).expect("two tombstones");
         other.join().unwrap();
@@ -212,10 +196,7 @@ fn a_tombstone_of_another() {
         let queue = Arc::new(Queue::new(2));
         let [own, others] = [1, 2].map(|name| queue.push_revocable(name, 0).unwrap());
         assert_eq!(queue.withdraw(own), Some(1));
-        let other = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.withdraw(others)
-        });
+        let other = beside(&queue, move |queue| queue.withdraw(others));
         assert!(queue.push_revocable(3, 0).is_ok(), "a tombstone");
         assert_eq!(other.join().unwrap(), Some(2));
         assert_eq!((queue.pop(), queue.pop()), (Some(3), None));
@@ -233,10 +214,7 @@ fn a_tombstone_skipped_is_no_room() {
         for position in positions {
             assert!(queue.withdraw(position).is_some());
         }
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.pop()
-        });
+        let worker = beside(&queue, |queue| queue.pop());
         push_until_full(&queue, 3).expect("room for two");
         let popped = worker.join().unwrap();
         let queued = usize::from(popped.is_none());
@@ -256,10 +234,7 @@ fn head_only_grows() {
         let queue = Arc::new(Queue::new(2));
         queue.push_revocable(1, 0).unwrap();
         queue.push_revocable(2, 0).unwrap();
-        let slow = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.pop()
-        });
+        let slow = beside(&queue, |queue| queue.pop());
         let popped = [queue.pop(), queue.pop(), slow.join().unwrap()];
         assert_eq!(popped.into_iter().flatten().sum::<usize>(), 3);
         queue.push_plain(3).expect("empty");
@@ -277,10 +252,7 @@ fn close_against_push() {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 0).unwrap();
         assert_eq!(queue.withdraw(position), Some(1));
-        let submitter = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || push_until_full(&queue, 2)
-        });
+        let submitter = beside(&queue, |queue| push_until_full(queue, 2));
         queue.close();
         let drained = queue.pop();
         assert_eq!(queue.pop(), None);
@@ -301,10 +273,7 @@ fn close_against_push() {
 fn close_against_plain_push() {
     check(None, || {
         let queue = Arc::new(Queue::new(1));
-        let submitter = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.push_plain(2)
-        });
+        let submitter = beside(&queue, |queue| queue.push_plain(2));
         queue.close();
         let drained = queue.pop();
         let pushed = submitter.join().unwrap();
@@ -323,10 +292,7 @@ fn a_look_is_no_pop() {
     check(None, || {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 8).unwrap();
-        let group = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.take_of_group(16)
-        });
+        let group = beside(&queue, |queue| queue.take_of_group(16));
         assert_eq!(queue.withdraw(position), Some(1));
         assert_eq!(group.join().unwrap(), None);
         assert_eq!(queue.pop(), None);
@@ -342,10 +308,7 @@ fn cancel_against_pop() {
         let queue = Arc::new(Queue::new(2));
         queue.push_revocable(1, 8).unwrap();
         queue.push_revocable(2, 16).unwrap();
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.pop()
-        });
+        let worker = beside(&queue, |queue| queue.pop());
         let taken = queue.take_of_group(16);
         let popped = worker.join().unwrap();
         let left = queue.pop();
@@ -362,10 +325,7 @@ fn sleep_against_push() {
     static SEEN: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
     check(None, || {
         let queue = Arc::new(Queue::new(1));
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.sleep()
-        });
+        let worker = beside(&queue, |queue| queue.sleep());
         let pushed = queue.push_plain(1);
         let slept = worker.join().unwrap();
         SEEN[usize::from(slept)].store(true, std::sync::atomic::Ordering::Relaxed);
@@ -390,12 +350,9 @@ fn sleep_against_push_into_a_tombstone() {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 0).unwrap();
         assert_eq!(queue.withdraw(position), Some(1));
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || {
-                let first = queue.sleep();
-                (first, queue.pop(), queue.sleep())
-            }
+        let worker = beside(&queue, move |queue| {
+            let first = queue.sleep();
+            (first, queue.pop(), queue.sleep())
         });
         let pushed = push_until_full(&queue, 2);
         let (first, popped, slept) = worker.join().unwrap();
@@ -418,12 +375,9 @@ fn sleep_against_push_into_a_tombstone() {
 fn wake_against_push() {
     check(None, || {
         let queue = Arc::new(Queue::asleep(2));
-        let spawner = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || {
-                queue.wake();
-                queue.push_plain(1).expect("awake");
-            }
+        let spawner = beside(&queue, |queue| {
+            queue.wake();
+            queue.push_plain(1).expect("awake");
         });
         let pushed = queue.push_plain(2);
         assert!(pushed.is_ok() || pushed == Err(NotPushed::Asleep));
@@ -442,12 +396,9 @@ fn wake_against_push() {
 fn close_against_sleep_and_wake() {
     check(None, || {
         let queue = Arc::new(Queue::new(1));
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || {
-                assert!(queue.sleep(), "nobody pushes");
-                queue.wake();
-            }
+        let worker = beside(&queue, |queue| {
+            assert!(queue.sleep(), "nobody pushes");
+            queue.wake();
         });
         queue.close();
         assert_eq!(queue.push_plain(1), Err(NotPushed::Closed));
@@ -464,10 +415,7 @@ fn try_pop_against_push() {
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
     check(None, || {
         let queue = Arc::new(Queue::new(1));
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.try_pop()
-        });
+        let worker = beside(&queue, |queue| queue.try_pop());
         queue.push_plain(1).expect("empty");
         let answer = match worker.join().unwrap() {
             Popped::Empty => 0,
@@ -491,9 +439,8 @@ fn try_pop_ready_against_push() {
     check(None, || {
         let queue = Arc::new(Queue::new(2));
         queue.push_plain(1).unwrap();
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || [queue.try_pop_ready(), queue.try_pop_ready()]
+        let worker = beside(&queue, |queue| {
+            [queue.try_pop_ready(), queue.try_pop_ready()]
         });
         queue.push_revocable(2, 0).expect("room for two");
         let [first, second] = worker.join().unwrap();
@@ -511,10 +458,7 @@ fn try_pop_against_withdraw() {
         let queue = Arc::new(Queue::new(2));
         let position = queue.push_revocable(1, 0).unwrap();
         queue.push_plain(2).unwrap();
-        let caller = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.withdraw(position)
-        });
+        let caller = beside(&queue, move |queue| queue.withdraw(position));
         let tried = queue.try_pop();
         let back = caller.join().unwrap();
         let left: Vec<_> = [queue.pop(), queue.pop()].into_iter().flatten().collect();
@@ -535,10 +479,7 @@ fn try_pop_against_a_look() {
     check(None, || {
         let queue = Arc::new(Queue::new(1));
         queue.push_revocable(1, 8).unwrap();
-        let group = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.take_of_group(16)
-        });
+        let group = beside(&queue, |queue| queue.take_of_group(16));
         let tried = queue.try_pop();
         assert_eq!(group.join().unwrap(), None);
         match tried {
@@ -559,9 +500,8 @@ fn try_pop_against_revive() {
         let queue = Arc::new(Queue::new(1));
         let position = queue.push_revocable(1, 0).unwrap();
         assert_eq!(queue.withdraw(position), Some(1));
-        let other = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || push_until_full(&queue, 2).expect("a tombstone, or room")
+        let other = beside(&queue, |queue| {
+            push_until_full(queue, 2).expect("a tombstone, or room")
         });
         let tried = queue.try_pop();
         other.join().unwrap();
@@ -584,10 +524,7 @@ fn push_again_against_pop() {
         queue.push_plain(1).unwrap();
         queue.push_plain(2).unwrap();
         let end = queue.close();
-        let worker = thread::spawn({
-            let queue = Arc::clone(&queue);
-            move || queue.pop()
-        });
+        let worker = beside(&queue, |queue| queue.pop());
         let mut pushed = 0;
         while queue.is_before(end) {
             match queue.try_pop() {

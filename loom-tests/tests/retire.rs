@@ -5,7 +5,9 @@ use lazypool::model::{refuse_threads, Cleaner};
 use lazypool::Pool;
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, cleaner, end, hook, quietly, warm_pair, warm_pool, Ran};
+use loom_tests::{
+    beside, check, cleaner, end, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,9 +119,8 @@ fn retiring_against_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
         quietly(|| Cleaner::default().look_around(&pool)); // marked
-        let submitter = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.do_with_deadline(|| 1, Duration::MAX).ok()
+        let submitter = beside(&pool, |pool| {
+            pool.do_with_deadline(|| 1, Duration::MAX).ok()
         });
         let mut cleaner = Cleaner::default();
         cleaner.look_around(&pool);
@@ -150,17 +151,7 @@ fn notify_against_cleaner() {
 #[test]
 fn stop_hook_against_push() {
     check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = Pool::builder()
-                .max_workers(1)
-                .queue_capacity(1)
-                .idle_timeout(Duration::from_nanos(1))
-                .on_worker_stop(hook())
-                .build()
-                .unwrap();
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm_pool_with_stop_hook(1, 1));
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
@@ -209,10 +200,8 @@ fn dropped_listing_against_start(queue: usize, refused: u32) {
         let pool = listed_and_ended(queue);
         refuse_threads(refused);
         let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || usize::from(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
         let mine = usize::from(pool.serve(ran.task()).is_ok());
         let accepted = mine + other.join().unwrap();
         end(&pool);
@@ -245,16 +234,7 @@ fn dropped_listing_against_no_thread() {
 #[test]
 fn cleaner_against_start() {
     check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = Pool::builder()
-                .max_workers(2)
-                .idle_timeout(Duration::from_nanos(1))
-                .on_worker_stop(hook())
-                .build()
-                .unwrap();
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm_pool_with_stop_hook(2, 0));
         let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok());
         assert!(pool.serve(|| ()).is_ok());
@@ -273,18 +253,9 @@ fn last_worker_leaves_against_two() {
         quietly(|| Cleaner::default().look_around(&pool)); // marked
         let pool = Arc::new(pool);
         let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || assert!(pool.serve(task).is_ok())
-        });
-        let cleaner = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
-            }
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
+        let cleaner = cleaner(&pool);
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
         cleaner.join().unwrap();
@@ -319,12 +290,9 @@ fn retiring_against_discard() {
         let pool = Arc::new(warm_pool(2));
         let ran = Ran::new();
         let cleaner = cleaner(&pool);
-        let closer = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || {
-                pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
-                    .is_clean()
-            }
+        let closer = beside(&pool, |pool| {
+            pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
+                .is_clean()
         });
         let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));

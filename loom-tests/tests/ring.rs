@@ -5,7 +5,7 @@
 use lazypool::model::Ring;
 use loom::cell::UnsafeCell;
 use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// What belongs to whoever holds an index.
@@ -30,12 +30,9 @@ fn about_to_wrap() -> Arc<Ring> {
 fn no_false_empty() {
     check(None, || {
         let ring = about_to_wrap();
-        let other = thread::spawn({
-            let ring = Arc::clone(&ring);
-            move || {
-                ring.push(1).expect("two cells");
-                ring.pop().expect("two pushed, or one and its pop to come")
-            }
+        let other = beside(&ring, |ring| {
+            ring.push(1).expect("two cells");
+            ring.pop().expect("two pushed, or one and its pop to come")
         });
         ring.push(2).expect("two cells");
         let mine = ring.pop().expect("as above");
@@ -57,10 +54,7 @@ fn no_false_full() {
             ring.push(index).expect("room for every index");
             index
         };
-        let other = thread::spawn({
-            let ring = Arc::clone(&ring);
-            move || circulate(&ring) + circulate(&ring)
-        });
+        let other = beside(&ring, move |ring| circulate(ring) + circulate(ring));
         circulate(&ring);
         other.join().unwrap();
         let mut left = [ring.pop(), ring.pop()];
@@ -103,12 +97,9 @@ fn one_owner_at_a_time() {
 fn announce_and_look(finds_nothing: fn(&Ring) -> bool) {
     check(None, move || {
         let rings = Arc::new([Ring::new(1, 0), Ring::new(1, 0)]);
-        let other = thread::spawn({
-            let rings = Arc::clone(&rings);
-            move || {
-                rings[1].push(0).unwrap();
-                finds_nothing(&rings[0])
-            }
+        let other = beside(&rings, move |rings| {
+            rings[1].push(0).unwrap();
+            finds_nothing(&rings[0])
         });
         rings[0].push(0).unwrap();
         let unseen = finds_nothing(&rings[1]);
@@ -138,10 +129,7 @@ fn who_announces_and_pops_is_seen() {
 fn ends_only_grow() {
     check(None, || {
         let ring = Arc::new(Ring::new(2, 0));
-        let slow = thread::spawn({
-            let ring = Arc::clone(&ring);
-            move || ring.push(1).expect("two cells")
-        });
+        let slow = beside(&ring, |ring| ring.push(1).expect("two cells"));
         ring.push(2).expect("two cells");
         let popped = [ring.pop(), ring.pop()];
         slow.join().unwrap();
@@ -159,10 +147,7 @@ fn ends_only_grow() {
 fn drained_is_empty() {
     check(None, || {
         let ring = Arc::new(Ring::new(2, 1));
-        let looker = thread::spawn({
-            let ring = Arc::clone(&ring);
-            move || ring.drained()
-        });
+        let looker = beside(&ring, |ring| ring.drained());
         ring.push(1).expect("two cells");
         assert_eq!(ring.pop(), Some(0));
         assert_eq!(looker.join().unwrap(), None);

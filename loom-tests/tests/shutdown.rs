@@ -6,7 +6,7 @@ use lazypool::model::{assert_at_rest, Cleaner};
 use lazypool::{DeadlineError, Pool, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,10 +73,8 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
             warm_pool(queue)
         });
         let ran = Ran::new();
-        let submitter = thread::spawn({
-            let (pool, tasks) = (Arc::clone(&pool), [ran.task(), ran.task()]);
-            move || tasks.map(|t| pool.serve(t).is_ok())
-        });
+        let tasks = [ran.task(), ran.task()];
+        let submitter = beside(&pool, move |pool| tasks.map(|t| pool.serve(t).is_ok()));
         let report = pool.shutdown(mode, Duration::MAX);
         let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
         assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
@@ -144,10 +142,7 @@ fn push_into_a_tombstone_against_clean() {
                 pool.stats().accepted
             }
         });
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || drop(pool.serve(|| ()))
-        });
+        let other = beside(&pool, |pool| drop(pool.serve(|| ())));
         let _ = group.serve(|| ());
         other.join().unwrap();
         let accepted = closer.join().unwrap();
@@ -184,9 +179,8 @@ fn push_against_last_look() {
         let pool = Arc::new(pool(1, 1));
         let ran = Ran::new();
         quietly(|| assert!(pool.serve(ran.task()).is_ok()));
-        let closer = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean()
+        let closer = beside(&pool, |pool| {
+            pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean()
         });
         let accepted = 1 + usize::from(pool.serve(ran.task()).is_ok());
         assert!(closer.join().unwrap());
@@ -214,10 +208,8 @@ fn caller_against_discard() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
         let (before, ran) = (Ran::new(), Ran::new());
-        let caller = thread::spawn({
-            let (pool, f) = (Arc::clone(&pool), ran.task());
-            move || pool.do_with_deadline(f, Duration::MAX)
-        });
+        let f = ran.task();
+        let caller = beside(&pool, move |pool| pool.do_with_deadline(f, Duration::MAX));
         let accepted = usize::from(pool.serve(before.task()).is_ok());
         assert!(pool.shutdown(Shutdown::Discard, Duration::MAX).is_clean());
         match caller.join().unwrap() {
@@ -241,9 +233,8 @@ fn two_shutdowns() {
         let pool = Arc::new(warm_pool(0));
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok());
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean()
+        let other = beside(&pool, |pool| {
+            pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean()
         });
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert!(other.join().unwrap());
@@ -263,9 +254,8 @@ fn the_strictest_mode_stays() {
             assert!(lazypool::task::is_cancelled());
         };
         assert!(quietly(|| pool.serve(task).is_ok()));
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO))
+        let other = beside(&pool, |pool| {
+            drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO))
         });
         let _ = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         other.join().unwrap();
@@ -283,10 +273,8 @@ fn dropped_listing_against_drain() {
         let pool = Arc::new(warm_pool(1));
         let ran = Ran::new();
         assert!(quietly(|| pool.serve(ran.task()).is_ok()));
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || usize::from(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
         let _ = pool.shutdown(Shutdown::Drain, Duration::MAX);
         let accepted = 1 + other.join().unwrap();
         check_end(&pool, Shutdown::Drain, &ran, accepted);

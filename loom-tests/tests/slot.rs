@@ -3,8 +3,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Held, Slot, Told};
-use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// A slot of this thread, idle.
@@ -20,18 +19,21 @@ fn claim(slot: &Slot) -> Held {
     claimed.expect("idle, and listed")
 }
 
+/// A task for the worker, if there is an entry and it is idle; whether it got it.
+fn give_by_entry(slot: &Slot) -> bool {
+    let claimed = slot.claim_ready();
+    claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+}
+
 /// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read
 /// before it was written. All interleavings.
 #[test]
 fn hand_over_against_park() {
     check(None, || {
         let slot = idle();
-        let submitter = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let held = slot.claim_ready().expect("idle, and listed");
-                assert_eq!(slot.hand_over(held, 7, false), 1);
-            }
+        let submitter = beside(&slot, |slot| {
+            let held = slot.claim_ready().expect("idle, and listed");
+            assert_eq!(slot.hand_over(held, 7, false), 1);
         });
         assert_eq!(slot.wait(), Told::Run(7));
         submitter.join().unwrap();
@@ -43,11 +45,8 @@ fn hand_over_against_park() {
 fn notify_against_park() {
     check(None, || {
         let slot = idle();
-        let notifier = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                slot.send_searching(claim(&slot));
-            }
+        let notifier = beside(&slot, |slot| {
+            slot.send_searching(claim(slot));
         });
         assert_eq!(slot.wait(), Told::Search);
         notifier.join().unwrap();
@@ -64,21 +63,15 @@ fn notify_against_park() {
 fn claims_against_going_idle() {
     check(Some(4), || {
         let slot = idle();
-        let by_affinity = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || match slot.claim_hinted() {
-                Some(held) => slot.hand_over(held, 1, false) > 0,
-                None => false,
-            }
+        let by_affinity = beside(&slot, |slot| match slot.claim_hinted() {
+            Some(held) => slot.hand_over(held, 1, false) > 0,
+            None => false,
         });
-        let by_entry = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
-                match claimed {
-                    Some(held) => slot.hand_over(held, 2, false) > 0,
-                    None => false,
-                }
+        let by_entry = beside(&slot, |slot| {
+            let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
+            match claimed {
+                Some(held) => slot.hand_over(held, 2, false) > 0,
+                None => false,
             }
         });
         assert!(matches!(slot.wait(), Told::Run(_)), "one of them has it");
@@ -103,17 +96,16 @@ fn dropped_listing_against_going_idle() {
         let held = slot.claim_hinted().expect("idle");
         slot.hand_over(held, 1, false);
         assert_eq!(slot.wait(), Told::Run(1));
-        let worker = Arc::clone(&slot);
-        let popper = thread::spawn(move || {
+        let popper = beside(&slot, |slot| {
             let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
             claimed.map(|held| slot.hand_over(held, 2, false)).is_some()
         });
-        worker.publish_idle();
+        slot.publish_idle();
         if popper.join().unwrap() {
-            assert_eq!(worker.wait(), Told::Run(2));
-            worker.publish_idle();
+            assert_eq!(slot.wait(), Told::Run(2));
+            slot.publish_idle();
         }
-        assert!(worker.is_idle() && worker.can_be_found());
+        assert!(slot.is_idle() && slot.can_be_found());
     });
 }
 
@@ -124,18 +116,15 @@ fn dropped_listing_against_going_idle() {
 fn revoke_against_start() {
     check(None, || {
         let slot = idle();
-        let caller = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let generation = slot.hand_over(claim(&slot), 1, true);
-                let Some(task) = slot.revoke(generation) else {
-                    return false;
-                };
-                assert_eq!(task, 1);
-                slot.publish_idle();
-                slot.hand_over(claim(&slot), 2, false);
-                true
-            }
+        let caller = beside(&slot, move |slot| {
+            let generation = slot.hand_over(claim(slot), 1, true);
+            let Some(task) = slot.revoke(generation) else {
+                return false;
+            };
+            assert_eq!(task, 1);
+            slot.publish_idle();
+            slot.hand_over(claim(slot), 2, false);
+            true
         });
         let told = slot.wait();
         let revoked = caller.join().unwrap();
@@ -150,16 +139,10 @@ fn revoke_against_start() {
 fn mark_against_claim() {
     check(None, || {
         let slot = idle();
-        let cleaner = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || slot.mark()
-        });
-        let submitter = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
-                slot.hand_over(claimed.expect("idle all the time"), 1, false);
-            }
+        let cleaner = beside(&slot, |slot| slot.mark());
+        let submitter = beside(&slot, |slot| {
+            let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
+            slot.hand_over(claimed.expect("idle all the time"), 1, false);
         });
         assert_eq!(slot.wait(), Told::Run(1));
         cleaner.join().unwrap();
@@ -176,16 +159,10 @@ fn mark_against_claim() {
 fn retire_against_claim() {
     check(Some(4), || {
         let slot = idle();
-        let cleaner = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || slot.mark() && slot.retire(true)
-        });
-        let claimed = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
-                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
-            }
+        let cleaner = beside(&slot, |slot| slot.mark() && slot.retire(true));
+        let claimed = beside(&slot, |slot| {
+            let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
+            claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
         });
         let told = slot.wait();
         let (retired, claimed) = (cleaner.join().unwrap(), claimed.join().unwrap());
@@ -210,9 +187,8 @@ fn idle_can_be_found() {
         let held = slot.claim_ready().expect("idle, and listed");
         slot.send_searching(held);
         assert_eq!(slot.wait(), Told::Search);
-        let looker = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || assert!(!slot.is_idle() || slot.can_be_found())
+        let looker = beside(&slot, |slot| {
+            assert!(!slot.is_idle() || slot.can_be_found())
         });
         slot.publish_idle();
         looker.join().unwrap();
@@ -228,16 +204,10 @@ fn needed_against_retire() {
     check(None, || {
         let slot = idle();
         assert!(slot.mark());
-        let cleaner = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || slot.retire(true)
-        });
-        let notifier = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_marked();
-                claimed.map(|held| slot.send_searching(held)).is_some()
-            }
+        let cleaner = beside(&slot, |slot| slot.retire(true));
+        let notifier = beside(&slot, |slot| {
+            let claimed = slot.claim_marked();
+            claimed.map(|held| slot.send_searching(held)).is_some()
         });
         let told = slot.wait();
         if told == Told::Search {
@@ -256,13 +226,7 @@ fn needed_against_retire() {
 fn self_claim_against_claim() {
     check(None, || {
         let slot = idle();
-        let submitter = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_ready();
-                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
-            }
-        });
+        let submitter = beside(&slot, |slot| give_by_entry(slot));
         let own = slot.claim_self();
         if own {
             slot.start_queued();
@@ -286,13 +250,7 @@ fn self_claim_against_claim() {
 fn dropped_listing_against_staying() {
     check(None, || {
         let slot = idle();
-        let submitter = thread::spawn({
-            let slot = Arc::clone(&slot);
-            move || {
-                let claimed = slot.claim_ready();
-                claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
-            }
-        });
+        let submitter = beside(&slot, |slot| give_by_entry(slot));
         if slot.retire(false) {
             assert_eq!(slot.wait(), Told::Retire);
             slot.cancel_retirement();

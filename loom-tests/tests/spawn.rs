@@ -4,9 +4,24 @@
 use lazypool::model::{deadline, do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::thread;
-use loom_tests::{check, cleaner, end, hook, one_waits_for_the_next, pool, quietly, Ran};
+use loom_tests::{
+    beside, check, cleaner, end, hook, one_waits_for_the_next, pool, quietly,
+    warm_pool_with_stop_hook, Ran,
+};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A call that runs, or is refused for want of a thread; whether it ran.
+fn call(pool: &Pool) -> bool {
+    match pool.do_with_deadline(|| (), Duration::MAX) {
+        Ok(()) => true,
+        Err(DeadlineError::Refused(back)) => {
+            assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
+            false
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
 
 /// Two calls onto a pool of one worker and one cell; the first thread asked for
 /// is not given. Excludes: a task queued while nobody lives to run it, a slot
@@ -17,18 +32,7 @@ fn no_thread_against_push() {
     check(Some(2), || {
         let pool = Arc::new(pool(1, 1));
         refuse_threads(1);
-        let call = |pool: &Pool| match pool.do_with_deadline(|| (), Duration::MAX) {
-            Ok(()) => true,
-            Err(DeadlineError::Refused(back)) => {
-                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
-                false
-            }
-            Err(other) => panic!("{other}"),
-        };
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || call(&pool)
-        });
+        let other = beside(&pool, |pool| call(pool));
         let mine = call(&pool);
         let _ = other.join().unwrap() || mine;
         assert!(call(&pool), "one more thread to be had");
@@ -63,10 +67,7 @@ fn no_thread_against_shutdown() {
     check(Some(3), || {
         let pool = Arc::new(pool(1, 0));
         refuse_threads(1);
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.serve(|| ()).is_ok()
-        });
+        let other = beside(&pool, |pool| pool.serve(|| ()).is_ok());
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert!(!other.join().unwrap(), "no thread, or closed");
         end(&pool);
@@ -86,13 +87,7 @@ fn no_thread_against_retirement() {
         }));
         refuse_threads(2);
         let cleaner = cleaner(&pool);
-        match pool.do_with_deadline(|| (), Duration::MAX) {
-            Ok(()) => {}
-            Err(DeadlineError::Refused(back)) => {
-                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
-            }
-            Err(other) => panic!("{other}"),
-        }
+        call(&pool);
         cleaner.join().unwrap();
         refuse_threads(0);
         end(&pool);
@@ -105,26 +100,10 @@ fn no_thread_against_retirement() {
 #[test]
 fn no_thread_after_the_stop_hook() {
     check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = Pool::builder()
-                .max_workers(1)
-                .queue_capacity(1)
-                .idle_timeout(Duration::from_nanos(1))
-                .on_worker_stop(hook())
-                .build()
-                .expect("valid settings");
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm_pool_with_stop_hook(1, 1));
         refuse_threads(1);
         let cleaner = cleaner(&pool);
-        match pool.do_with_deadline(|| (), Duration::MAX) {
-            Ok(()) => {}
-            Err(DeadlineError::Refused(back)) => {
-                assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
-            }
-            Err(other) => panic!("{other}"),
-        }
+        call(&pool);
         cleaner.join().unwrap();
         refuse_threads(0);
         end(&pool);
@@ -243,10 +222,8 @@ fn no_thread_for_one_of_two() {
         let pool = Arc::new(pool(1, 1));
         refuse_threads(1);
         let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || usize::from(pool.serve(task).is_ok())
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
         let mine = usize::from(pool.serve(ran.task()).is_ok());
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         let s = pool.stats();
@@ -276,10 +253,8 @@ fn no_thread_for_any(max_workers: usize, preemptions: usize) {
         let pool = Arc::new(pool(max_workers, 1));
         refuse_threads(2);
         let ran = Ran::new();
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            move || pool.serve(task).is_err()
-        });
+        let task = ran.task();
+        let other = beside(&pool, move |pool| pool.serve(task).is_err());
         assert!(pool.serve(ran.task()).is_err());
         assert!(other.join().unwrap());
         refuse_threads(0);
@@ -297,14 +272,9 @@ fn no_thread_against_cancel() {
         refuse_threads(1);
         let (ran, others) = (Ran::new(), Ran::new());
         let group = pool.group();
-        let canceller = thread::spawn({
-            let group = group.clone();
-            move || group.cancel()
-        });
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), others.task());
-            move || usize::from(pool.serve(task).is_ok())
-        });
+        let canceller = beside(&group, |group| group.cancel());
+        let task = others.task();
+        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
         let accepted = usize::from(group.serve(ran.task()).is_ok());
         canceller.join().unwrap();
         let others_accepted = other.join().unwrap();
@@ -324,13 +294,10 @@ fn no_thread_against_discard() {
         let pool = Arc::new(pool(1, 1));
         refuse_threads(1);
         let (ran, others) = (Ran::new(), Ran::new());
-        let other = thread::spawn({
-            let (pool, task) = (Arc::clone(&pool), others.task());
-            move || drop(pool.serve(task))
-        });
-        let closer = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || drop(pool.shutdown(Shutdown::Discard, Duration::MAX))
+        let task = others.task();
+        let other = beside(&pool, move |pool| drop(pool.serve(task)));
+        let closer = beside(&pool, |pool| {
+            drop(pool.shutdown(Shutdown::Discard, Duration::MAX))
         });
         let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));

@@ -6,7 +6,7 @@ use lazypool::model::{deadline, do_labelled_until, do_until};
 use lazypool::{DeadlineError, Pool};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, pool, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,10 +180,7 @@ fn asked_from_the_queue() {
 fn the_next_task_against_leaving() {
     check(Some(3), || {
         let pool = Arc::new(warm_pool(0));
-        let next = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || pool.do_with_deadline(|| (), Duration::MAX)
-        });
+        let next = beside(&pool, |pool| pool.do_with_deadline(|| (), Duration::MAX));
         let (deadline, alarm) = deadline();
         let _ = do_until(&pool, move || alarm.go_off(), &deadline);
         let next = next.join().unwrap();

@@ -7,7 +7,7 @@ use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{check, end, quietly, two_serve, Ran};
+use loom_tests::{beside, check, end, quietly, two_serve, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,10 +83,7 @@ fn room_is_passed_on() {
     check(Some(1), || {
         let pool = Arc::new(blocking_pool());
         assert!(pool.serve(|| ()).is_ok());
-        let other = thread::spawn({
-            let pool = Arc::clone(&pool);
-            move || assert!(pool.serve(|| ()).is_ok())
-        });
+        let other = beside(&pool, |pool| assert!(pool.serve(|| ()).is_ok()));
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
         let mine = do_until(&pool, || (), &deadline);
@@ -168,10 +165,7 @@ fn who_leaves_at_its_deadline_passes_on() {
     check(Some(2), || {
         let room = Room::new();
         let other = waits(&room);
-        let maker = thread::spawn({
-            let room = Arc::clone(&room);
-            move || room.make()
-        });
+        let maker = beside(&room, |room| room.make());
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
         if room.waiters.wait_until(&deadline, || room.take()) {
