@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+/// What a shutdown may do.
+pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+
 /// One tick of the clock that pools have here.
 pub const TICK: Duration = Duration::from_micros(100);
 
@@ -228,7 +231,7 @@ impl Bench {
                     self.judge(refused.reason(), most, on_worker);
                 }
                 self.fate(number, Fate::Back);
-                let (closure, why) = parts(refused);
+                let (closure, why) = refused.into_parts();
                 drop(closure);
                 Err(why)
             }
@@ -490,6 +493,24 @@ impl Bench {
             .collect()
     }
 
+    /// Once in so many times a thread that shuts the pool down, in less than so many steps.
+    pub fn may_shut_down(
+        self: &Arc<Self>,
+        dice: &mut Dice,
+        one_in: u64,
+        steps: u64,
+    ) -> Option<model::JoinHandle<()>> {
+        if !dice.one_in(one_in) {
+            return None;
+        }
+        let mode = dice.of(&MODES);
+        let closer = move |bench: &Arc<Self>, dice: &mut Dice| {
+            dice.pause(steps);
+            bench.pool.shutdown(mode, Self::limit(dice));
+        };
+        self.submitters(dice, 1, closer).pop()
+    }
+
     // ---- the end ------------------------------------------------------------------
 
     /// Waits until no closure is left, without any help: a task that nobody will look
@@ -551,17 +572,6 @@ impl Bench {
         }
         model::assert_at_rest(&self.pool);
     }
-}
-
-/// `Refused::into_parts`, which is not there yet.
-fn parts<F>(refused: Refused<F>) -> (F, Refusal) {
-    let why = match refused.reason() {
-        Refusal::Closed => Refusal::Closed,
-        Refusal::Cancelled => Refusal::Cancelled,
-        Refusal::SpawnFailed(error) => Refusal::SpawnFailed(error.kind().into()),
-        _ => Refusal::Saturated,
-    };
-    (refused.into_inner(), why)
 }
 
 /// Waits for all of them.

@@ -49,6 +49,13 @@ impl Dice {
         all[self.below(all.len() as u64) as usize]
     }
 
+    /// Lets others run for less than so many steps.
+    pub fn pause(&mut self, most: u64) {
+        for _ in 0..self.below(most) {
+            crate::step();
+        }
+    }
+
     /// Dice that throw something else.
     pub fn fork(&mut self) -> Self {
         Self(self.next())

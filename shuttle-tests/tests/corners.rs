@@ -3,18 +3,10 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via};
+use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
-
-const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
-
-fn pause(dice: &mut Dice, most: u64) {
-    for _ in 0..dice.below(most) {
-        step();
-    }
-}
 
 /// Threads that meet: nobody goes on before all have come.
 struct Meeting {
@@ -78,7 +70,7 @@ fn all_run_at_once() {
         }));
         if raises {
             all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 40);
+                dice.pause(40);
                 bench
                     .pool
                     .set_limit(workers as usize)
@@ -118,20 +110,15 @@ fn dropped_beside_others() {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(lazypool::model::spawn(move || {
                 for _ in 0..dice.between(1, 4) {
-                    pause(&mut dice, 20);
+                    dice.pause(20);
                     let _ = group.serve(step);
                 }
             }));
         }
-        let shuts_down = dice.one_in(3);
-        if shuts_down {
-            let mode = dice.of(&MODES);
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 60);
-                bench.pool.shutdown(mode, Bench::limit(dice));
-            }));
-        }
-        pause(dice, 60);
+        let closer = bench.may_shut_down(dice, 3, 60);
+        let shuts_down = closer.is_some();
+        all.extend(closer);
+        dice.pause(60);
         drop(bench);
         join_all(all);
         ledger.settle(shuts_down || mode != Shutdown::Drain);
@@ -187,14 +174,9 @@ fn wrapped() {
                 bench.act(dice, 1);
             }
         });
-        let discards = dice.one_in(4);
-        if discards {
-            let mode = dice.of(&MODES);
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 80);
-                bench.pool.shutdown(mode, Bench::limit(dice));
-            }));
-        }
+        let closer = bench.may_shut_down(dice, 4, 80);
+        let discards = closer.is_some();
+        all.extend(closer);
         join_all(all);
         bench.wait_until_idle();
         bench.finish(discards);
@@ -224,7 +206,7 @@ fn last_worker_leaves() {
                     let _ = bench.serve_small();
                 }
                 // Until some step of the worker's end.
-                pause(dice, 60);
+                dice.pause(60);
             }
         });
         join_all(all);
@@ -305,14 +287,9 @@ fn waits_for_a_while() {
                 }
             }
         });
-        let discards = dice.one_in(4);
-        if discards {
-            let mode = dice.of(&MODES);
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 80);
-                bench.pool.shutdown(mode, Bench::limit(dice));
-            }));
-        }
+        let closer = bench.may_shut_down(dice, 4, 80);
+        let discards = closer.is_some();
+        all.extend(closer);
         join_all(all);
         bench.wait_until_idle();
         bench.finish(discards);

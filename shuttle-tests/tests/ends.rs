@@ -2,18 +2,14 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via};
+use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
-
 /// A clean report is the last word: nothing is queued or runs.
 fn shut_down(bench: &Bench, dice: &mut Dice, mode: Shutdown) {
-    for _ in 0..dice.below(80) {
-        step();
-    }
+    dice.pause(80);
     let timeout = match dice.below(4) {
         0 => Duration::ZERO,
         1 => ticks(dice.between(1, 40)),
@@ -126,9 +122,7 @@ fn hooks() {
             let verb = dice.below(3);
             move |index: usize| {
                 let mut dice = Dice::new(seed + index as u64);
-                for _ in 0..dice.below(6) {
-                    step();
-                }
+                dice.pause(6);
                 if let (true, Some(bench)) = (serves, slot.get().and_then(Weak::upgrade)) {
                     if verb == 0 {
                         bench.wait_small(ticks(dice.below(10)));
@@ -200,9 +194,7 @@ fn taken_back_as_the_hook_ends() {
             bench.pool.serve(long).is_ok(),
             "a worker is idle, or can be started"
         );
-        for _ in 0..dice.below(200) {
-            step();
-        }
+        dice.pause(200);
         let _ = bench
             .pool
             .do_with_deadline(|| (), ticks(dice.between(1, 12)));
@@ -237,9 +229,7 @@ fn cancelled_in_line() {
             assert!(member.serve(|| ()).is_err(), "the worker is occupied");
             back.store(true, Ordering::SeqCst);
         });
-        for _ in 0..dice.below(20) {
-            step();
-        }
+        dice.pause(20);
         group.cancel();
         join_all(all);
         join_all(vec![newcomer]);

@@ -2,8 +2,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
-use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via};
+use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -46,9 +45,7 @@ fn shared_group() {
         if cancels {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(model::spawn(move || {
-                for _ in 0..dice.below(60) {
-                    step();
-                }
+                dice.pause(60);
                 group.cancel();
                 if dice.one_in(2) {
                     group.cancel();
@@ -104,11 +101,9 @@ fn scopes(dice: &mut Dice, shuts_down: bool, refuses: bool) {
     let threads = dice.below(3);
     all.extend(bench.submitters(dice, threads, |bench, dice| bench.act(dice, 0)));
     if shuts_down {
-        let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
+        let mode = dice.of(&MODES);
         all.extend(bench.submitters(dice, 1, move |bench, dice| {
-            for _ in 0..dice.below(60) {
-                step();
-            }
+            dice.pause(60);
             let report = bench.pool.shutdown(mode, Duration::MAX);
             assert!(report.is_clean(), "{report:?}");
         }));

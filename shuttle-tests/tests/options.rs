@@ -2,14 +2,17 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
-use lazypool::{Shutdown, WhenFull};
+use lazypool::WhenFull;
 use shuttle_tests::{explore, join_all, step, ticks, Bench, Dice, Via};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn pause(dice: &mut Dice, most: u64) {
-    for _ in 0..dice.below(most) {
-        step();
+/// Sets the limit a few times.
+fn move_limit(bench: &Arc<Bench>, dice: &mut Dice) {
+    for _ in 0..dice.between(1, 4) {
+        dice.pause(40);
+        let limit = dice.between(1, bench.pool.max_workers() as u64) as usize;
+        bench.pool.set_limit(limit).expect("within bounds");
     }
 }
 
@@ -36,21 +39,10 @@ fn limits() {
             }
         });
         let threads = dice.between(1, 2);
-        all.extend(bench.submitters(dice, threads, move |bench, dice| {
-            for _ in 0..dice.between(1, 4) {
-                pause(dice, 40);
-                let limit = dice.between(1, workers as u64) as usize;
-                bench.pool.set_limit(limit).expect("within bounds");
-            }
-        }));
-        let discards = dice.one_in(4);
-        if discards {
-            let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 90);
-                bench.pool.shutdown(mode, Bench::limit(dice));
-            }));
-        }
+        all.extend(bench.submitters(dice, threads, move_limit));
+        let closer = bench.may_shut_down(dice, 4, 90);
+        let discards = closer.is_some();
+        all.extend(closer);
         join_all(all);
         bench.wait_until_idle();
         bench.finish(discards);
@@ -76,7 +68,7 @@ fn limit_is_exact() {
             }
         });
         all.extend(bench.submitters(dice, 1, move |bench, dice| {
-            pause(dice, 60);
+            dice.pause(60);
             let limit = dice.between(1, workers as u64 - 1) as usize;
             bench.limit_for_good(limit);
             for _ in 0..dice.between(1, 5) {
@@ -101,13 +93,7 @@ fn limits_and_waiting() {
                 bench.serve(Via::Pool, dice, 0);
             }
         });
-        all.extend(bench.submitters(dice, 1, move |bench, dice| {
-            for _ in 0..dice.between(1, 4) {
-                pause(dice, 40);
-                let limit = dice.between(1, workers as u64) as usize;
-                bench.pool.set_limit(limit).expect("within bounds");
-            }
-        }));
+        all.extend(bench.submitters(dice, 1, move_limit));
         join_all(all);
         bench.wait_until_idle();
         bench.finish(false);
@@ -136,19 +122,14 @@ fn deadlines() {
         });
         if dice.one_in(3) {
             all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 60);
+                dice.pause(60);
                 let limit = dice.between(1, workers as u64) as usize;
                 bench.pool.set_limit(limit).expect("within bounds");
             }));
         }
-        let discards = dice.one_in(4);
-        if discards {
-            let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                pause(dice, 90);
-                bench.pool.shutdown(mode, Bench::limit(dice));
-            }));
-        }
+        let closer = bench.may_shut_down(dice, 4, 90);
+        let discards = closer.is_some();
+        all.extend(closer);
         join_all(all);
         bench.wait_until_idle();
         bench.finish(discards);
@@ -169,17 +150,15 @@ fn drops() {
         let gate = Arc::new(shuttle::sync::Mutex::new(()));
         let shut = gate.lock();
         let group = pool.group();
-        let mut hangs = 0;
         for _ in 0..dice.between(1, 3) {
             let gate = Arc::clone(&gate);
             let task = move || drop(gate.lock());
-            let served = if dice.one_in(2) {
+            if dice.one_in(2) {
                 let deadline = ticks(dice.between(1, 60));
-                pool.with_deadline(deadline).serve(task).is_ok()
+                let _ = pool.with_deadline(deadline).serve(task);
             } else {
-                group.serve(task).is_ok()
-            };
-            hangs += u64::from(served);
+                let _ = group.serve(task);
+            }
         }
         for _ in 0..dice.below(2) {
             let _ = pool.when_full(WhenFull::Refuse).serve(step);
@@ -187,7 +166,7 @@ fn drops() {
         let canceller = {
             let (group, mut dice) = (group.clone(), dice.fork());
             model::spawn(move || {
-                pause(&mut dice, 60);
+                dice.pause(60);
                 group.cancel();
             })
         };
@@ -195,6 +174,5 @@ fn drops() {
         drop(shut);
         canceller.join().expect("no panic");
         group.wait();
-        let _ = hangs;
     });
 }

@@ -2,8 +2,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
-use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, step, ticks, Bench, Dice, Via};
+use shuttle_tests::{explore, join_all, ticks, Bench, Dice, Via, MODES};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,9 +67,7 @@ fn tombstones() {
         for _ in 0..dice.below(2) {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(model::spawn(move || {
-                for _ in 0..dice.below(60) {
-                    step();
-                }
+                dice.pause(60);
                 group.cancel();
             }));
         }
@@ -148,18 +145,14 @@ fn storm() {
         if dice.one_in(3) {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(model::spawn(move || {
-                for _ in 0..dice.below(90) {
-                    step();
-                }
+                dice.pause(90);
                 group.cancel();
             }));
         }
-        let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel]);
+        let mode = dice.of(&MODES);
         if dice.one_in(3) {
             all.extend(bench.submitters(dice, 1, move |bench, dice| {
-                for _ in 0..dice.below(120) {
-                    step();
-                }
+                dice.pause(120);
                 bench.pool.shutdown(mode, Bench::limit(dice));
             }));
         }
