@@ -10,15 +10,6 @@ use std::time::Duration;
 use common::*;
 use lazypool::{DeadlineError, Pool, Shutdown, Stats, WhenFull};
 
-fn pool(max: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
-}
-
 /// Law 9: a pool that has done nothing has nothing to report.
 #[test]
 fn law09_a_new_pool_reports_nothing() {

@@ -10,15 +10,6 @@ use std::time::{Duration, Instant};
 use common::*;
 use lazypool::{task, Group, Pool, Refusal, Refused, Shutdown, WhenFull};
 
-fn pool(max: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
-}
-
 #[track_caller]
 fn must_join<F: FnOnce() + Send + 'static>(group: &Group, task: F) {
     if let Err(refused) = group.serve(task) {

@@ -10,15 +10,6 @@ use std::time::Duration;
 use common::*;
 use lazypool::{BuildError, Pool, Refusal, Shutdown, WhenFull};
 
-fn pool(max: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
-}
-
 /// Law 4: what is no limit is an error, and changes nothing.
 #[test]
 fn law04_limits_out_of_bounds() {

@@ -12,15 +12,6 @@ use std::time::Duration;
 use common::*;
 use lazypool::{task, Pool, Refused, Scope, Shutdown, WhenFull};
 
-fn pool(max: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
-}
-
 /// Law 15: `scope` returns when every task served in it has ended, with what its closure returned;
 /// tasks borrow from outside, mutably too.
 #[test]

@@ -95,15 +95,6 @@ fn asked() -> u64 {
 
 // ---------------------------------------------------------------------------------------------
 
-fn pool(max: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
-}
-
 /// A pool whose workers ask `deny` before each thread they start, as [`Shortage::when`].
 fn denied_in_workers(
     max: usize,

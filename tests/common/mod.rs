@@ -94,6 +94,16 @@ pub fn timed(body: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// A pool whose workers stay when they are idle.
+pub fn pool(max: usize, queue: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max)
+        .queue_capacity(queue)
+        .idle_timeout(Duration::MAX)
+        .build()
+        .expect("pool")
+}
+
 /// A panic without the panic hook: no message, no backtrace, so thousands of them are cheap.
 pub fn quiet_panic(message: &'static str) -> ! {
     panic::resume_unwind(Box::new(message))
