@@ -324,7 +324,7 @@ impl Core {
     fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
         let hand = hand(&task);
-        // SAFETY: claimed.
+        // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
         let generation = unsafe { self.slots[slot].hand_over(claim, task, hand) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }

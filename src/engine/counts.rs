@@ -66,17 +66,18 @@ impl Sharded {
             /// Zero: not chosen yet.
             static SHARD: Cell<usize> = const { Cell::new(0) };
         }
+        // Relaxed, both: a number, and a count.
         let shard = SHARD.with(|shard| {
             if shard.get() == 0 {
                 shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);
             }
             shard.get()
         });
-        // Relaxed: a count.
         self.0[shard % SHARDS][reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     fn of(&self, reason: Reason) -> u64 {
+        // Relaxed: counts.
         (self.0.iter())
             .map(|shard| shard[reason as usize].load(Ordering::Relaxed))
             .sum()

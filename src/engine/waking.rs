@@ -125,7 +125,7 @@ impl Core {
             });
             if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
-                // SAFETY: claimed.
+                // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
                 unsafe { self.slots[slot].send_searching(claim) };
                 return Notified::Enough;
             }

@@ -23,6 +23,7 @@ impl Label {
 
     /// Only from the slot's worker.
     pub(crate) fn set(&self, label: Option<&'static str>) {
+        // Relaxed: written by this thread only.
         let writes = self.writes.load(Ordering::Relaxed);
         // ORDERING: S1: odd before the parts change, even after.
         self.writes.swap(writes.wrapping_add(1), Ordering::SeqCst);

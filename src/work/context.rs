@@ -231,7 +231,8 @@ impl<'a> Ctx<'a> {
             return true;
         }
         let group = self.group.get();
-        // SAFETY: set by `with_group`, which borrows the flag while `f` runs.
+        // Relaxed: a flag; whoever acts on it needs nothing it publishes.
+        // SAFETY: not null only in `with_group`, which borrows the flag while the task runs.
         if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
             return true;
         }

@@ -64,6 +64,7 @@ impl Env {
         fork::watch();
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
+            // Relaxed: a number.
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             name,
             epoch: now(),

@@ -16,16 +16,16 @@ thread_local! {
     static WORD: Cell<*const Word> = const { Cell::new(ptr::null()) };
 }
 
-type Handler = Option<unsafe extern "C" fn()>;
+type Handler = Option<extern "C" fn()>;
 
 extern "C" {
     // POSIX. Declared here, as the library needs nothing else of the `libc` crate.
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
 }
 
-/// Two steps on atomics are all that happens there: safe in a signal handler, and so
-/// after a fork of a process with many threads. Relaxed: it is the only thread.
-unsafe extern "C" fn in_child() {
+/// Runs in the child. It does no more than two steps on atomics: a signal handler may do that,
+/// and so may the child of a process with many threads. Relaxed: the child has one thread.
+extern "C" fn in_child() {
     GENERATION.fetch_add(super::STEP, Ordering::Relaxed);
     // SAFETY: `WORD` is null, or borrowed by a `Marking` of this thread: `mark_in_child` sets it,
     // and the drop of the `Marking` clears it.
