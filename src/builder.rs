@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The settings of a new [`Pool`](crate::Pool).
 ///
 /// [`Pool::builder`](crate::Pool::builder) returns one with all defaults. Each method sets one
-/// setting, and [`build`](Builder::build) checks them all. Of a setting or hook that is set twice
+/// setting, and [`build`](Builder::build) checks them all. If a setting or hook is set twice,
 /// the last one counts. A panic in a hook is contained, and counted in
 /// [`Stats::hook_panics`](crate::Stats::hook_panics).
 ///
@@ -213,8 +213,8 @@ impl Builder {
     /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then
     /// runs the refused task itself
     /// ([`Refused::caller_runs`](crate::Refused::caller_runs), [`Refused::run`](crate::Refused::run)),
-    /// that one is on the same stack. A task that submits tasks like itself may so add one level
-    /// for each of them. Limit the depth, or collect the refused tasks and run them in a loop.
+    /// it runs on the same stack. A task that submits tasks like itself may use one more level of
+    /// that stack for each of them. Limit the depth, or collect the refused tasks and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};

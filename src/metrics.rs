@@ -13,7 +13,7 @@ impl Pool {
     ///
     /// | set by this call | kind | what it counts |
     /// |---|---|---|
-    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; without, and with a task |
+    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; those without a task; those with one |
     /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
@@ -41,8 +41,8 @@ impl Pool {
     /// 64 labels once, those of further labels for each task.
     ///
     /// With this feature each task takes 8 bytes more: closures of up to 40 bytes (`serve`) or 24
-    /// bytes (`do_with_deadline`) are stored without an allocation, with the feature `tracing` as
-    /// well of up to 32 or 16. [`docs::measurements`](crate::docs::measurements) says what it
+    /// bytes (`do_with_deadline`) are stored without an allocation. With the feature `tracing` as
+    /// well it is 32 or 16 bytes. [`docs::measurements`](crate::docs::measurements) says what it
     /// costs in time.
     ///
     /// ```

@@ -39,7 +39,7 @@ use std::time::Duration;
 ///
 /// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
 /// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked), and
-/// shutdowns, drops, waits and scopes return at once: see there.
+/// shutdowns, drops, waits and scopes return at once; that page says more.
 ///
 /// ```
 /// use std::time::Duration;

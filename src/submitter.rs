@@ -18,7 +18,7 @@ use std::time::Duration;
 /// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
 /// [`Pool::with_deadline`](crate::Pool::with_deadline) and
 /// [`Pool::min_remaining`](crate::Pool::min_remaining) return one. Its own methods of these names
-/// add further options; of an option that is set twice the last one counts. The groups and scopes
+/// add further options; if an option is set twice, the last one counts. The groups and scopes
 /// that it makes have its options, too.
 ///
 /// A submitter borrows the pool and is cheap to copy.

@@ -27,7 +27,7 @@ pub enum BuildError {
     /// `max_workers`, or the limit that [`set_limit`](crate::Pool::set_limit) was given, is 0: such a pool
     /// could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than that of any pool may be, or the limit that
+    /// `max_workers` is larger than any pool allows, or the limit that
     /// [`set_limit`](crate::Pool::set_limit) was given is larger than the pool's `max_workers`.
     TooManyWorkers {
         /// The number that was given.
@@ -42,7 +42,7 @@ pub enum BuildError {
         /// The `max_workers` of the same builder.
         max: usize,
     },
-    /// `queue_capacity` is larger than any queue may be.
+    /// `queue_capacity` is larger than any pool allows.
     QueueTooLong {
         /// The `queue_capacity` that was given.
         given: usize,

@@ -67,22 +67,23 @@ pub enum Refusal {
     ///
     /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
     ///
-    /// There nothing that concerns the parent's pool waits:
+    /// In the child no call to the parent's pool waits:
     ///
-    /// * Every submission is refused so at once, whatever its deadline or policy (only a deadline of zero
-    ///   is [`Expired`](crate::DeadlineError::Expired), as always).
+    /// * Every submission is refused with this reason at once, whatever its deadline or policy. (Only a
+    ///   deadline of zero is [`Expired`](crate::DeadlineError::Expired), as always.)
     /// * [`shutdown`](crate::Pool::shutdown) and drops return at once, with a clean report: no worker is
-    ///   left. What the pool had accepted is the parent's to run.
+    ///   left. The parent runs the tasks that the pool had accepted.
     /// * [`Group::wait`](crate::Group::wait) and [`scope`](crate::Pool::scope) return at once, whatever is
-    ///   pending: no task of them runs, or touches what it borrowed, in the child.
-    /// * [`stats`](crate::Pool::stats) counts refusals alone; [`workers`](crate::Pool::workers) has none.
-    ///   [`set_limit`](crate::Pool::set_limit) changes nothing.
-    /// * A task or hook that calls `fork` should end its child by `exec` or `_exit`. If it returns there, its
-    ///   thread ends, and with its last thread the process: neither the task's end nor another task follows.
+    ///   pending: none of their tasks runs in the child, or touches there what it borrowed.
+    /// * [`stats`](crate::Pool::stats) counts refusals only, [`workers`](crate::Pool::workers) returns no
+    ///   worker, and [`set_limit`](crate::Pool::set_limit) changes nothing.
+    /// * A task or hook that calls `fork` should end its child by `exec` or `_exit`. If it returns in the
+    ///   child instead, its thread ends there without counting the task or running another one. The child
+    ///   process ends with its last thread.
     ///
     /// The parent's pool notices nothing. A child is recognised on Linux, Android, Apple's systems, the BSDs,
-    /// illumos and Solaris, if it was made by `fork` (not by a bare system call that passes the C library
-    /// by). Within a task that `fork` copied, [`task::deadline`](crate::task::deadline) is `None`.
+    /// illumos and Solaris, if it was made by `fork` (not by a system call that bypasses the C library).
+    /// In a task that `fork` copied, [`task::deadline`](crate::task::deadline) is `None`.
     Forked,
 }
 
