@@ -5,8 +5,6 @@
 
 use std::any::Any;
 
-use super::panic::payload_message;
-
 /// A closure on its way back: moved in, moved out, and never lent in between.
 pub(super) struct Closure<F>(F);
 
@@ -48,5 +46,17 @@ impl Payload {
 
     pub(super) fn into_inner(self) -> Box<dyn Any + Send> {
         self.0
+    }
+}
+
+/// The text of a panic payload, if it is one of the two types that `panic!` makes.
+///
+/// [`Payload`] is `Sync` because this reads the payload as nothing but a `&'static str` or a `String`.
+/// A further type may be added only if it is `Sync`.
+pub(super) fn payload_message(payload: &(dyn Any + Send)) -> Option<String> {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        Some((*text).to_owned())
+    } else {
+        payload.downcast_ref::<String>().cloned()
     }
 }

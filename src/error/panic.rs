@@ -3,19 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use super::hidden::Payload;
-
-/// The text of a panic payload, if it is one of the two types that `panic!` makes.
-///
-/// [`Panic`] is `Sync` because this reads the payload as nothing but a `&'static str` or a `String`.
-/// A further type may be added only if it is `Sync`.
-pub(super) fn payload_message(payload: &(dyn Any + Send)) -> Option<String> {
-    if let Some(text) = payload.downcast_ref::<&'static str>() {
-        Some((*text).to_owned())
-    } else {
-        payload.downcast_ref::<String>().cloned()
-    }
-}
+use super::hidden::{payload_message, Payload};
 
 /// The panic of a task, which the pool has caught.
 ///
