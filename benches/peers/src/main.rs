@@ -17,7 +17,6 @@ mod digest;
 mod harness;
 mod limits;
 mod machine;
-mod observers;
 mod plot;
 mod tally;
 mod targets;
