@@ -482,7 +482,7 @@ inline take_self_or_goto() {
 }
 
 proctype worker(byte me) {
-  byte t; byte i = W; byte p; byte r; bit watches; bit owes; bit owes_room; bit from_queue;
+  byte t; byte i = W; byte p; byte r; bit watches; bit owes; bit owes_room; bit will_watch;
   bit wk; bit more; bit got; bit stopped; bit submits;
   byte was; byte ret; byte ret_take;
 sleep:
@@ -501,17 +501,20 @@ wait:
   fi;
 look:
   if
-  :: atomic { st[me] == sBusy -> t = mbox[me]; mbox[me] = 0; assert(t) } goto work
+  :: atomic { st[me] == sBusy -> t = mbox[me]; mbox[me] = 0; assert(t); will_watch = (CAP > 0) } goto work
   :: atomic { st[me] == sOffered -> slot_step(me, sOffered, sBusy); t = mbox[me]; mbox[me] = 0; assert(t) } goto work
   :: atomic { st[me] == sSearching -> notified--; if :: !watches -> awake++; watches = 1 :: else fi } goto search
   :: st[me] == sRetiring -> goto leave
+  :: st[me] == sIdle || (watches && st[me] == sHeld) -> skip /* no order */
+  fi;
+  if
   :: watches && CAP > 0 && cs[C(head)] != cEmpty && cp[C(head)] == head ->
      TAKE_SELF(3); if :: got -> got = 0; goto search :: else -> goto look fi
   :: watches ->
      atomic { awake--; watches = 0 }
      if :: !QEMPTY && FAULT != 2 -> TAKE_SELF(4); if :: got -> got = 0; goto search :: else fi :: else fi;
      goto rest
-  :: !watches && st[me] == sIdle -> goto rest
+  :: !watches -> goto rest
   fi;
 rest:
   if
@@ -541,7 +544,7 @@ next:
   if :: CAP > 0 -> pop(t, p, 1) :: else fi;
   if
   :: t == 0 ->
-     if :: from_queue && CAP > 0 -> awake++; watches = 1 :: else fi;
+     if :: will_watch -> awake++; watches = 1 :: else fi;
 #if FAULT == 16
      if :: REVOCABLE(was) -> done[OWNER(was)] = 1 :: else fi;
      made_room(); was = 0;
@@ -550,8 +553,8 @@ next:
   :: else
   fi;
   if :: REVOCABLE(was) -> done[OWNER(was)] = 1 :: else fi;
-  was = 0; from_queue = 1;
-  if :: t -> owes_room = 1; goto next :: else -> from_queue = 0 fi;
+  was = 0; will_watch = (CAP > 0);
+  if :: t -> owes_room = 1; goto next :: else -> will_watch = 0 fi;
 #if FAULT != 16
   made_room();
 #endif
@@ -562,7 +565,7 @@ search:
   :: else ->
      pop(t, p, 0);
      if
-     :: t -> atomic { slot_step(me, sSearching, sBusy); owes_room = 1; from_queue = 1 } goto work
+     :: t -> atomic { slot_step(me, sSearching, sBusy); owes_room = 1; will_watch = 1 } goto work
      :: else
      fi
   fi;

@@ -43,7 +43,7 @@ impl Pool {
     /// With this feature each task takes 8 bytes more: closures of up to 40 bytes (`serve`) or 24
     /// bytes (`do_with_deadline`) are stored without an allocation. With the feature `tracing` as
     /// well it is 32 or 16 bytes. [`docs::measurements`](crate::docs::measurements) says what it
-    /// costs in time.
+    /// costs.
     ///
     /// ```
     /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};

@@ -17,6 +17,7 @@ mod digest;
 mod harness;
 mod limits;
 mod machine;
+mod observers;
 mod plot;
 mod tally;
 mod targets;

@@ -87,6 +87,7 @@ pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode>
         operations: args.next().map(|n| n.parse()).transpose().ok()?,
         done: false,
     };
+    let _observed = crate::observers::install();
     visit_all(&mut child);
     child.done.then_some(ExitCode::SUCCESS)
 }
