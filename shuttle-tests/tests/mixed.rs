@@ -47,6 +47,26 @@ fn burst() {
     });
 }
 
+/// As many calls at once as there are workers, which `build` starts and which look around
+/// just then: none is refused. Law 1.
+#[test]
+fn built_workers() {
+    explore("built_workers", |dice| {
+        let workers = dice.between(1, 3) as usize;
+        let bench = Bench::new(workers, 0, |b| b.min_workers(workers));
+        let all = bench.submitters(dice, workers as u64, |bench, dice| {
+            if dice.one_in(2) {
+                assert!(bench.wait_small(Duration::MAX), "a worker for each");
+            } else {
+                assert!(bench.serve_small().is_ok(), "a worker for each");
+            }
+        });
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
 /// Callers that wait for each of their tasks: as many as workers are never refused,
 /// and one caller needs one worker. Laws 1, 3 and 5.
 #[test]

@@ -6,8 +6,9 @@
 //! queue's pops, with nobody counted at either end, the free ring was empty, then the ready
 //! ring, and then the queue full (P4). A worker can have become unoccupied in between only by
 //! entering the ready ring (seen), by an entry that another submission held and followed
-//! through (occupied by that), or by an entry that a claim by affinity had left in the ring
-//! (it is seen idle, or its word has changed). So at the moment at which the queue was found
+//! through (occupied by that), or by an entry that was left in the ring: by a claim by affinity,
+//! or by a worker that claims itself or is told to end, and then stays. It is seen idle or on its
+//! own, or its word has changed: a count that comes and goes between the two looks is no matter. So at the moment at which the queue was found
 //! full, every worker was occupied. All of these words are read-only in a saturated pool: a
 //! refusal moves no cache line.
 
@@ -77,7 +78,7 @@ impl Core {
         self.is_saturated(queue)
     }
 
-    /// Whether `full`, during which no worker in the ready ring was idle: there was none in
+    /// Whether `full`, during which each worker in the ready ring was occupied: there was none in
     /// it, or a few that claims by affinity had left there.
     #[inline(always)]
     fn is_nobody_ready_while(&self, full: impl Fn() -> bool) -> bool {
@@ -93,7 +94,7 @@ impl Core {
         let see = |position| {
             let slot = self.ready.entry(position)?;
             let seen = self.slots[slot].see();
-            (!seen.is_idle()).then_some((slot, seen))
+            seen.is_occupied().then_some((slot, seen))
         };
         let still = |(slot, seen): (usize, Word)| self.slots[slot].see() == seen;
         let Some(one) = see(head) else { return false };

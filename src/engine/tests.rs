@@ -136,6 +136,30 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
     }
 }
 
+/// Law 1: a worker that looks around by itself keeps its entry in the ready ring, and is not
+/// occupied. Counted or not: it may come and go between a submission's two looks at the counts.
+#[test]
+fn a_worker_that_looks_around_is_not_taken_for_an_occupied_one() {
+    let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
+    let (core, _) = builder.into_core().expect("a pool");
+    assert!(do_with_deadline(&core, None, || (), Duration::MAX).is_ok());
+    let slot = &core.slots[0];
+    while !slot.see().is_parked() {
+        thread::yield_now();
+    }
+    assert!(slot.claim_self().is_some(), "in its place");
+    let refused = core.is_saturated(None);
+    // SAFETY: this thread stands for the worker, which sleeps; `Searching`.
+    unsafe { slot.publish_idle(&core.ready, 0) };
+    let registry = lock(&core.registry);
+    let worker = registry.handles[0].as_ref().expect("a worker");
+    worker.thread().unpark();
+    drop(registry);
+    assert!(!refused, "one worker, and no task");
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
 /// The abstract specification's steps, from `spec/steps.pml`.
 #[test]
 fn the_specifications_steps_are_the_codes() {

@@ -118,6 +118,11 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
+    /// It has a task, or another thread holds it: neither idle nor looking around by itself.
+    pub(crate) const fn is_occupied(self) -> bool {
+        matches!(self.state(), Held | Offered | Busy)
+    }
+
     pub(crate) const fn is_marked(self) -> bool {
         self.0 & MARKED != 0
     }
