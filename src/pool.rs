@@ -207,7 +207,7 @@ impl Pool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with_deadline(&self.core, None, closure, timeout)
+        call::do_with_deadline(&self.core, closure, timeout)
     }
 
     /// Returns a [`Submitter`] that gives each of its tasks this label.

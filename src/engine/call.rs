@@ -184,7 +184,6 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
 /// Runs `f` on the pool and waits for it until the deadline.
 pub(crate) fn do_with_deadline<F, R>(
     core: &Arc<Core>,
-    label: Option<&'static str>,
     f: F,
     limit: Duration,
 ) -> Result<R, DeadlineError<F>>
@@ -195,7 +194,7 @@ where
     if limit.is_zero() {
         Err(DeadlineError::Expired(Unrun::new(f)))
     } else {
-        do_until(core, label, f, &Deadline::after(limit))
+        do_until(core, None, f, &Deadline::after(limit))
     }
 }
 

@@ -71,7 +71,7 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     let (done, released) = mpsc::channel();
     thread::scope(|s| {
         s.spawn(move || {
-            let outcome = do_with_deadline(core, None, move || gate.recv(), Duration::MAX);
+            let outcome = do_with_deadline(core, move || gate.recv(), Duration::MAX);
             done.send(outcome.is_ok())
         });
         while core.stats().running == 0 {
@@ -109,7 +109,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
                 let (open, gate) = mpsc::channel::<()>();
                 let done = done.clone();
                 s.spawn(move || {
-                    let outcome = do_with_deadline(core, None, move || gate.recv(), Duration::MAX);
+                    let outcome = do_with_deadline(core, move || gate.recv(), Duration::MAX);
                     done.send(outcome.is_ok())
                 });
                 open
