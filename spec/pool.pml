@@ -629,7 +629,7 @@ notifying:
 
 /* ---- a submitter -------------------------------------------------------------------------- */
 #define NOBODY_MOVES (awake + notified + transit == 0)
-#define BUSY_ENTRY(k) (!ready[k] || st[k] != sIdle)
+#define BUSY_ENTRY(k) (!ready[k] || st[k] == sHeld || st[k] == sOffered || st[k] == sBusy)
 
 /* Saturated: `r` is `NOROOM`; else it stays `OK`: something moves. */
 inline look_for_saturation() {
