@@ -142,7 +142,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
 fn a_worker_that_looks_around_is_not_taken_for_an_occupied_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
     let (core, _) = builder.into_core().expect("a pool");
-    assert!(do_with_deadline(&core, None, || (), Duration::MAX).is_ok());
+    assert!(do_with_deadline(&core, || (), Duration::MAX).is_ok());
     let slot = &core.slots[0];
     while !slot.see().is_parked() {
         thread::yield_now();
