@@ -20,7 +20,7 @@
 //! One that is retiring while a slot is owed ends whatever is queued, if another worker lives
 //! (where one is just being started, it waits for the outcome: that may fail);
 //! once its slot is back it notifies another. So no task is stranded: it is left to a worker
-//! that lives and has not resigned, or to one that stays.
+//! that lives and has not been told to end, or to one that stays.
 
 use super::core::{Core, Registry};
 use crate::parts::queue::{Popped, Queue};

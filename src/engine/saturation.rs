@@ -8,9 +8,9 @@
 //! entering the ready ring (seen), by an entry that another submission held and followed
 //! through (occupied by that), or by an entry that was left in the ring: by a claim by affinity,
 //! or by a worker that claims itself or is told to end, and then stays. It is seen idle or on its
-//! own, or its word has changed: a count that comes and goes between the two looks is no matter. So at the moment at which the queue was found
-//! full, every worker was occupied. All of these words are read-only in a saturated pool: a
-//! refusal moves no cache line.
+//! own, or its word has changed: a count that comes and goes between the two looks is no matter.
+//! So at the moment at which the queue was found full, every worker was occupied. All of these
+//! words are read-only in a saturated pool: a refusal moves no cache line.
 
 use super::core::Core;
 use crate::parts::queue::Queue;

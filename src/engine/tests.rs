@@ -104,7 +104,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
         let (core, _) = builder.into_core().expect("a pool");
         let core = &core;
         let (done, released) = mpsc::channel();
-        let gates = thread::scope(|s| {
+        thread::scope(|s| {
             let gates = [(); 2].map(|()| {
                 let (open, gate) = mpsc::channel::<()>();
                 let done = done.clone();
@@ -125,9 +125,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
             let released = [(); 2].map(|()| released.recv_timeout(Duration::from_secs(10)));
             drop(stopped);
             assert_eq!(released, [Ok(true); 2], "queue of {queue}");
-            gates
         });
-        drop(gates);
         while core.stats().workers > 1 {
             thread::yield_now();
         }

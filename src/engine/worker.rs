@@ -14,9 +14,8 @@
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
 //! *then* releases whoever waits for it, *then* tells the first who waits for room. So who
 //! sees the end of a task, by its counters or its result, finds its worker free. No step up to
-//! the release waits for another thread (unless there are too many workers: then it asks under
-//! the registry's lock). A push that is half done is left for the look at the queue that follows
-//! it.
+//! the release waits for another thread: a push that is half done is left for the look at the
+//! queue that follows it.
 //!
 //! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
 //! as well as its own word, and counts as awake. One that was handed an awaited task watches its
