@@ -305,6 +305,22 @@ fn half_done_push_against_end() {
     });
 }
 
+/// A worker whose task is awaited does not watch the queue after it. Another call pushes
+/// meanwhile. Excludes: a worker that went idle between that call's look at the rings and its
+/// push, and does not look at the queue once it is idle. Preemptions: 2.
+#[test]
+fn push_against_end_of_an_awaited_task() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let call =
+            |pool: &lazypool::Pool| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let other = beside(&pool, move |pool| call(pool));
+        call(&pool);
+        other.join().unwrap();
+        end(&pool);
+    });
+}
+
 /// Two idle workers and two tasks, one of which waits for the other. Excludes: a thread
 /// that is started because the task that the other worker is about to take was still
 /// seen. Preemptions: 2.

@@ -145,20 +145,8 @@ pub(crate) fn run_scenarios(root: &Path, filters: &[String], seconds: u64) -> us
         }
         let number = number.to_string();
         let variables = [(WHICH, &*number), ("LAZYPOOL_SHUTTLE_SECS", &*seconds)];
-        let mut ends = scenarios
-            .iter()
-            .map(|scenario| (scenario, scenario.run(&variables, limit)));
-        match ends.find(|(_, end)| *end != End::Passed) {
-            Some((scenario, end)) => {
-                let why = match end {
-                    End::Failed(why) => why,
-                    _ => "it does not end".to_owned(),
-                };
-                let name = scenario.name.trim_start_matches("all::");
-                println!("{} | {} | found by {name}: {why}", edit.file, edit.name);
-            }
-            None => println!("{} | {} | NOT FOUND", edit.file, edit.name),
-        }
+        let found = models::first_to_fail(&scenarios, &variables, limit);
+        println!("{} | {} | {found}", edit.file, edit.name);
     }
     not_run
 }
@@ -280,7 +268,7 @@ fn run_models(edit: &Edit, models: &[Model], variables: &[(&str, &str)]) -> Resu
 
 /// Makes `to` like `from`, but for build output; files that are alike keep their
 /// time, so that only what differs is built again.
-fn copy_tree(from: &Path, to: &Path) {
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("the tree") {
         let entry = entry.expect("readable");

@@ -8,7 +8,8 @@
 //! cargo run --release -p mutants -- --check  # whether each edit's old texts are there once; runs nothing
 //! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
 //! cargo run --release -p mutants -- --over=2 'src/parts/ring.rs pop: the line / Relaxed'   # by the others
-//! cargo run --release -p mutants -- --shuttle=2  # edits only, by random schedules: two seconds a scenario and scheduler
+//! cargo run --release -p mutants -- --shuttle=2  # edits, by random schedules: two seconds a scenario and scheduler
+//! cargo run --release -p mutants -- --shuttle=2 --sites more four  # survivors with one of these reasons, in the same way
 //! cargo run --release -p mutants -- --by=ring::,queue:: ring  # by models whose name has one of these
 //! taskset -c 0 cargo run --release -p mutants   # one model at a time
 //! ```
@@ -112,7 +113,12 @@ fn main() -> ExitCode {
         };
     }
     if let Some(seconds) = shuttle {
-        return match edits::run_scenarios(&root, &filters, seconds) {
+        let not_run = if sites_only {
+            sites::run_scenarios(&root, &filters, seconds)
+        } else {
+            edits::run_scenarios(&root, &filters, seconds)
+        };
+        return match not_run {
             0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         };

@@ -149,6 +149,24 @@ impl Model {
     }
 }
 
+/// Which scenario is the first to fail, and how, in words.
+pub(crate) fn first_to_fail(
+    scenarios: &[Model],
+    variables: &[(&str, &str)],
+    limit: Duration,
+) -> String {
+    for scenario in scenarios {
+        let why = match scenario.run(variables, limit) {
+            End::Passed => continue,
+            End::Failed(why) => why,
+            End::TimedOut => "it does not end".to_owned(),
+        };
+        let name = scenario.name.trim_start_matches("all::");
+        return format!("found by {name}: {why}");
+    }
+    "NOT FOUND".to_owned()
+}
+
 /// The line after the first "panicked at".
 fn reason(said: &Path) -> String {
     let said = fs::read(said).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Each access of an atomic that a model makes, weakened.
 
+use crate::edits::copy_tree;
 use crate::models::{self, End, Model};
 use crate::survivors::Survivors;
 use crate::{Verdict, Which};
@@ -212,7 +213,7 @@ pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
     let survivors = Survivors::read(root);
 
     // Which models make which access, and how long each takes.
-    let reached = models::for_each(&models, |model| sites_of(model, which.upto));
+    let reached = models::for_each(&models, |model| sites_of(model, &[], which.upto));
     let mut sites: BTreeMap<Site, BTreeSet<String>> = BTreeMap::new();
     let mut slow = Vec::new();
     for (model, (takes, reached)) in models.iter_mut().zip(reached) {
@@ -348,8 +349,62 @@ pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
     unexplained + stale
 }
 
+/// Weakens the accesses of `survivors.txt` under the scenarios of `cargo shuttle`, so long each
+/// with each scheduler, until one of them fails; those whose name or reason is asked for. Returns
+/// how many could not be run.
+pub(crate) fn run_scenarios(root: &Path, filters: &[String], seconds: u64) -> usize {
+    let copy = root.join("target/mutants");
+    copy_tree(root, &copy);
+    let scenarios = match models::build_scenarios(&copy) {
+        Ok(scenarios) => scenarios,
+        Err(said) => {
+            eprintln!("{said}");
+            return 1;
+        }
+    };
+    let survivors = Survivors::read(root);
+    let source = Source::read(root);
+    let a_second = [("LAZYPOOL_SHUTTLE_SECS", "1")];
+    let made = scenarios
+        .iter()
+        .flat_map(|scenario| sites_of(scenario, &a_second, Duration::from_secs(60)).1);
+    let sites: BTreeMap<String, Site> = made
+        .filter(|site| !is_ours(&site.file))
+        .map(|site| (source.name(&site), site))
+        .collect();
+    let asked = |name: &str, reason: &str| {
+        let says = |f: &String| name.contains(f.as_str()) || reason == f;
+        filters.is_empty() || filters.iter().any(says)
+    };
+    let (limit, seconds) = (Duration::from_secs(60 + 4 * seconds), seconds.to_string());
+    let mut not_run = 0;
+    for (name, reason) in survivors.accesses() {
+        if !asked(name, reason) {
+            continue;
+        }
+        let (access, act) = name.rsplit_once(" / ").expect("access / act");
+        let Some(site) = sites.get(access) else {
+            not_run += 1;
+            println!("{name} | NOT RUN: no scenario makes it ({reason})");
+            continue;
+        };
+        let mutant = format!("{}/{act}", site.at());
+        let variables = [
+            ("LAZYPOOL_MUTANT", &*mutant),
+            ("LAZYPOOL_SHUTTLE_SECS", &*seconds),
+        ];
+        let found = models::first_to_fail(&scenarios, &variables, limit);
+        println!("{name} | {found} ({reason})");
+    }
+    not_run
+}
+
 /// How long a model takes (`None`: longer than it may), and the accesses it makes.
-fn sites_of(model: &Model, limit: Duration) -> (Option<Duration>, Vec<Site>) {
+fn sites_of(
+    model: &Model,
+    variables: &[(&str, &str)],
+    limit: Duration,
+) -> (Option<Duration>, Vec<Site>) {
     let name = format!(
         "sites-{}-{}",
         std::process::id(),
@@ -358,7 +413,8 @@ fn sites_of(model: &Model, limit: Duration) -> (Option<Duration>, Vec<Site>) {
     let path = std::env::temp_dir().join(name);
     let start = Instant::now();
     let listing = path.to_str().expect("a plain name");
-    let end = model.run(&[("LAZYPOOL_SITES", listing)], limit);
+    let variables = [variables, &[("LAZYPOOL_SITES", listing)]].concat();
+    let end = model.run(&variables, limit);
     let takes = match end {
         End::Passed => Some(start.elapsed()),
         End::TimedOut => None,

@@ -30,6 +30,13 @@ impl Survivors {
         self.listed.get(name).map(String::as_str)
     }
 
+    /// The accesses listed, each with its reason.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = (&str, &str)> {
+        let listed = self.listed.iter();
+        let listed = listed.filter(|(name, _)| name.starts_with("src/"));
+        listed.map(|(name, reason)| (name.as_str(), reason.as_str()))
+    }
+
     /// Those listed of a kind (by how their names begin) that are not in `seen`:
     /// the list has rotted.
     pub(crate) fn stale<'a>(
