@@ -36,3 +36,19 @@ fn law04_guard_against_pop_of_a_plain_task() {
 fn law04_guard_against_pop_of_a_revocable_task() {
     law04_guard_against_pop(true);
 }
+
+/// The guard goes while a worker looks. Excludes: a task that is guarded for good. All
+/// interleavings.
+#[test]
+fn the_guard_goes() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        assert!(queue.push_plain(1).is_ok());
+        queue.guard();
+        let worker = beside(&queue, |queue| queue.try_pop() == Popped::Task(1));
+        queue.unguard();
+        let popped = worker.join().unwrap();
+        assert_eq!(queue.try_pop() == Popped::Task(1), !popped);
+        assert!(queue.is_empty());
+    });
+}

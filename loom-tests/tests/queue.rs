@@ -187,6 +187,42 @@ fn a_tombstone_is_seen() {
     });
 }
 
+/// One takes the only task, then looks whether another has begun to ask for room; that one
+/// says so and then asks.
+fn pop_is_seen(push: fn(&Queue) -> Result<u64, NotPushed>) {
+    check(None, move || {
+        let queue = Arc::new(Queue::new(1));
+        let asked = Arc::new(AtomicUsize::new(0));
+        // Every write `SeqCst`, the first one, too: see the README.
+        asked.store(0, Ordering::SeqCst);
+        push(&queue).unwrap();
+        let other = thread::spawn({
+            let (queue, asked) = (Arc::clone(&queue), Arc::clone(&asked));
+            move || {
+                asked.swap(1, Ordering::SeqCst);
+                queue.is_full()
+            }
+        });
+        assert_eq!(queue.pop(), Some(1));
+        let before = asked.load(Ordering::SeqCst) == 0;
+        let full = other.join().unwrap();
+        assert!(!(before && full), "there was room by then");
+        queue.assert_at_rest();
+    });
+}
+
+/// Excludes: "full" after the task was gone (P4). All interleavings.
+#[test]
+fn a_pop_is_seen() {
+    pop_is_seen(|queue| queue.push_plain(1));
+}
+
+/// The same with a task that may be withdrawn. All interleavings.
+#[test]
+fn a_pop_of_a_revocable_task_is_seen() {
+    pop_is_seen(|queue| queue.push_revocable(1, 0));
+}
+
 /// A tombstone made by one thread and filled by another, which knows of a tombstone of its
 /// own. Excludes: a cell filled before its task was taken out of it. All
 /// interleavings.

@@ -122,6 +122,12 @@ fn who_announces_and_pops_is_seen() {
     announce_and_look(|ring| ring.pop().is_none());
 }
 
+/// The same with the number of pushes for the look. All interleavings.
+#[test]
+fn who_announces_and_counts_is_seen() {
+    announce_and_look(|ring| ring.pushes() == 0);
+}
+
 /// A push that is slow to say so, while another thread pushes, helps and pops.
 /// Excludes: a `tail` that falls back to a cell popped since, where every later
 /// push would look for ever. All interleavings.

@@ -3,6 +3,8 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Held, Slot, Told};
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
@@ -221,7 +223,7 @@ fn needed_against_retire() {
 
 /// A worker that has seen a queued task claims itself, while a submission claims it.
 /// Excludes: a worker that looks at the queue with a task in its mailbox; an order for
-/// nobody. All interleavings.
+/// nobody; a worker with a task that does not count as occupied. All interleavings.
 #[test]
 fn self_claim_against_claim() {
     check(None, || {
@@ -230,6 +232,7 @@ fn self_claim_against_claim() {
         let own = slot.claim_self();
         if own {
             slot.start_queued();
+            assert!(slot.is_occupied());
             slot.publish_idle();
         }
         // Given by then, or in vain.
@@ -261,5 +264,101 @@ fn dropped_listing_against_staying() {
             slot.publish_idle();
         }
         assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A worker that was claimed past its entry in the ready ring is sent to the queue, while another
+/// submission drops that listing. Excludes: a listing that comes back, and a worker that lists
+/// itself no more. All interleavings.
+#[test]
+fn dropped_listing_against_notifying() {
+    check(None, || {
+        let slot = idle();
+        let held = slot.claim_hinted().expect("idle");
+        let popper = beside(&slot, |slot| give_by_entry(slot));
+        slot.send_searching(held);
+        assert_eq!(slot.wait(), Told::Search);
+        slot.publish_idle();
+        if popper.join().unwrap() {
+            assert_eq!(slot.wait(), Told::Run(1));
+            slot.publish_idle();
+        }
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A new worker begins on a slot that still has an entry in the ready ring, while a submission
+/// drops that listing. Excludes: as above. All interleavings.
+#[test]
+fn dropped_listing_against_starting() {
+    check(None, || {
+        let slot = idle();
+        assert!(slot.retire(false));
+        assert_eq!(slot.wait(), Told::Retire);
+        slot.vacate();
+        let popper = beside(&slot, |slot| give_by_entry(slot));
+        slot.start_again();
+        assert_eq!(slot.wait(), Told::Search);
+        slot.publish_idle();
+        if popper.join().unwrap() {
+            assert_eq!(slot.wait(), Told::Run(1));
+            slot.publish_idle();
+        }
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A caller takes its task back from a worker in its start hook, which is marked then, while one
+/// submission claims the worker and another drops an old listing of its slot. Excludes: a listing
+/// that comes back; two owners of the mailbox. All interleavings.
+#[test]
+fn dropped_listing_against_marking() {
+    check(None, || {
+        let slot = idle();
+        let held = slot.claim_hinted().expect("idle");
+        let generation = slot.hand_over(held, 1, true);
+        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "marked"));
+        let submitter = beside(&slot, |slot| {
+            let claimed = slot.claim_marked();
+            claimed.map(|held| slot.hand_over(held, 2, false)).is_some()
+        });
+        assert_eq!(slot.revoke(generation), Some(1));
+        slot.publish_marked();
+        if submitter.join().unwrap() {
+            assert_eq!(slot.wait(), Told::Run(2));
+        } else {
+            let held = slot.claim_marked().expect("idle, and marked");
+            slot.hand_over(held, 3, false);
+            assert_eq!(slot.wait(), Told::Run(3));
+        }
+        popper.join().unwrap();
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A caller takes its task back from a worker in its start hook: it makes the worker idle, and
+/// marked, then looks whether the hook has ended. The worker ends its hook, then looks whether it
+/// is idle (H1). Excludes: that neither sees the other. All interleavings.
+#[test]
+fn marking_against_end_of_hook() {
+    check(None, || {
+        let slot = idle();
+        let ended = Arc::new(AtomicUsize::new(0));
+        // Every write `SeqCst`, the first one, too: see the README.
+        ended.store(0, Ordering::SeqCst);
+        let held = slot.claim_hinted().expect("idle");
+        let generation = slot.hand_over(held, 1, true);
+        assert_eq!(slot.revoke(generation), Some(1));
+        let caller = thread::spawn({
+            let (slot, ended) = (Arc::clone(&slot), Arc::clone(&ended));
+            move || {
+                slot.publish_marked();
+                ended.load(Ordering::SeqCst) == 1
+            }
+        });
+        ended.swap(1, Ordering::SeqCst);
+        let found = slot.claim_self();
+        assert!(caller.join().unwrap() || found);
     });
 }

@@ -9,6 +9,11 @@ impl Queue {
         self.0.guard(true);
     }
 
+    /// No longer.
+    pub fn unguard(&self) {
+        self.0.guard(false);
+    }
+
     /// Takes the oldest task, by who guards the queue.
     pub fn pop_guarded(&self) -> Option<usize> {
         let mut place = None;

@@ -3,21 +3,23 @@
 
 use crate::engine::retirement;
 use crate::parts::backoff::Backoff;
-use crate::parts::slot::{Claim, Hand, Order, Rest, State};
-use crate::parts::{label, queue, ring, slot, waiters};
+use crate::parts::{queue, ring, waiters};
 use crate::pool::Pool;
-use crate::sync::thread;
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
+pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
+pub use words::{Counts, Label};
 
 mod guard;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
+mod slot;
 #[cfg(lazypool_loom)]
 mod time;
+mod words;
 
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
 /// workers in flight, listings, tombstones, submitters that wait.
@@ -67,31 +69,14 @@ impl Ring {
         self.0.is_empty()
     }
 
+    /// The number of pushes.
+    pub fn pushes(&self) -> u64 {
+        self.0.pushes()
+    }
+
     /// The number of pushes, if pops had taken all of them.
     pub fn drained(&self) -> Option<u64> {
         self.0.drained()
-    }
-}
-
-/// The label of a worker's running task, for snapshots.
-#[derive(Debug)]
-pub struct Label(label::Label);
-
-impl Label {
-    /// None yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(label::Label::new())
-    }
-
-    /// By one thread only.
-    pub fn set(&self, label: Option<&'static str>) {
-        self.0.set(label);
-    }
-
-    /// The label at some moment; `None` if it keeps changing.
-    pub fn get(&self) -> Option<&'static str> {
-        self.0.get()
     }
 }
 
@@ -275,158 +260,6 @@ impl Queue {
     pub fn is_full(&self) -> bool {
         let pops = self.0.pops();
         self.0.is_full() && self.0.pops() == pops
-    }
-}
-
-/// A slot with a worker, and the ready ring that it enters. Its tasks are numbers.
-#[derive(Debug)]
-pub struct Slot {
-    slot: slot::Slot<usize, ()>,
-    ready: ring::Ring,
-}
-
-/// What the worker of a [`Slot`] was told.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Told {
-    /// To run the task.
-    Run(usize),
-    /// To look at the queue.
-    Search,
-    /// To end.
-    Retire,
-}
-
-/// An idle worker that the caller holds.
-#[derive(Debug)]
-pub struct Held(Claim);
-
-impl Slot {
-    /// A slot whose worker is the calling thread: held by its spawner, who is to
-    /// publish that it is idle.
-    pub fn of_this_thread() -> Self {
-        let slot = slot::Slot::new(());
-        // SAFETY: it is new, and this thread gives itself no order.
-        unsafe {
-            slot.begin_start();
-            slot.set_thread(thread::current());
-        }
-        Self {
-            slot,
-            ready: ring::Ring::new(1, 0),
-        }
-    }
-
-    /// The holder, or the worker after a task: idle, and listed.
-    pub fn publish_idle(&self) {
-        // SAFETY: a model's threads keep to who may do what; else `LEGAL` is broken, which it
-        // notices. As below.
-        unsafe { self.slot.publish_idle(&self.ready, 0) };
-    }
-
-    /// Claims by affinity, past the listing.
-    pub fn claim_hinted(&self) -> Option<Held> {
-        self.slot.claim_hinted(0, true).map(Held)
-    }
-
-    /// Claims by the ready ring.
-    pub fn claim_ready(&self) -> Option<Held> {
-        self.ready.pop()?;
-        self.slot.claim_listed().map(Held)
-    }
-
-    /// Claims if marked.
-    pub fn claim_marked(&self) -> Option<Held> {
-        self.slot.claim_marked().map(Held)
-    }
-
-    /// The worker claims itself, to look at the queue.
-    pub fn claim_self(&self) -> bool {
-        self.slot.claim_self().is_some()
-    }
-
-    /// The worker has taken a task from the queue.
-    pub fn start_queued(&self) {
-        // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.start_queued() };
-    }
-
-    /// Hands a task over, for good or until it is taken back; its generation.
-    pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
-        let hand = if revocable { Hand::Offer } else { Hand::Over };
-        // SAFETY: claimed.
-        unsafe { self.slot.hand_over(held.0, task, hand) }
-    }
-
-    /// Sends the worker to the queue.
-    pub fn send_searching(&self, held: Held) {
-        // SAFETY: claimed.
-        unsafe { self.slot.send_searching(held.0) };
-    }
-
-    /// Takes an offered task back; then the slot is held.
-    pub fn revoke(&self, generation: u64) -> Option<usize> {
-        self.slot.revoke(generation)
-    }
-
-    /// Marks the worker.
-    pub fn mark(&self) -> bool {
-        self.slot.mark()
-    }
-
-    /// Tells the worker to end; a marked one, or any.
-    pub fn retire(&self, only_marked: bool) -> bool {
-        let retired = self.slot.retire(only_marked);
-        let parked = retired.is_some_and(|claim| claim.parked);
-        if parked {
-            let handle = self.slot.thread_of_model();
-            handle.unpark();
-        }
-        retired.is_some()
-    }
-
-    /// The worker's last act.
-    pub fn vacate(&self) {
-        // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.vacate() };
-    }
-
-    /// The worker, told to end, stays.
-    pub fn cancel_retirement(&self) {
-        // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.cancel_retirement() };
-    }
-
-    /// The worker waits for an order, asleep.
-    pub fn wait(&self) -> Told {
-        loop {
-            // SAFETY: as in `publish_idle`.
-            if let Some(order) = unsafe { self.slot.poll_order() } {
-                return match order {
-                    Order::Run { task, .. } => Told::Run(task),
-                    Order::Search => Told::Search,
-                    Order::Retire => Told::Retire,
-                };
-            }
-            match self.slot.rest() {
-                Rest::OrderComing => thread::yield_now(),
-                Rest::MayPark => thread::park(),
-            }
-        }
-    }
-
-    /// Whether it is idle.
-    pub fn is_idle(&self) -> bool {
-        self.slot.see().is_idle()
-    }
-
-    /// Whether it has no worker.
-    pub fn is_free(&self) -> bool {
-        self.slot.see().state() == State::Free
-    }
-
-    /// Whether it can be found: it has an entry in the ready ring, or is marked.
-    pub fn can_be_found(&self) -> bool {
-        !self.ready.is_empty() || self.slot.see().is_marked()
     }
 }
 
