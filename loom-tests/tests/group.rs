@@ -2,6 +2,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::refuse_threads;
+use lazypool::Shutdown;
 use loom::cell::UnsafeCell;
 use loom::sync::mpsc;
 use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
@@ -95,6 +96,75 @@ fn cancel_leaves_nothing_queued() {
             .is_err_and(|e| matches!(e.reason(), lazypool::Refusal::Cancelled)));
         assert_eq!((ran.times(), ran.alive()), (0, 0));
         open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// The pool is dropped while a group is cancelled whose task is on its way to a worker, and runs on:
+/// the drop does not wait for that task (A1, A2). Excludes: a drop that has not seen it abandoned, and
+/// is told by nobody. Preemptions: 2.
+#[test]
+fn cancel_against_drop() {
+    check(Some(2), || {
+        let pool = warm_pool(0);
+        let group = pool.group();
+        let (open, gate) = mpsc::channel();
+        let canceller = beside(&group, |group| group.cancel());
+        let accepted = group.serve(move || gate.recv().unwrap()).is_ok();
+        drop(pool);
+        if accepted {
+            open.send(()).unwrap();
+        }
+        canceller.join().unwrap();
+        group.wait();
+    });
+}
+
+/// Two groups, each with a queued task, are cancelled. Excludes: a count of the discarded, or of
+/// those removed from the queue, that loses one. Preemptions: 2.
+#[test]
+fn two_are_cancelled() {
+    check(Some(2), || {
+        let (open, gate) = mpsc::channel();
+        let pool = warm_pool(2);
+        let groups = [pool.group(), pool.group()];
+        quietly(|| {
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            for group in &groups {
+                assert!(group.serve(|| ()).is_ok());
+            }
+        });
+        let other = beside(&groups[0], |group| group.cancel());
+        groups[1].cancel();
+        other.join().unwrap();
+        assert_eq!((pool.stats().discarded, pool.stats().queued), (2, 0));
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A group's queued task is discarded while a shutdown pushes a scope's task again. Excludes: a
+/// count of those removed from the queue that loses one. Preemptions: 2.
+#[test]
+fn cancel_against_push_again() {
+    check(Some(2), || {
+        let (open, gate) = mpsc::channel();
+        let pool = warm_pool(2);
+        let group = pool.group();
+        let ran = Ran::new();
+        pool.scope(|s| {
+            quietly(|| {
+                assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+                assert!(s.serve(ran.task()).is_ok());
+                assert!(group.serve(|| ()).is_ok());
+            });
+            let other = beside(&group, |group| group.cancel());
+            assert!(!pool.shutdown(Shutdown::Discard, Duration::ZERO).is_clean());
+            other.join().unwrap();
+            assert_eq!((pool.stats().discarded, pool.stats().queued), (1, 1));
+            open.send(()).unwrap();
+        });
+        assert_eq!((ran.times(), ran.alive()), (1, 0));
         end(&pool);
     });
 }

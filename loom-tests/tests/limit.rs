@@ -1,10 +1,10 @@
 //! A limit that changes at run time, and groups that are cancelled on the way to a worker.
 #![cfg(lazypool_loom)]
 
-use lazypool::Refusal;
+use lazypool::{Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pair, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,43 @@ fn lowered_against_a_spawn() {
     });
 }
 
+/// The limit is lowered while one of two tasks ends: its worker does, too. Excludes: a worker that
+/// is one too many and stays, because it is not told (P9). Preemptions: 2.
+#[test]
+fn lowered_against_going_idle() {
+    check(Some(2), || {
+        let pool = pool(2, 0);
+        let [first, second] = quietly(|| {
+            [(), ()].map(|()| {
+                let (open, gate) = mpsc::channel();
+                assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+                open
+            })
+        });
+        first.send(()).unwrap();
+        pool.set_limit(1).unwrap();
+        while pool.stats().workers > 1 {
+            thread::yield_now();
+        }
+        second.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// The limit is lowered while the pool closes. Excludes: of the two changes of the pool's phase,
+/// one that is lost. Preemptions: 2.
+#[test]
+fn lowered_against_a_shutdown() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 0));
+        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        limits.join().unwrap();
+        assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
+        end(&pool);
+    });
+}
+
 /// The limit is raised while a task is pushed behind the only worker, which is occupied by a
 /// task that waits for the pushed one. Excludes: a task that is queued beside a slot that has
 /// come free, and for which nobody starts a thread. Preemptions: 2.
@@ -87,6 +124,13 @@ fn raised_against_a_push() {
         limits.join().unwrap();
         end(&pool);
     });
+}
+
+/// How many workers count as abandoned beside a task of no group.
+fn abandoned_during_the_next_task(pool: &Arc<Pool>) -> usize {
+    let seen = Arc::clone(pool);
+    let next = pool.do_with_deadline(move || seen.stats().abandoned, Duration::MAX);
+    next.expect("a worker")
 }
 
 /// A group is cancelled while its task is on the way to an idle worker: whichever is first, the
@@ -118,6 +162,23 @@ fn cancelled_on_the_way() {
         }
         canceller.join().unwrap();
         assert_eq!(pool.stats().abandoned, 0);
+        assert_eq!(abandoned_during_the_next_task(&pool), 0);
+        end(&pool);
+    });
+}
+
+/// A group is cancelled as its only task ends. Excludes: a worker taken for abandoned after the
+/// task, because the cancel writes to its record without looking. Preemptions: 2.
+#[test]
+fn cancelled_at_the_end() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(0));
+        let group = pool.group();
+        let canceller = beside(&group, |group| group.cancel());
+        let _ = group.serve(|| ());
+        group.wait();
+        canceller.join().unwrap();
+        assert_eq!(abandoned_during_the_next_task(&pool), 0);
         end(&pool);
     });
 }

@@ -1,14 +1,14 @@
 //! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{refuse_threads, Cleaner};
+use lazypool::model::{deadline, do_until, refuse_threads, Alarm, Cleaner};
 use lazypool::Pool;
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
     beside, check, cleaner, end, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The cleaner marks and then retires the idle worker of a pool of one while
@@ -298,6 +298,73 @@ fn retiring_against_discard() {
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
         assert!(closer.join().unwrap());
         cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// The cleaner looks at two workers once more, after `looks`, while tasks are handed over.
+fn two_workers_against_claims(looks: usize, tasks: usize) {
+    check(Some(2), move || {
+        let pool = Arc::new(warm_pair(2, 0));
+        let mut cleaner = Cleaner::default();
+        quietly(|| (0..looks).for_each(|_| cleaner.look_around(&pool)));
+        let cleaner = beside(&pool, move |pool| cleaner.look_around(pool));
+        for _ in 0..tasks {
+            assert!(pool.serve(|| ()).is_ok(), "as many workers as tasks");
+        }
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// Two workers are marked while two tasks are handed over. Excludes: a count of the marked that
+/// loses one of two changes. Preemptions: 2.
+#[test]
+fn marks_against_claims() {
+    two_workers_against_claims(0, 2);
+}
+
+/// Two marked workers are told to end while a task is handed over. Excludes: the same.
+/// Preemptions: 2.
+#[test]
+fn ends_of_marked_against_claim() {
+    two_workers_against_claims(1, 1);
+}
+
+/// A task is taken back from a worker in its start hook, which then sleeps, beside a cleaner that
+/// dozes: it must look again (H1). Excludes: a worker that idles for ever. Preemptions: 2.
+#[test]
+fn start_hook_against_withdrawal_and_doze() {
+    check(Some(2), || {
+        let alarm = Arc::new(Mutex::new(None::<Alarm>));
+        let in_hook = Arc::clone(&alarm);
+        let pool = Pool::builder()
+            .max_workers(2)
+            .idle_timeout(Duration::ZERO)
+            .on_worker_start(move |_| {
+                let alarm = in_hook.lock().unwrap().take();
+                if let Some(alarm) = alarm {
+                    alarm.go_off();
+                }
+            })
+            .build()
+            .unwrap();
+        let (open, gate) = mpsc::channel();
+        quietly(|| {
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            // Its worker starts the cleaner, which retires it.
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            while pool.stats().workers > 1 {
+                thread::yield_now();
+            }
+        });
+        let (deadline, goes_off) = deadline();
+        *alarm.lock().unwrap() = Some(goes_off);
+        let _ = do_until(&pool, || (), &deadline);
+        while pool.stats().workers > 1 {
+            thread::yield_now();
+        }
+        open.send(()).unwrap();
         end(&pool);
     });
 }

@@ -264,6 +264,21 @@ fn the_strictest_mode_stays() {
     });
 }
 
+/// Two submissions to a closed pool. Excludes: a refusal that is not counted, or that loses
+/// the other. Preemptions: 2.
+#[test]
+fn two_are_refused() {
+    check(Some(2), || {
+        let pool = Arc::new(pool(1, 0));
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        let is_refused = |pool: &Pool| pool.serve(|| ()).is_err_and(|e| e.is_closed());
+        let other = beside(&pool, move |pool| assert!(is_refused(pool)));
+        assert!(is_refused(&pool));
+        other.join().unwrap();
+        assert_eq!(pool.stats().refusals.closed, 2);
+    });
+}
+
 /// A worker that has been claimed by affinity, so that its listing is old, ends with
 /// the pool while a submission drops that listing. Excludes: a listing that comes
 /// back, or a state lost, because one of two changes of the word is. Preemptions: 3.

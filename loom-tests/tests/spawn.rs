@@ -242,7 +242,7 @@ fn no_thread_for_two() {
 }
 
 /// The same with a slot for each. Excludes: a thread that another submission asks for taken for
-/// a worker. Preemptions: 2.
+/// a worker, a failure that is not counted. Preemptions: 2.
 #[test]
 fn no_thread_for_either_slot() {
     no_thread_for_any(2, 2);
@@ -257,6 +257,7 @@ fn no_thread_for_any(max_workers: usize, preemptions: usize) {
         let other = beside(&pool, move |pool| pool.serve(task).is_err());
         assert!(pool.serve(ran.task()).is_err());
         assert!(other.join().unwrap());
+        assert_eq!(pool.stats().spawn_failures, 2);
         refuse_threads(0);
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (0, 0));

@@ -4,9 +4,10 @@
 
 use lazypool::model::{deadline, do_labelled_until, do_until};
 use lazypool::{DeadlineError, Pool};
-use loom::sync::mpsc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{mpsc, Mutex};
 use loom::thread;
-use loom_tests::{beside, check, end, pool, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,6 +186,106 @@ fn the_next_task_against_leaving() {
         let _ = do_until(&pool, move || alarm.go_off(), &deadline);
         let next = next.join().unwrap();
         assert!(matches!(next, Ok(()) | Err(DeadlineError::Refused(_))));
+        end(&pool);
+    });
+}
+
+/// A gate for two, and what waits at it.
+fn gate_for_two() -> (impl FnOnce(), impl Fn() + Clone + Send + Sync + 'static) {
+    let (open, gate) = mpsc::channel();
+    let gate = Arc::new(Mutex::new(gate));
+    let open = move || (0..2).for_each(|_| open.send(()).unwrap());
+    (open, move || gate.lock().unwrap().recv().unwrap())
+}
+
+/// Two calls, whose deadlines both pass once the tasks are where `are_there` says.
+fn two_leave<F: Fn() + Clone + Send + 'static>(
+    pool: &Arc<Pool>,
+    task: F,
+    are_there: impl Fn() -> bool,
+) -> [Result<(), DeadlineError<F>>; 2] {
+    let calls = quietly(|| {
+        let calls = [task.clone(), task].map(|task| {
+            let (say, told) = mpsc::channel();
+            let caller = beside(pool, move |pool| {
+                let (deadline, alarm) = deadline();
+                say.send(alarm).unwrap();
+                do_until(pool, task, &deadline)
+            });
+            (caller, told.recv().unwrap())
+        });
+        while !are_there() {
+            thread::yield_now();
+        }
+        calls
+    });
+    let callers = calls.map(|(caller, alarm)| {
+        alarm.go_off();
+        caller
+    });
+    callers.map(|caller| caller.join().unwrap())
+}
+
+/// Two callers leave their running tasks. Excludes: a count of those timed out that loses one.
+/// Preemptions: 2.
+#[test]
+fn two_time_out() {
+    check(Some(2), || {
+        let pool = Arc::new(pool(2, 0));
+        let (open, wait) = gate_for_two();
+        let started = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&started);
+        let task = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            wait();
+        };
+        let left = two_leave(&pool, task, || started.load(Ordering::SeqCst) == 2);
+        assert!(left
+            .iter()
+            .all(|l| matches!(l, Err(DeadlineError::TimedOut))));
+        assert_eq!(pool.stats().timed_out, 2);
+        open();
+        end(&pool);
+    });
+}
+
+/// Two callers take their tasks back from workers in their start hooks. Excludes: a count of
+/// those expired, or marked, that loses one. Preemptions: 2.
+#[test]
+fn two_expire_in_the_mailbox() {
+    check(Some(2), || {
+        let (open, wait) = gate_for_two();
+        let pool = Pool::builder()
+            .max_workers(2)
+            .idle_timeout(Duration::from_nanos(1))
+            .on_worker_start(move |_| wait())
+            .build()
+            .unwrap();
+        let pool = Arc::new(pool);
+        let left = two_leave(&pool, || (), || pool.stats().running == 2);
+        assert!(left
+            .iter()
+            .all(|l| matches!(l, Err(DeadlineError::Expired(_)))));
+        assert_eq!(pool.stats().expired, 2);
+        open();
+        end(&pool);
+    });
+}
+
+/// Two callers take their tasks back from the queue. Excludes: a count of those expired, or
+/// removed from the queue, that loses one. Preemptions: 2.
+#[test]
+fn two_expire_in_the_queue() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(2));
+        let (open, gate) = mpsc::channel();
+        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+        let left = two_leave(&pool, || (), || pool.stats().queued == 2);
+        assert!(left
+            .iter()
+            .all(|l| matches!(l, Err(DeadlineError::Expired(_)))));
+        assert_eq!((pool.stats().expired, pool.stats().queued), (2, 0));
+        open.send(()).unwrap();
         end(&pool);
     });
 }

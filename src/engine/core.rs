@@ -220,6 +220,7 @@ impl Core {
         let registry = crate::sync::lock(&self.registry);
         assert_eq!((registry.live, registry.starting), (0, 0), "workers");
         assert_eq!(registry.owed(), 0, "slots to be withheld");
+        assert!(!self.env.has_surplus(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);
         let all = |ring: &Ring| {
