@@ -476,6 +476,52 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
     });
 }
 
+/// Law 14: a start hook waits for a task that waits for another: nothing hangs. The inner one was
+/// once given to the worker whose hook waits.
+#[test]
+fn law14_a_start_hook_waits_for_a_task_that_waits() {
+    timed(|| {
+        for queue in [0, 4] {
+            let (send, receive) = mpsc::channel();
+            let (pool_to, pool_of) = mpsc::channel::<Weak<Pool>>();
+            let pool_of = std::sync::Mutex::new(pool_of);
+            let hook = move |slot| {
+                if slot != 0 {
+                    return;
+                }
+                let pool = pool_of.lock().unwrap().recv().unwrap().upgrade().unwrap();
+                let inner = Arc::clone(&pool);
+                let outer = move || {
+                    let call = inner.do_with_deadline(|| (), Duration::MAX);
+                    let scope = inner.scope(|s| s.serve(|| ()).map_err(Refused::without_closure));
+                    (call.map_err(DeadlineError::without_closure), scope)
+                };
+                let seen = pool.do_with_deadline(outer, Duration::MAX);
+                drop(pool);
+                send.send(seen.map_err(DeadlineError::without_closure))
+                    .unwrap();
+            };
+            let pool = Pool::builder()
+                .max_workers(2)
+                .min_workers(1)
+                .queue_capacity(queue)
+                .on_worker_start(hook)
+                .build()
+                .expect("pool");
+            let pool = Arc::new(pool);
+            pool_to.send(Arc::downgrade(&pool)).unwrap();
+            let (call, scope) = receive.recv_timeout(LONG).expect("it hangs").unwrap();
+            match (call, scope) {
+                (Err(DeadlineError::Refused(call)), Err(scope)) => {
+                    assert!(matches!(call.reason(), Refusal::OnWorker), "{call:?}");
+                    assert!(matches!(scope.reason(), Refusal::OnWorker), "{scope:?}");
+                }
+                seen => panic!("both workers wait: {seen:?}"),
+            }
+        }
+    });
+}
+
 /// Law 14: on a worker of another pool the policy holds as elsewhere.
 #[test]
 fn law14_a_worker_of_another_pool_waits() {

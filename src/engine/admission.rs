@@ -253,9 +253,12 @@ impl Core {
     ) -> Result<Option<Location>, Not> {
         // Not from a hook, whose own worker it may be.
         if marked && !self.is_in_own_hook() {
-            if let Some((slot, claim)) = self.claim_marked(true) {
-                if self.may_use(slot) {
-                    return Ok(Some(self.hand_over(slot, claim, task)));
+            // Nor on a worker that waits for the task: the hook may wait for that worker.
+            if wait.may_queue {
+                if let Some((slot, claim)) = self.claim_marked(true) {
+                    if self.may_use(slot) {
+                        return Ok(Some(self.hand_over(slot, claim, task)));
+                    }
                 }
             }
             if self.has_worker_come() && !wait.is_hurried() {
