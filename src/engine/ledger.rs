@@ -10,6 +10,39 @@ use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, AtomicU64, Ordering};
 
+/// Figures that were read one after the other.
+struct Collected {
+    stats: Stats,
+    /// Tasks that left the queue without a worker, read before all else.
+    removed: u64,
+    /// How many more are queued than the queue can hold, by figures of different moments.
+    beyond: usize,
+}
+
+impl Collected {
+    /// Nothing is queued beyond what the queue can hold. What is has been removed, and is counted
+    /// as ended; or a worker that counts as idle has taken it; or it has been pushed in place of
+    /// one that a busy worker has taken, and counts from the next look on.
+    fn settled(self, capacity: usize) -> Stats {
+        let Self {
+            mut stats, beyond, ..
+        } = self;
+        if beyond == 0 {
+            return stats;
+        }
+        stats.queued = capacity;
+        let ended = stats.completed + stats.panicked + stats.expired + stats.discarded;
+        let left = (stats.queued + beyond + stats.running) as u64;
+        let twice = (ended + left).saturating_sub(stats.accepted);
+        let beyond = (beyond as u64).saturating_sub(twice);
+        let taken = beyond.min(stats.idle as u64);
+        stats.running += taken as usize;
+        stats.idle -= taken as usize;
+        stats.accepted -= beyond - taken;
+        stats
+    }
+}
+
 impl Core {
     /// The figures; read twice, until no task has ended in between. In a forked child there
     /// is nothing but refusals.
@@ -22,19 +55,22 @@ impl Core {
                 ..Stats::default()
             };
         }
-        let mut stats = self.collect();
+        let mut seen = self.collect();
         for _ in 0..16 {
             let again = self.collect();
-            let endings = |s: &Stats| (s.completed, s.panicked, s.expired, s.discarded);
-            if endings(&again) == endings(&stats) {
+            let endings = |c: &Collected| {
+                let s = &c.stats;
+                (s.completed, s.panicked, s.expired, s.discarded, c.removed)
+            };
+            if endings(&again) == endings(&seen) {
                 break;
             }
-            stats = again;
+            seen = again;
         }
-        stats
+        seen.settled(self.settings.queue_capacity)
     }
 
-    fn collect(&self) -> Stats {
+    fn collect(&self) -> Collected {
         let counts = &self.counts;
         // ORDERING: L1: ends before starts.
         let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
@@ -56,22 +92,24 @@ impl Core {
             ..Stats::default()
         };
         let taken = self.collect_slots(&registry, &mut stats);
+        let mut beyond = 0;
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             let accepted = pushed.wrapping_sub(registry.pushed_again);
             stats.accepted = stats.accepted.wrapping_add(accepted);
             // Their number is small: the low 32 bits are enough.
             let gone = taken.wrapping_add(removed as u32);
-            let queued = (pushed as u32).wrapping_sub(gone) as usize;
-            // What the queue cannot hold has been pushed since the workers were looked at, in
-            // place of tasks that they have taken since. It counts from the next look on.
-            stats.queued = queued.min(self.settings.queue_capacity);
-            stats.accepted = stats.accepted.wrapping_sub((queued - stats.queued) as u64);
+            stats.queued = (pushed as u32).wrapping_sub(gone) as usize;
+            beyond = stats.queued.saturating_sub(self.settings.queue_capacity);
         }
         stats.refusals = counts.refusals();
         stats.refused = stats.refusals.total();
         stats.waiting = self.waiters.waiting() as usize;
-        stats
+        Collected {
+            stats,
+            removed,
+            beyond,
+        }
     }
 
     /// Adds up the slots. Tasks taken from the queue; the low 32 bits.
