@@ -11,7 +11,7 @@
 //! **Ledger.** Each closure carries a [`Ticket`] that knows how often it ran and that
 //! it was dropped.
 
-use crate::ledger::{Books, Fate, Known, Ledger};
+use crate::ledger::{me, Books, Fate, Known, Ledger};
 use crate::{Dice, Ticket};
 use lazypool::model::{self, peek};
 use lazypool::{Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown};
@@ -53,8 +53,9 @@ pub struct Bench {
     /// The pool; its calls go through the bench where they are to be counted.
     pub pool: Pool,
     room: AtomicU64,
+    /// Its submitters wait for room.
     blocks: bool,
-    books: Arc<Books>,
+    pub(crate) books: Arc<Books>,
 }
 
 thread_local! {
@@ -67,6 +68,12 @@ pub(crate) fn report() -> Option<lazypool::Stats> {
     let stats = peek(|| bench.pool.stats());
     std::mem::forget(bench); // its drop would be one more thing that happens
     stats
+}
+
+/// Runs, and is the value, too: a value is dropped once, by its caller or its worker.
+fn whole(ticket: Ticket) -> Ticket {
+    ticket.run(|| ());
+    ticket
 }
 
 /// Where `serve` comes from.
@@ -108,17 +115,20 @@ impl Bench {
         } else {
             builder
         };
+        let books = Arc::new(Books {
+            workers,
+            book: Mutex::default(),
+            gone: shuttle::sync::Condvar::new(),
+            lock: shuttle::sync::Mutex::new(()),
+        });
+        let told = Arc::clone(&books);
+        let builder = builder.on_panic(move |panic| told.report(panic.slot));
         let pool = set(builder).build().expect("good settings");
         let bench = Arc::new(Self {
             pool,
             room: AtomicU64::new((workers + queue) as u64),
             blocks,
-            books: Arc::new(Books {
-                workers,
-                book: Mutex::default(),
-                gone: shuttle::sync::Condvar::new(),
-                lock: shuttle::sync::Mutex::new(()),
-            }),
+            books,
         });
         model::judge::attend(&bench.pool);
         NEWEST.with_borrow_mut(|newest| *newest = Arc::downgrade(&bench));
@@ -137,6 +147,11 @@ impl Bench {
     }
 
     // ---- the oracle ---------------------------------------------------------------
+
+    /// Whether this thread is a worker of this pool; also in a hook.
+    pub(crate) fn is_on_worker(&self) -> bool {
+        lazypool::task::slot().is_some() && !self.books.is_foreign_worker()
+    }
 
     fn enter(&self) -> u64 {
         let stats = peek(|| self.pool.stats());
@@ -168,12 +183,12 @@ impl Bench {
         book.open.swap_remove(at.expect("entered")).1
     }
 
-    fn judge(&self, refusal: &Refusal, most: u64, on_worker: bool) {
+    fn judge(&self, refusal: &Refusal, most: u64, on_worker: bool, blocks: bool) {
         match refusal {
             // There a call never waits, nor queues what it would wait for.
             Refusal::Saturated if on_worker => {}
             Refusal::Saturated => {
-                assert!(!self.blocks, "refused where it is to wait");
+                assert!(!blocks, "refused where it is to wait");
                 assert!(
                     most >= self.room.load(Ordering::Relaxed),
                     "refused beside {most} others, with room for {}: {:?}",
@@ -185,7 +200,7 @@ impl Bench {
         }
     }
 
-    fn fate(&self, number: usize, fate: Fate) {
+    pub(crate) fn fate(&self, number: usize, fate: Fate) {
         let mut book = self.books.book();
         let known = &mut book.tickets[number];
         assert_eq!(known.fate, Fate::Unknown);
@@ -206,20 +221,23 @@ impl Bench {
         closure: F,
         serve: impl FnOnce(F) -> Result<(), Refused<F>>,
     ) -> Result<(), Refusal> {
-        self.call_until(None, number, closure, serve)
+        self.call_as((None, self.blocks), number, closure, serve)
     }
 
-    /// The same; `until`: the tick from which on a refusal is always right.
-    fn call_until<F>(
+    /// The same; `until`: the tick from which on a refusal is always right. `blocks`: it waits
+    /// for room, as long as it takes.
+    pub(crate) fn call_as<F>(
         &self,
-        until: Option<u64>,
+        (until, blocks): (Option<u64>, bool),
         number: usize,
         closure: F,
         serve: impl FnOnce(F) -> Result<(), Refused<F>>,
     ) -> Result<(), Refusal> {
-        let on_worker = lazypool::task::slot().is_some();
+        let on_worker = self.is_on_worker();
         let call = self.enter();
+        let judged = model::judge::Call::begin(&self.pool);
         let answer = serve(closure);
+        drop(judged);
         let most = self.leave(call);
         match answer {
             Ok(()) => {
@@ -228,7 +246,7 @@ impl Bench {
             }
             Err(refused) => {
                 if until.is_none_or(|until| model::ticks() < until) {
-                    self.judge(refused.reason(), most, on_worker);
+                    self.judge(refused.reason(), most, on_worker, blocks);
                 }
                 self.fate(number, Fate::Back);
                 let (closure, why) = refused.into_parts();
@@ -265,6 +283,20 @@ impl Bench {
         self.room.store(0, Ordering::Relaxed);
     }
 
+    /// Whether its submitters wait for room.
+    pub(crate) fn blocks(&self) -> bool {
+        self.blocks
+    }
+
+    /// A shutdown may cancel what runs.
+    pub fn expect_cancel(&self) {
+        self.books.book().may_cancel = true;
+    }
+
+    pub(crate) fn may_cancel(&self) -> bool {
+        self.books.book().may_cancel
+    }
+
     /// The limit may be as low as that from now on.
     pub fn expect_limit(&self, least: usize) {
         let room = least + self.pool.queue_capacity();
@@ -296,8 +328,10 @@ impl Bench {
         let submitter = self.pool.with_deadline(deadline).min_remaining(least);
         // Past its deadline a submission waits for nothing: it is refused as saturated.
         let until = model::ticks() + deadline.as_nanos() as u64 / TICK.as_nanos() as u64;
-        self.call_until(Some(until), number, closure, |f| submitter.serve(f))
-            .is_ok()
+        self.call_as((Some(until), self.blocks), number, closure, |f| {
+            submitter.serve(f)
+        })
+        .is_ok()
     }
 
     /// Serves a task that does this; whether it was accepted.
@@ -314,18 +348,23 @@ impl Bench {
 
     /// Does a task that does this, and waits for it as long as it takes.
     pub fn wait_work(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.wait_work_for(Duration::MAX, work)
+    }
+
+    /// The same, at most for so long.
+    pub fn wait_work_for(&self, limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
         let ticket = self.ticket();
         let number = ticket.number();
         let closure = move || {
             ticket.run(work);
-            ticket.number()
+            ticket
         };
-        self.do_call(number, closure, Duration::MAX)
+        self.do_call(number, closure, limit)
     }
 
     /// Serves a small task that waits for room so long: it is refused no sooner.
     pub fn serve_blocking_for(&self, limit: Duration) -> bool {
-        let on_worker = lazypool::task::slot().is_some();
+        let on_worker = self.is_on_worker();
         let ticket = self.ticket();
         let number = ticket.number();
         let before = model::ticks();
@@ -342,7 +381,7 @@ impl Bench {
     pub fn wait_not_in_vain(&self, limit: Duration, least: Duration) -> bool {
         let ticket = self.ticket();
         let number = ticket.number();
-        self.do_guarded(number, move || ticket.run(|| ticket.number()), limit, least)
+        self.do_guarded(number, move || whole(ticket), limit, least)
     }
 
     /// Serves a task that does nothing but run.
@@ -374,14 +413,14 @@ impl Bench {
         let ticket = self.ticket();
         let number = ticket.number();
         if dice.one_in(2) {
-            let closure = move || ticket.run(|| ticket.number());
+            let closure = move || whole(ticket);
             return self.do_call(number, closure, limit);
         }
         let bench = Arc::clone(self);
         let mut dice = dice.fork();
         let closure = move || {
             ticket.run(|| bench.work(&mut dice, depth));
-            ticket.number()
+            ticket
         };
         self.do_call(number, closure, limit)
     }
@@ -390,38 +429,58 @@ impl Bench {
     pub fn wait_small(&self, limit: Duration) -> bool {
         let ticket = self.ticket();
         let number = ticket.number();
-        self.do_call(number, move || ticket.run(|| ticket.number()), limit)
+        self.do_call(number, move || whole(ticket), limit)
     }
 
     fn do_call<F>(&self, number: usize, closure: F, limit: Duration) -> bool
     where
-        F: FnOnce() -> usize + Send + 'static,
+        F: FnOnce() -> Ticket + Send + 'static,
     {
         self.do_guarded(number, closure, limit, Duration::ZERO)
     }
 
     fn do_guarded<F>(&self, number: usize, closure: F, limit: Duration, least: Duration) -> bool
     where
-        F: FnOnce() -> usize + Send + 'static,
+        F: FnOnce() -> Ticket + Send + 'static,
     {
-        let on_worker = lazypool::task::slot().is_some();
+        let verb = |closure| {
+            if least.is_zero() {
+                self.pool.do_with_deadline(closure, limit)
+            } else {
+                (self.pool.min_remaining(least)).do_with_deadline(closure, limit)
+            }
+        };
+        self.do_as((limit, least, self.blocks), number, closure, verb)
+    }
+
+    /// A call of a `do_with_deadline`; whether its closure returned in time.
+    pub(crate) fn do_as<F>(
+        &self,
+        (limit, least, blocks): (Duration, Duration, bool),
+        number: usize,
+        closure: F,
+        verb: impl FnOnce(F) -> Result<Ticket, DeadlineError<F>>,
+    ) -> bool {
+        let on_worker = self.is_on_worker();
+        self.books.book().tickets[number].caller = Some(me());
         let before = model::ticks();
         // One that has no time is counted nowhere.
         let call = (!limit.is_zero()).then(|| self.enter());
         let may_expire = u64::from(call.is_some() && limit != Duration::MAX);
         self.books.book().may_expire += may_expire;
-        let answer = if least.is_zero() {
-            self.pool.do_with_deadline(closure, limit)
-        } else {
-            (self.pool.min_remaining(least)).do_with_deadline(closure, limit)
-        };
+        let judged = model::judge::Call::begin(&self.pool);
+        let answer = verb(closure);
+        drop(judged);
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
-        let runs = self.books.book().tickets[number].runs;
+        let known = self.books.book().tickets[number];
+        let runs = known.runs;
         let error = match answer {
             Ok(value) => {
-                assert_eq!((value, runs), (number, 1), "another's result");
+                assert_eq!((value.number(), runs), (number, 1), "another's result");
+                self.answered();
                 self.fate(number, Fate::Runs);
+                self.books.book().tickets[number].delivered = true;
                 return true;
             }
             Err(error) => error,
@@ -436,7 +495,7 @@ impl Bench {
         }
         match &error {
             DeadlineError::Refused(refused) => {
-                self.judge(refused.reason(), most, on_worker);
+                self.judge(refused.reason(), most, on_worker, blocks);
                 if refused.is_closed() {
                     self.books.book().closed += 1;
                 }
@@ -447,16 +506,57 @@ impl Bench {
                 self.fate(number, Fate::Back);
             }
             DeadlineError::TimedOut => {
-                self.books.book().timed_out += 1;
+                let mut book = self.books.book();
+                book.timed_out += 1;
+                book.tickets[number].abandoned = true;
+                drop(book);
                 self.fate(number, Fate::Runs);
             }
             DeadlineError::Panicked(_) => {
                 assert_eq!(runs, 1, "a panic of another");
+                assert!(known.reported, "a panic before the hook has seen it");
+                assert_eq!(known.drops, 1, "a panic before its closure is dropped");
+                self.answered();
                 self.fate(number, Fate::Runs);
             }
         }
         drop(error.into_inner());
         false
+    }
+
+    /// A caller has a value or a panic: its task is counted by now. Law 9.
+    fn answered(&self) {
+        let ended = peek(|| self.pool.stats()).map(|stats| stats.completed + stats.panicked);
+        let mut book = self.books.book();
+        book.answered += 1;
+        let least = book.answered;
+        assert!(
+            ended.is_none_or(|ended| ended >= least),
+            "{ended:?} of {least}"
+        );
+    }
+
+    /// Stops whoever is at this step. Once all others have gone as far as they can, or for long,
+    /// no caller still sleeps for a task that ended long ago, but for the stopped thread's own
+    /// and those that it runs. Law 20.
+    pub fn stop_somebody(&self, step: u64) {
+        let books = Arc::clone(&self.books);
+        crate::run::stop_at(step, move |stopped, until| {
+            // It may hold what stands here for a wake-up by the system.
+            if model::is_unparking(stopped) {
+                return;
+            }
+            for known in &books.book().tickets {
+                let is_over = known.ended.is_some_and(|at| at < until);
+                let waits =
+                    known.fate == Fate::Unknown && known.caller.is_some_and(model::is_parked);
+                let its_own = [known.worker, known.caller].contains(&Some(stopped));
+                assert!(
+                    its_own || !(is_over && waits),
+                    "thread {stopped} holds up {known:?}"
+                );
+            }
+        });
     }
 
     /// A deadline: none, near, or past.
@@ -551,6 +651,7 @@ impl Bench {
             let calls = book.expired - stats.refusals.expired;
             let dropped = stats.expired - calls;
             assert!(dropped == 0 || book.timed, "{stats:?}");
+            assert_eq!(book.reported, stats.panicked, "each panic is told of once");
             let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
             assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
             let mut unrun = 0;

@@ -1,5 +1,6 @@
 //! The ledger: what became of each closure, and which calls are under way.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
@@ -28,6 +29,14 @@ pub(crate) struct Book {
     pub(crate) limit: Option<(usize, usize)>,
     /// Of those that run: from that ticket on.
     pub(crate) running_new: usize,
+    /// A shutdown may cancel what runs.
+    pub(crate) may_cancel: bool,
+    /// By slot: the closure that ran there last.
+    pub(crate) last: Vec<usize>,
+    /// Calls that got a value or a panic.
+    pub(crate) answered: u64,
+    /// Panics that the pool told of.
+    pub(crate) reported: u64,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,6 +44,24 @@ pub(crate) struct Known {
     pub(crate) runs: u32,
     pub(crate) drops: u32,
     pub(crate) fate: Fate,
+    /// The thread that ran it.
+    pub(crate) worker: Option<usize>,
+    /// The thread that waits for it, or did.
+    pub(crate) caller: Option<usize>,
+    /// When it ran to its end or panicked, in steps.
+    pub(crate) ended: Option<u64>,
+    /// It has run to its end.
+    pub(crate) completed: bool,
+    /// A drop of it panics, wherever that is the pool's affair.
+    pub(crate) fused: bool,
+    pub(crate) slot: usize,
+    pub(crate) label: Option<&'static str>,
+    /// Nobody waits for it any more.
+    pub(crate) abandoned: bool,
+    /// Its value, which holds it, is its caller's.
+    pub(crate) delivered: bool,
+    /// Its panic has been told to the pool's hook.
+    pub(crate) reported: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -65,7 +92,33 @@ pub(crate) struct Books {
     pub(crate) lock: shuttle::sync::Mutex<()>,
 }
 
+shuttle::thread_local! {
+    /// The books of the pool that this thread is a worker of, by address; zero: none, as far as
+    /// is known.
+    static HOME: Cell<usize> = Cell::new(0);
+}
+
+/// The current thread.
+pub(crate) fn me() -> usize {
+    shuttle::current::get_current_task().map_or(0, usize::from)
+}
+
 impl Books {
+    /// Whether this thread is a worker of another pool.
+    pub(crate) fn is_foreign_worker(&self) -> bool {
+        let home = HOME.try_with(Cell::get).unwrap_or(0);
+        home != 0 && home != std::ptr::from_ref(self) as usize
+    }
+
+    /// What each pool's `on_panic` does.
+    pub(crate) fn report(&self, slot: usize) {
+        let mut book = self.book();
+        book.reported += 1;
+        if let Some(number) = book.last.get(slot).copied() {
+            book.tickets[number].reported = true;
+        }
+    }
+
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,12 +158,20 @@ impl Ticket {
         self.number
     }
 
+    /// Its drop panics, unless it comes back, its value is delivered, or it panics itself. Law 7.
+    pub fn fuse(&self) {
+        self.books.book().tickets[self.number].fused = true;
+    }
+
     /// Does the closure's work, which counts as one run.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        HOME.with(|home| home.set(Arc::as_ptr(&self.books) as usize));
+        let slot = lazypool::task::slot().expect("on a worker");
         struct Running<'a>(&'a Books, usize);
         impl Drop for Running<'_> {
             fn drop(&mut self) {
                 let mut book = self.0.book();
+                book.tickets[self.1].ended = Some(crate::steps());
                 book.running -= 1;
                 if book.limit.is_some_and(|(from, _)| self.1 >= from) {
                     book.running_new -= 1;
@@ -125,7 +186,13 @@ impl Ticket {
                 let (all, new) = (book.running, book.running_new);
                 assert!(new == 0 || all <= limit, "{all} with a limit of {limit}");
             }
+            if book.last.len() <= slot {
+                book.last.resize(slot + 1, 0);
+            }
+            book.last[slot] = self.number;
             let known = &mut book.tickets[self.number];
+            known.worker = Some(me());
+            known.slot = slot;
             known.runs += 1;
             let runs = known.runs;
             (book.running, runs)
@@ -133,19 +200,22 @@ impl Ticket {
         let _running = Running(&self.books, self.number);
         assert_eq!(runs, 1, "closure {} runs again", self.number);
         assert!(running <= self.books.workers, "more closures than workers");
-        work()
+        let value = work();
+        self.books.book().tickets[self.number].completed = true;
+        value
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let (drops, left) = {
+        let (known, left) = {
             let mut book = self.books.book();
             book.undropped -= 1;
             let known = &mut book.tickets[self.number];
             known.drops += 1;
-            (known.drops, book.undropped)
+            (*known, book.undropped)
         };
+        let drops = known.drops;
         if drops != 1 {
             eprintln!("closure {} is dropped again", self.number);
             std::process::abort();
@@ -153,6 +223,16 @@ impl Drop for Ticket {
         if left == 0 {
             drop(self.books.lock.lock());
             self.books.gone.notify_all();
+        }
+        // Law 8; of a value that its caller did not wait for, too.
+        assert!(
+            known.delivered || known.worker.is_none_or(|worker| worker == me()),
+            "closure {} has run, and another thread than its worker drops it",
+            self.number
+        );
+        let ours = known.fate == Fate::Back || known.delivered;
+        if known.fused && !ours && (known.completed || known.runs == 0) {
+            crate::planned_panic();
         }
     }
 }

@@ -10,9 +10,13 @@ const _: () = assert!(
 #[cfg(lazypool_shuttle)]
 mod bench;
 #[cfg(lazypool_shuttle)]
+mod calls;
+#[cfg(lazypool_shuttle)]
 mod ledger;
+#[cfg(lazypool_shuttle)]
+mod look;
 #[cfg(lazypool_shuttle)]
 mod run;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, ledger::Ledger, ledger::Ticket, run::*};
+pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*};

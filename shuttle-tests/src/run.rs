@@ -110,6 +110,60 @@ thread_local! {
     /// A panic that nobody planned.
     static FAILED: Cell<bool> = const { Cell::new(false) };
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+/// Steps taken so far, by all threads of all executions.
+pub(crate) fn steps() -> u64 {
+    STEPS.get()
+}
+
+/// For how many steps of others.
+const STOPPED: u64 = 3_000;
+
+/// A thread that is stopped for a while, wherever it is.
+struct Stop {
+    at: u64,
+    /// Who, and until when.
+    whom: Option<(TaskId, u64)>,
+    look: Box<dyn Fn(usize, u64)>,
+}
+
+/// Stops whoever is at the given step of this execution, until nobody else can go on, or has for
+/// long. Then `look` is told who it was, and at which step all had come that could have.
+pub(crate) fn stop_at(step: u64, look: impl Fn(usize, u64) + 'static) {
+    STOP.set(Some(Stop {
+        at: step,
+        whom: None,
+        look: Box::new(look),
+    }));
+}
+
+impl Stop {
+    /// Who stays where it is at this step.
+    fn whom(&mut self, runnable: &[&Task], current: Option<TaskId>, step: u64) -> Option<TaskId> {
+        if self.whom.is_none() && step >= self.at {
+            // The first thread waits for the others.
+            let may_be =
+                |id: &TaskId| usize::from(*id) != 0 && runnable.iter().any(|task| task.id() == *id);
+            self.whom = current.filter(may_be).map(|id| (id, steps()));
+        }
+        let (stopped, since) = self.whom?;
+        let is_alone = runnable.iter().all(|task| task.id() == stopped);
+        let took = steps() - since;
+        if took < STOPPED && !is_alone {
+            return Some(stopped);
+        }
+        let until = if is_alone {
+            steps()
+        } else {
+            since + STOPPED / 3
+        };
+        (self.at, self.whom) = (u64::MAX, None);
+        // What it finds is told by the hook.
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.look)(stopped.into(), until)));
+        None
+    }
 }
 
 /// Planned panics unwind without this. All others are failures, wherever they are
@@ -179,6 +233,7 @@ impl Scheduler for Chooser {
         if let Some(log) = &self.log {
             std::fs::write(log, format!("{}\n", self.plan)).expect("writable");
         }
+        STOP.take();
         self.dice = Dice::new(self.plan.seed);
         self.switch_one_in = self.dice.of(&[1, 1, 2, 4, 16]);
         self.priorities.clear();
@@ -203,6 +258,21 @@ impl Scheduler for Chooser {
         }
         self.step += 1;
         STEPS.set(STEPS.get() + 1);
+        let stopped = STOP.with_borrow_mut(|stop| {
+            (stop.as_mut()).and_then(|stop| stop.whom(runnable, current, self.step))
+        });
+        if FAILED.get() {
+            return None;
+        }
+        let others: Vec<_>;
+        let runnable = match stopped {
+            None => runnable,
+            Some(_) => {
+                let others_than = |task: &&Task| Some(task.id()) != stopped;
+                others = runnable.iter().copied().filter(others_than).collect();
+                &others[..]
+            }
+        };
         if let [only] = runnable {
             return Some(only.id());
         }

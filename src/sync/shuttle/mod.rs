@@ -14,7 +14,7 @@ pub(crate) mod thread;
 pub(crate) mod world;
 
 pub(crate) use local::PerThread;
-pub(crate) use world::{judge_by, now, rest as spin_loop};
+pub(crate) use world::{judge_by, me, now, rest as spin_loop};
 
 /// Atomics whose every access is a scheduling point.
 mod atomic {
@@ -367,7 +367,7 @@ pub(crate) use per_thread as thread_local;
 
 /// What scenarios steer and ask; `lazypool::model` passes it on.
 pub(crate) mod control {
-    pub use super::thread::{sleep, spawn, JoinHandle};
+    pub use super::thread::{is_parked, is_unparking, sleep, spawn, JoinHandle};
     pub use super::world::{begin, below, peek, set_options, ticks, Options};
 }
 

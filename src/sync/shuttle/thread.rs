@@ -12,6 +12,8 @@ pub(crate) use super::world::rest as yield_now;
 #[derive(Debug)]
 struct Parker {
     token: Cell<bool>,
+    /// In `park` or `park_timeout`.
+    parks: Cell<bool>,
     name: Option<String>,
     published: Published,
     lock: shuttle::sync::Mutex<()>,
@@ -31,11 +33,14 @@ unsafe impl Sync for Parker {}
 std::thread_local! {
     /// By number. Not thread-locals of shuttle's: destructors of those may still ask.
     static THREADS: RefCell<Vec<Option<Thread>>> = const { RefCell::new(Vec::new()) };
+    /// Those in `unpark`, where they hold a lock that `std` has not.
+    static UNPARKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A new execution begins.
 pub(super) fn forget() {
     THREADS.with(|threads| threads.borrow_mut().clear());
+    UNPARKING.take();
 }
 
 fn register(number: usize, thread: Thread) {
@@ -52,6 +57,7 @@ impl Thread {
     fn new(name: Option<String>) -> Self {
         Self(Arc::new(Parker {
             token: Cell::new(false),
+            parks: Cell::new(false),
             name,
             published: Published::new(),
             lock: shuttle::sync::Mutex::new(()),
@@ -70,11 +76,13 @@ impl Thread {
 
     pub(crate) fn unpark(&self) {
         let parker = &*self.0;
+        UNPARKING.with_borrow_mut(|all| all.push(world::me()));
         let guard = parker.lock.lock();
         parker.published.release(false);
         parker.token.set(true);
         parker.given.notify_one();
         drop(guard);
+        UNPARKING.with_borrow_mut(|all| all.retain(|thread| *thread != world::me()));
     }
 
     fn take_token(&self) -> bool {
@@ -105,6 +113,7 @@ pub(crate) fn park() {
     if own.take_token() {
         return;
     }
+    own.0.parks.set(true);
     let mut guard = own.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
     while !own.take_token() {
         guard = own
@@ -113,13 +122,30 @@ pub(crate) fn park() {
             .wait(guard)
             .unwrap_or_else(PoisonError::into_inner);
     }
+    own.0.parks.set(false);
 }
 
 pub(crate) fn park_timeout(limit: Duration) {
     let own = current();
     let end = world::ends_after(limit);
     world::step();
+    own.0.parks.set(true);
     while !own.take_token() && !world::look(end) {}
+    own.0.parks.set(false);
+}
+
+/// Whether that thread is about to wake another.
+pub fn is_unparking(thread: usize) -> bool {
+    UNPARKING.with_borrow(|all| all.contains(&thread))
+}
+
+/// Whether that thread sleeps, and nobody has woken it.
+pub fn is_parked(thread: usize) -> bool {
+    THREADS.with(|threads| {
+        let threads = threads.borrow();
+        let known = threads.get(thread).and_then(Option::as_ref);
+        known.is_some_and(|known| known.0.parks.get() && !known.0.token.get())
+    })
 }
 
 /// Waits for its thread to end.

@@ -60,8 +60,8 @@ std::thread_local! {
     };
     /// See [`peek`].
     static PEEKS: Cell<bool> = const { Cell::new(false) };
-    /// Looks before each step.
-    static JUDGE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    /// They look before each step.
+    static JUDGES: RefCell<Vec<Box<dyn Fn()>>> = const { RefCell::new(Vec::new()) };
 }
 
 fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
@@ -71,7 +71,7 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 /// Begins an execution; its first thread calls it before all else.
 pub fn begin(options: Options) {
     PEEKS.set(false);
-    JUDGE.take();
+    JUDGES.take();
     super::thread::forget();
     super::local::forget();
     with(|world| {
@@ -172,13 +172,13 @@ pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::
 
 /// Calls `judge` before each step, until the next execution begins.
 pub(crate) fn judge_by(judge: Box<dyn Fn()>) {
-    JUDGE.set(Some(judge));
+    JUDGES.with_borrow_mut(|judges| judges.push(judge));
 }
 
 /// Another thread may run here.
 pub(super) fn step() {
     if !PEEKS.get() {
-        JUDGE.with_borrow(|judge| judge.as_ref().map(|judge| judge()));
+        JUDGES.with_borrow(|judges| judges.iter().for_each(|judge| judge()));
         // Without a clock, shuttle takes it for a scheduling point.
         shuttle::thread::sleep(Duration::ZERO);
     }
@@ -217,7 +217,7 @@ pub(super) fn peeks() -> bool {
 // ---- what happens before what ---------------------------------------------------
 
 /// The current thread.
-pub(super) fn me() -> usize {
+pub(crate) fn me() -> usize {
     shuttle::current::get_current_task().map_or(0, usize::from)
 }
 
