@@ -175,3 +175,43 @@ impl Core {
         }
     }
 }
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Accepted, ended, queued, running, idle; of a queue that holds two.
+    fn settled(figures: [u64; 5]) -> [u64; 5] {
+        let [accepted, discarded, queued, running, idle] = figures;
+        let stats = Stats {
+            accepted,
+            discarded,
+            queued: queued as usize,
+            running: running as usize,
+            idle: idle as usize,
+            ..Stats::default()
+        };
+        let seen = Collected {
+            stats,
+            removed: 0,
+            beyond: queued.saturating_sub(2) as usize,
+        };
+        let s = seen.settled(2);
+        let of = |figure: usize| figure as u64;
+        [
+            s.accepted,
+            s.discarded,
+            of(s.queued),
+            of(s.running),
+            of(s.idle),
+        ]
+    }
+
+    #[test]
+    fn what_the_queue_cannot_hold_is_counted_elsewhere() {
+        assert_eq!(settled([3, 0, 2, 1, 1]), [3, 0, 2, 1, 1], "it holds two");
+        assert_eq!(settled([3, 0, 3, 0, 1]), [3, 0, 2, 1, 0], "taken");
+        assert_eq!(settled([5, 3, 3, 0, 1]), [5, 3, 2, 0, 1], "removed");
+        assert_eq!(settled([4, 0, 3, 1, 0]), [3, 0, 2, 1, 0], "pushed since");
+    }
+}
