@@ -196,6 +196,7 @@ impl Bench {
                     peek(|| self.pool.stats()),
                 );
             }
+            Refusal::OnWorker => assert!(on_worker, "refused as if on a worker of the pool"),
             _ => {}
         }
     }

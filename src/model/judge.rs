@@ -80,9 +80,10 @@ impl Starts {
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
             let nobody = self.nobody.get();
+            let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
             assert!(
                 call.is_none_or(|call| nobody >= call),
-                "a thread is started, and somebody was idle since the call began: {core:?}"
+                "a thread is started, and somebody was idle since the call began: {slots:?}"
             );
         }
     }
