@@ -110,6 +110,12 @@ impl Books {
         home != 0 && home != std::ptr::from_ref(self) as usize
     }
 
+    /// Whether this thread has run a task of the pool, or its thread-locals are gone.
+    pub(crate) fn may_be_worker(&self) -> bool {
+        let home = HOME.try_with(Cell::get);
+        home.map_or(true, |home| home == std::ptr::from_ref(self) as usize)
+    }
+
     /// What each pool's `on_panic` does.
     pub(crate) fn report(&self, slot: usize) {
         let mut book = self.book();

@@ -173,6 +173,7 @@ mod tests {
         counts.unmark();
         assert!(!counts.is_any_marked());
     }
+
     /// As a worker that is told to end: marked, then in transit as well, then marked no more.
     #[test]
     fn who_moves_from_one_count_to_the_other_is_never_missed() {
