@@ -3,6 +3,7 @@
 
 use lazypool::model::{deadline, do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
+use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
     beside, check, cleaner, end, hook, one_waits_for_the_next, pool, quietly,
@@ -56,6 +57,27 @@ fn a_task_starts_before_a_thread_is_started() {
         for _ in 0..3 {
             assert!(pool.serve(|| ()).is_ok(), "a worker, or room");
         }
+        end(&pool);
+    });
+}
+
+/// Two tasks, one after the other, onto no threads, with room in the queue and for a third worker:
+/// each task waits until both run. Excludes: a new worker that counts as awake though it has a
+/// task; a submission that relies on it then asks for a thread, and so does the worker. Preemptions: 4.
+#[test]
+fn two_threads_for_two_tasks() {
+    check(Some(4), || {
+        let pool = pool(3, 2);
+        let (first, one) = mpsc::channel();
+        let (second, two) = mpsc::channel();
+        assert!(pool.serve(move || one.recv().unwrap()).is_ok());
+        assert!(pool.serve(move || two.recv().unwrap()).is_ok());
+        while pool.stats().running < 2 {
+            thread::yield_now();
+        }
+        assert_eq!(pool.stats().spawned, 2);
+        first.send(()).unwrap();
+        second.send(()).unwrap();
         end(&pool);
     });
 }

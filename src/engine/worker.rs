@@ -80,8 +80,9 @@ enum Woken {
 impl Worker<'_> {
     fn live(&self) {
         self.start_hook();
-        // One that has no order becomes visible by looking at the queue.
-        if self.take_self() {
+        // One that has no order becomes visible by looking at the queue. One that has does not
+        // count as awake: a submission would rely on it, and then both ask for another thread.
+        if self.it.see().is_idle() && self.take_self() {
             self.search();
         }
         loop {
