@@ -407,7 +407,6 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
     loop {
         match decision.leave(ticket, left_at) {
             Leave::Left => {
-                core.tell_drop();
                 observe::caller_timed_out(&core.env, slot, node.label);
                 return Left::Abandoned;
             }

@@ -81,8 +81,8 @@ impl Decision {
 
     /// Whether the running task's caller has left.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // ORDERING: A2: by who waits for the pool's end, after it has closed it.
-        let state = self.word.load(Ordering::SeqCst) & STATE;
+        // Relaxed: a figure; and a drop of the pool comes after all its callers.
+        let state = self.word.load(Ordering::Relaxed) & STATE;
         state == State::Leaving as u64 || state == State::Abandoned as u64
     }
 
@@ -168,12 +168,11 @@ impl Decision {
                 Leave::NotYet
             };
         }
-        // ORDERING: C2, A2: what the caller did happens before the worker's drop of the
-        // result; before it reads whether the pool is closed.
+        // ORDERING: C2: what the caller did happens before the worker's drop of the result.
         let left = self.word.compare_exchange(
             seen,
             word(ticket, State::Leaving),
-            Ordering::SeqCst,
+            Ordering::AcqRel,
             Ordering::Acquire,
         );
         match left {
