@@ -58,9 +58,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
-#[cfg(not(target_has_atomic = "64"))]
-compile_error!("lazypool needs atomic operations of 64 bits, which this target does not have");
-
 mod builder;
 pub mod docs;
 mod duration;

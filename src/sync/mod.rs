@@ -25,6 +25,18 @@ mod mutant;
 pub(crate) use clock::{told, Instant};
 pub(crate) use imp::*;
 
+/// `std`'s, also in models and where threads pause.
+#[cfg(target_has_atomic = "64")]
+pub(crate) type PlainU64 = std::sync::atomic::AtomicU64;
+/// Everything rests on this type. The compiler says nothing more of a type that contains an
+/// error, so this error is the only one.
+#[cfg(not(target_has_atomic = "64"))]
+pub(crate) type PlainU64 = Option<
+    [(); compile_error!(
+        "lazypool needs atomic operations of 64 bits, which this target does not have"
+    )],
+>;
+
 /// This thread's handle, for who wakes it; `None` once its thread-locals are gone.
 pub(crate) fn current_thread() -> Option<thread::Thread> {
     catch_unwind(thread::current).ok()

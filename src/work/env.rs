@@ -2,7 +2,7 @@
 
 use crate::error::TaskPanic;
 use crate::stats::Shutdown;
-use crate::sync::{catch_unwind, fork, now, thread_local, AtomicU64, Instant, Ordering};
+use crate::sync::{catch_unwind, fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
 use crate::work::panics::drop_payload;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -62,7 +62,7 @@ pub(crate) struct Env {
 impl Env {
     pub(crate) fn new(name: String, hooks: Hooks) -> Self {
         fork::watch();
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        static NEXT: PlainU64 = PlainU64::new(1);
         Self {
             // Relaxed: a number.
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),

@@ -1,16 +1,17 @@
 //! Where there is `fork`, and a system that says so.
 
 use super::{AtomicU64 as Word, Marking};
+use crate::sync::PlainU64;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Of a word's lower half.
 const FORKED: u64 = 1 << 31;
 
-static GENERATION: AtomicU64 = AtomicU64::new(0);
+static GENERATION: PlainU64 = PlainU64::new(0);
 
 thread_local! {
     static WORD: Cell<*const Word> = const { Cell::new(ptr::null()) };
