@@ -123,9 +123,19 @@ fn errors(key: &str, value: &str) -> [String; 3] {
     ]
 }
 
+/// Each key with a bad value, and what its error says.
+fn assert_errors(bad: &[(&str, &str, &str)]) {
+    for (key, value, expected) in bad {
+        for error in errors(key, value) {
+            assert!(error.contains(expected), "{key} = {value}: {error}");
+            assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
+        }
+    }
+}
+
 #[test]
-fn a_bad_value_is_an_error_that_names_its_key() {
-    let bad = [
+fn a_bad_number_is_an_error_that_names_its_key() {
+    assert_errors(&[
         (
             "max_workers",
             "0",
@@ -168,6 +178,17 @@ fn a_bad_value_is_an_error_that_names_its_key() {
             "queue_capacity: invalid type: sequence",
         ),
         (
+            "stack_size",
+            "\"2M\"",
+            "stack_size: invalid type: string \"2M\"",
+        ),
+    ]);
+}
+
+#[test]
+fn a_bad_word_is_an_error_that_names_its_key() {
+    assert_errors(&[
+        (
             "when_full",
             "\"wait\"",
             "when_full: \"wait\" is not allowed; allowed: refuse, block, or block:<duration>",
@@ -187,6 +208,22 @@ fn a_bad_value_is_an_error_that_names_its_key() {
             "\"block:\"",
             "when_full: \"block:\" is not allowed (it is empty)",
         ),
+        (
+            "shutdown_on_drop",
+            "\"abort\"",
+            "shutdown_on_drop: \"abort\" is not allowed; allowed: drain, discard, cancel",
+        ),
+        (
+            "thread_name",
+            "\"a\\u0000b\"",
+            "thread_name contains a NUL byte",
+        ),
+    ]);
+}
+
+#[test]
+fn a_bad_duration_is_an_error_that_names_its_key() {
+    assert_errors(&[
         (
             "idle_timeout",
             "\"10\"",
@@ -208,32 +245,11 @@ fn a_bad_value_is_an_error_that_names_its_key() {
             "idle_timeout: \"Never\" is not a duration",
         ),
         (
-            "shutdown_on_drop",
-            "\"abort\"",
-            "shutdown_on_drop: \"abort\" is not allowed; allowed: drain, discard, cancel",
-        ),
-        (
             "shutdown_timeout",
             "\"5 parsecs\"",
             "shutdown_timeout: \"5 parsecs\" is not a duration",
         ),
-        (
-            "thread_name",
-            "\"a\\u0000b\"",
-            "thread_name contains a NUL byte",
-        ),
-        (
-            "stack_size",
-            "\"2M\"",
-            "stack_size: invalid type: string \"2M\"",
-        ),
-    ];
-    for (key, value, expected) in bad {
-        for error in errors(key, value) {
-            assert!(error.contains(expected), "{key} = {value}: {error}");
-            assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
-        }
-    }
+    ]);
 }
 
 #[test]
