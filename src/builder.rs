@@ -119,7 +119,7 @@ impl Builder {
     /// by side and end in any order. A task that is handed to an idle or a new worker does not
     /// enter the queue, and may start before a queued one whose worker is just waking up; a call
     /// of [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A
-    /// shutdown that discards tasks puts those of a scope behind the others. If one step must
+    /// shutdown that discards tasks keeps those of scopes, and moves them to the end of the queue. If one step must
     /// follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
@@ -158,7 +158,7 @@ impl Builder {
 
     /// Sets how long a worker may be idle before it retires.
     ///
-    /// It is gone within twice that time, with a resolution of 1 ms. The default is 10 s. With
+    /// An idle worker ends after at most twice this time. The resolution is 1 ms. The default is 10 s. With
     /// [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as soon as it is
     /// idle.
     #[doc(alias = "keep_alive")]
@@ -170,8 +170,9 @@ impl Builder {
     /// Sets how dropping the pool shuts it down, and how long the drop waits at most.
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: every accepted task runs, and the
-    /// drop waits for all of them but those that nobody waits for any more
-    /// ([`Stats::abandoned`](crate::Stats::abandoned)).
+    /// drop waits for all of them but the [abandoned](crate::Stats::abandoned) ones: a task whose
+    /// caller left at its deadline, whose group was cancelled, or that is past a deadline of its
+    /// own.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before.
@@ -198,7 +199,8 @@ impl Builder {
     /// Sets the name of the pool's threads: workers are `"{name}-{slot}"`, and the thread that
     /// retires idle workers is `"{name}-cleaner"`.
     ///
-    /// The default is `"lazypool"`.
+    /// The default is `"lazypool"`. A name with a NUL byte is an error of
+    /// [`build`](Builder::build). Linux shows the first 15 bytes.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -213,8 +215,8 @@ impl Builder {
     /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then
     /// runs the refused task itself
     /// ([`Refused::caller_runs`](crate::Refused::caller_runs), [`Refused::run`](crate::Refused::run)),
-    /// it runs on the same stack. A task that submits tasks like itself may use one more level of
-    /// that stack for each of them. Limit the depth, or collect the refused tasks and run them in a loop.
+    /// it runs on the same stack. A task that submits tasks like itself then nests one call
+    /// deeper for each refused one. Limit the depth, or collect the refused tasks and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};

@@ -47,7 +47,7 @@ impl<F: FnOnce()> Job for Member<F> {
 ///
 /// [`Pool::group`](crate::Pool::group) returns a new one. A clone is a handle to the same group.
 /// Dropping the last handle neither waits for the tasks nor cancels them; they run. To cancel them
-/// with the thing that wants them, use [`drop_guard`](Group::drop_guard). A group may outlive its
+/// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may outlive its
 /// pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
 /// ```
@@ -138,8 +138,7 @@ impl Group {
         }
     }
 
-    /// Submits a task of this group; otherwise it does what [`Pool::serve`](crate::Pool::serve)
-    /// does.
+    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, as a member of this group.
     ///
     /// The group takes 8 of the 48 bytes that a closure may have without an allocation.
     ///
@@ -304,8 +303,8 @@ impl Group {
 
     /// Returns a guard that cancels the group when it is dropped.
     ///
-    /// Put it next to what wants the work: in a future that awaits the tasks, the guard cancels
-    /// them when the future is dropped. [`CancelGuard::disarm`] lets it go without cancelling.
+    /// Keep it in the future that awaits the tasks: when the future is dropped, the group is
+    /// cancelled. [`CancelGuard::disarm`] drops the guard without cancelling.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -348,7 +347,8 @@ impl Group {
         }
     }
 
-    /// Returns how many tasks have been accepted and have not ended yet.
+    /// Returns how many tasks have not ended yet. A task that is just being submitted, or that waits
+    /// for room, counts, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

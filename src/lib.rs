@@ -40,9 +40,9 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
+//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`Refusals`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
-//! | `tracing` | a span for each task, below its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
+//! | `tracing` | a span for each task, as a child of its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
 
 // The house, from the ground up. Imports go down only.
 //

@@ -26,8 +26,8 @@ impl Pool {
     /// | `lazypool_spawn_failures_total` | counter | threads that the system refused |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
-    /// Two histograms need no call. The worker records each task that has run in them, before the
-    /// task's caller gets the result. A task that has a [label](Pool::labelled) is recorded with
+    /// Two histograms need no call. The worker records every task that has run, before its caller
+    /// gets the result. A task that has a [label](Pool::labelled) is recorded with
     /// it, as `label`.
     ///
     /// | recorded for each task | what it measures |
@@ -37,8 +37,8 @@ impl Pool {
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
     /// longer, but breaks no deadline. A panic in it is contained, and counted in
-    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool looks up the histograms of up to
-    /// 64 labels once, those of further labels for each task.
+    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the histograms of up to
+    /// 64 labels. For further labels it asks the recorder at each task.
     ///
     /// With this feature each task takes 8 bytes more: closures of up to 40 bytes (`serve`) or 24
     /// bytes (`do_with_deadline`) are stored without an allocation. With the feature `tracing` as

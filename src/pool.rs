@@ -31,15 +31,17 @@ use std::time::Duration;
 /// # Dropping a pool
 ///
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every
-/// accepted task still runs, and the drop waits for that. It does not wait for a task that nobody
-/// waits for any more ([`Stats::abandoned`]): a call that hangs, and whose caller has left, does
-/// not keep the process from ending. A pool in a `static` is never dropped: shut it down.
+/// accepted task still runs, and the drop waits for that. It does not wait for an
+/// [abandoned](Stats::abandoned) task: one whose caller left at its deadline, whose group was
+/// cancelled, or that is past a deadline of its own. It does wait for a task of plain `serve`,
+/// even one that hangs. A pool in a `static` is never dropped: shut it down.
 ///
 /// # After `fork`
 ///
 /// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
 /// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked), and
-/// shutdowns, drops, waits and scopes return at once; that page says more.
+/// shutdowns, drops, waits and scopes return at once; [`Refusal::Forked`](crate::Refusal::Forked)
+/// says more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,7 +93,7 @@ impl Pool {
         Self::builder().max_workers(max_workers).build()
     }
 
-    /// Returns a [`Builder`], to set what the new pool is to be like.
+    /// Returns a [`Builder`] with all settings at their defaults.
     ///
     /// ```
     /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(64).build()?;
@@ -124,11 +126,12 @@ impl Pool {
     /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
     ///   was occupied and the queue was full.
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
-    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, and the
-    ///   system gave none.
+    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
+    ///   gave none, and neither another worker nor the queue could take the task.
     /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait for room, and it
     ///   comes from a worker of this pool, which must not wait.
-    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
+    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the one that built
+    ///   the pool.
     ///
     /// ```
     /// use lazypool::{Pool, Refused};
@@ -231,8 +234,8 @@ impl Pool {
         Submitter::new(&self.core).labelled(label)
     }
 
-    /// Returns a [`Submitter`] that does this when the pool is full, whatever
-    /// [`Builder::when_full`] says; see [`Submitter::when_full`].
+    /// Returns a [`Submitter`] with this policy for a full pool, in place of
+    /// [`Builder::when_full`]'s; see [`Submitter::when_full`].
     #[must_use]
     pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
         Submitter::new(&self.core).when_full(policy)
@@ -270,17 +273,17 @@ impl Pool {
         Group::new(Arc::clone(&self.core), Extras::NONE)
     }
 
-    /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow, and returns what
-    /// `f` returns once all of these tasks have ended.
+    /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow. Returns `f`'s value
+    /// once all tasks of the scope have ended.
     ///
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows. On a worker of this pool, [`Scope::serve`] never queues. If the work of
+    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On a worker of this pool, [`Scope::serve`] never queues. If the work of
     /// the scope has to be done in any case, run what is refused on the calling thread:
     /// [`Refused::run`].
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
-    /// have ended.
+    /// have ended. If several panic, the payload is `f`'s, otherwise that of the first task.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -439,7 +442,7 @@ impl Pool {
     /// accepted. The report names the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode that was asked for stays. Called inside a task of the pool, this closes the
+    /// strictest mode that was asked for stays in force. Called inside a task of the pool, this closes the
     /// pool and returns at once, with that task's worker among the stragglers.
     ///
     /// `timeout` does not bound the destructors of thread-local values that tasks left behind.

@@ -28,7 +28,8 @@ struct Inner {
     panic: Mutex<Option<Payload>>,
 }
 
-/// Submits tasks that may borrow; [`Pool::scope`](crate::Pool::scope) passes one to its closure.
+/// Submits tasks that may borrow. [`Pool::scope`](crate::Pool::scope) passes a `Scope` to its
+/// closure.
 ///
 /// Tasks may borrow what outlives the scope, but not what the closure itself owns:
 ///
@@ -157,10 +158,10 @@ impl<F: FnOnce()> Job for Scoped<F> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Submits a task that may borrow; otherwise it does what
-    /// [`Pool::serve`](crate::Pool::serve) does.
+    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does; the task may borrow.
     ///
-    /// `Ok` means that the task will run, whatever shutdown follows. The scope takes 8 of the 48
+    /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
+    /// [deadline](crate::Submitter::with_deadline) passes first. The scope takes 8 of the 48
     /// bytes that a closure may have without an allocation.
     ///
     /// # Errors

@@ -13,7 +13,8 @@ use crate::work::job::Serve;
 use std::fmt;
 use std::time::Duration;
 
-/// Submits work to a pool with options: a label, a policy for a full pool, a deadline.
+/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the time
+/// that must be left of it for a start.
 ///
 /// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
 /// [`Pool::with_deadline`](crate::Pool::with_deadline) and
@@ -119,7 +120,8 @@ impl<'a> Submitter<'a> {
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
     /// * A submission that waits for room, or for a thread that is being started, waits until the
-    ///   deadline at most. It is then refused as [`Saturated`](crate::Refusal::Saturated).
+    ///   deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
+    ///   `do_with_deadline` returns [`Expired`](DeadlineError::Expired).
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
@@ -154,8 +156,8 @@ impl<'a> Submitter<'a> {
     /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This has no effect on a task without a deadline. If `d` is longer than the deadline, no
-    /// task is ever started. It takes 8 of the 32 bytes that a closure of `do_with_deadline` may
+    /// This has no effect on a task without a deadline. If `d` is longer than the time
+    /// from submission to deadline, no task is ever started. It takes 8 of the 32 bytes that a closure of `do_with_deadline` may
     /// have without an allocation.
     ///
     /// ```

@@ -8,7 +8,7 @@ use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Returns whether nobody waits for this task any more, so that it should return early.
+/// Returns whether this task should stop early: nobody waits for it any more, or it was cancelled.
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
 /// ([`with_deadline`](crate::Submitter::with_deadline)), its group has been
@@ -109,9 +109,9 @@ pub fn label() -> Option<&'static str> {
 /// # Ok(()) }
 /// ```
 ///
-/// At any time a slot has one worker at most. So it can serve as an index for what each worker has of
-/// its own, such as a connection. The lock around it is never contended. Unlike a thread-local value,
-/// it outlives the thread: the next worker in the slot finds it, unless
+/// A slot has at most one worker at a time. Its number can therefore index data of a worker's own,
+/// such as a connection. A lock around each entry is never contended. Unlike a thread-local value, an
+/// entry outlives the thread: the next worker in the slot finds it, unless
 /// [`Builder::on_worker_stop`](crate::Builder::on_worker_stop) removes it.
 ///
 /// ```

@@ -62,9 +62,12 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroWorkers => f.write_str("max_workers or the limit is 0; allowed: 1 or more"),
+            Self::ZeroWorkers => f.write_str("max_workers, or the limit, is 0; allowed: 1 or more"),
             Self::TooManyWorkers { given, max } if *max == MAX_WORKERS => {
-                write!(f, "max_workers is {given}; allowed: 1..={max}")
+                write!(
+                    f,
+                    "max_workers, or the limit, is {given}; allowed: 1..={max}"
+                )
             }
             Self::TooManyWorkers { given, max } => {
                 write!(

@@ -35,7 +35,8 @@ use super::{Panic, Refused, Unrun};
 pub enum DeadlineError<F> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
     Refused(Refused<F>),
-    /// The deadline passed before any worker started the closure: it never ran.
+    /// The deadline passed before any worker started the closure, or, with
+    /// [`min_remaining`](crate::Submitter::min_remaining), too little time was left: it never ran.
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///

@@ -92,13 +92,13 @@ impl fmt::Display for Refusal {
         // The text of the io::Error is left to `source()`, so that a printed chain says it once.
         f.write_str(match self {
             Self::Saturated => {
-                "the pool is saturated: every worker is occupied and the queue is full"
+                "the pool is saturated: every worker is occupied, and the queue, if any, is full"
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
             Self::SpawnFailed(_) => "no worker thread could be started",
             Self::OnWorker => {
-                "no other worker is available, and a worker of the same pool must not wait for one"
+                "no other worker is available, and a worker of this pool must not wait for one"
             }
             Self::Forked => "the pool belongs to the parent of this forked process",
         })
@@ -409,7 +409,7 @@ impl<F> Refused<F> {
         self.map(drop)
     }
 
-    /// Returns whether the pool was only full, so that trying again may help.
+    /// Returns whether the pool was only full: a later try may succeed.
     ///
     /// That is [`Refusal::Saturated`] or [`Refusal::OnWorker`].
     ///

@@ -307,11 +307,11 @@ fn every_refusal_says_in_one_line_what_happened() {
     assert_eq!(
         refusals().map(|reason| reason.to_string()),
         [
-            "the pool is saturated: every worker is occupied and the queue is full",
+            "the pool is saturated: every worker is occupied, and the queue, if any, is full",
             "the pool is shut down",
             "the group is cancelled",
             "no worker thread could be started",
-            "no other worker is available, and a worker of the same pool must not wait for one",
+            "no other worker is available, and a worker of this pool must not wait for one",
             "the pool belongs to the parent of this forked process",
         ]
     );
@@ -364,8 +364,8 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     assert_eq!(
         texts,
         [
-            "max_workers or the limit is 0; allowed: 1 or more",
-            "max_workers is 70000; allowed: 1..=65536",
+            "max_workers, or the limit, is 0; allowed: 1 or more",
+            "max_workers, or the limit, is 70000; allowed: 1..=65536",
             "the limit is 9; allowed: 1..=8, as max_workers is 8",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::hidden::Closure;
 
-/// A closure that no worker started by its deadline.
+/// A closure that no worker started by its deadline, or with enough time left until it.
 ///
 /// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not even
 /// partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it on the calling

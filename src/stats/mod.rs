@@ -292,8 +292,8 @@ pub struct WorkerSnapshot {
     pub tasks: u64,
 }
 
-/// What [`Pool::shutdown`](crate::Pool::shutdown) found when it returned: discarded tasks, and workers that
-/// have not ended.
+/// The result of [`Pool::shutdown`](crate::Pool::shutdown): discarded tasks, and workers that have not
+/// ended.
 ///
 /// The pool is closed even if there are such workers, called stragglers. Each ends when its task does, and
 /// another call of `shutdown` waits for them again. With the feature `serde` the report can be serialized.

@@ -76,7 +76,7 @@ fn round_trip(tables: &[Table]) -> String {
         return String::new();
     }
     format!(
-        " A round trip of a cache line between two\nspinning threads took {} to {} ns.",
+        " A cache line went to another\nspinning thread and back in {} to {} ns, the longer where both shared a core.",
         rounded(of.min),
         rounded(of.max)
     )

@@ -21,7 +21,7 @@ pub(crate) async fn offload<T: Send + 'static>(
     let group = pool.labelled("offload").with_deadline(deadline).group();
     let unwanted = group.drop_guard(); // cancels the task when the client hangs up
     let task = move || match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(_) if task::remaining() == Some(Duration::ZERO) => {} // too late
+        Ok(_) if task::remaining() == Some(Duration::ZERO) => {} // past the deadline: nobody waits
         Ok(value) => drop(reply.send(Ok(value))),
         Err(panic) => {
             drop(reply.send(Err(StatusCode::INTERNAL_SERVER_ERROR)));
