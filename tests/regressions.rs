@@ -231,7 +231,7 @@ fn law14_a_start_hook_does_not_wait_for_its_own_worker() {
 ///
 /// As above, the rounds are for the moment between two tasks.
 #[test]
-fn law5_a_worker_in_its_start_hook_stops_no_spawning() {
+fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
     timed(|| {
         for _ in 0..rounds(100) {
             let hook_gate = Gate::new();
@@ -259,7 +259,7 @@ fn law5_a_worker_in_its_start_hook_stops_no_spawning() {
 /// Law 5: a worker that `build` has started is there for the first task, even while its start hook
 /// runs: no other thread is started. It once was not to be had before the end of the hook.
 #[test]
-fn law5_workers_started_by_build_take_the_first_tasks() {
+fn law05_workers_started_by_build_take_the_first_tasks() {
     timed(|| {
         for (max, queue) in [(8, 0), (8, 4), (2, 0), (2, 4)] {
             let hook_gate = Gate::new();
@@ -296,7 +296,7 @@ fn law5_workers_started_by_build_take_the_first_tasks() {
 /// Once such a worker became idle on the spot, was told to retire, and submissions waited for the end
 /// of the hook; then each call started one more.
 #[test]
-fn law3_deadlines_hold_within_a_slow_start_hook() {
+fn law03_deadlines_hold_within_a_slow_start_hook() {
     timed(|| {
         for queue in [0, 1] {
             let hook_gate = Gate::new();
@@ -342,7 +342,7 @@ fn law3_deadlines_hold_within_a_slow_start_hook() {
 /// Law 3: no deadline waits for a stop hook, though what becomes of its worker is open until it has
 /// ended.
 #[test]
-fn law3_deadlines_hold_within_a_slow_stop_hook() {
+fn law03_deadlines_hold_within_a_slow_stop_hook() {
     timed(|| {
         for queue in [0, 1] {
             let gate = Gate::new();
@@ -448,7 +448,7 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
 /// thread-local destructor runs.
 #[cfg(not(windows))]
 #[test]
-fn law3_no_submitter_waits_for_a_thread_local_destructor() {
+fn law03_no_submitter_waits_for_a_thread_local_destructor() {
     timed(|| {
         for queue in [0, 1] {
             let pool = Arc::new(builder(2, queue).idle_timeout(ms(5)).build().expect("pool"));
@@ -483,7 +483,7 @@ fn law3_no_submitter_waits_for_a_thread_local_destructor() {
 /// Law 6: a worker's thread-local destructors hold up no other's retirement. The cleaner once joined
 /// that thread, and looked at nobody meanwhile.
 #[test]
-fn law6_no_retirement_waits_for_a_thread_local_destructor() {
+fn law06_no_retirement_waits_for_a_thread_local_destructor() {
     timed(|| {
         let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
         let (destructor, task) = (Gate::new(), Gate::new());
@@ -552,7 +552,7 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
 /// own. With a queue, a worker just done looks at that first, and the next call once started a
 /// further thread instead of waiting that moment.
 #[test]
-fn law5_a_sequential_caller_on_a_worker_uses_one_more() {
+fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
     timed(|| {
         for queue in [0, 4] {
             let pool = Arc::new(
@@ -610,7 +610,7 @@ fn a_snapshot_counts_its_own_workers_tasks() {
 /// woke the cleaner before that could be woken, and was busy again when the cleaner looked around,
 /// the cleaner once slept, the wake-up lost, while everybody took it to be awake: for good.
 #[test]
-fn law6_workers_retire_however_the_cleaner_starts() {
+fn law06_workers_retire_however_the_cleaner_starts() {
     timed(|| {
         let mut rng = Rng::new(6);
         for _ in 0..rounds(40) {
@@ -666,10 +666,10 @@ fn mapped(addresses: &[usize]) -> usize {
 /// their stacks given back. They once stayed until their slot was used again, or the pool ended.
 #[cfg(target_os = "linux")]
 #[test]
-fn law6_retired_workers_give_their_stacks_back() {
+fn law06_retired_workers_give_their_stacks_back() {
     const WORKERS: usize = 100;
     // Of its own: nothing else is mapped where a stack was.
-    isolated("law6_retired_workers_give_their_stacks_back", || {
+    isolated("law06_retired_workers_give_their_stacks_back", || {
         let pool = builder(WORKERS, 0)
             .idle_timeout(ms(20))
             // The system's library keeps a few for later threads: up to 40 MB of them.
@@ -739,7 +739,7 @@ fn cancelling_a_long_queue_is_quick() {
 /// Filling up a queue from whose middle many tasks have gone takes time in proportion to their
 /// number. Each push once looked for its place from the queue's front.
 #[test]
-fn filling_many_holes_is_quick() {
+fn filling_many_tombstones_is_quick() {
     const TASKS: usize = 40_000;
     timed(|| {
         let (pool, gate) = held(TASKS);

@@ -32,7 +32,7 @@ const NAMES: [&str; COUNT] = [
     "min remaining",
     "pool dropped",
     "min workers",
-    "hole refilled",
+    "tombstone filled",
     "thread paused",
 ];
 
