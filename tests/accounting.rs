@@ -283,7 +283,7 @@ fn check_monotone(before: &Stats, after: &Stats) {
 }
 
 /// Law 9: the invariants hold at every moment of a mixed load, no figure underflows, and at rest
-/// the ledger balances, through the final shutdown. Scenario 13 (pond 14, 100).
+/// the ledger balances, through the final shutdown. See pond 14, 100.
 #[test]
 fn law09_invariants_under_a_mixed_load() {
     timed(|| {

@@ -249,7 +249,7 @@ fn law01_as_many_callers_as_room() {
 }
 
 /// Laws 1 and 6: a submission that races the retirement of the only worker able to take it is
-/// accepted, and runs. Scenario 1 (pond 33, elasticsearch 124667).
+/// accepted, and runs. See pond 33, elasticsearch 124667.
 #[test]
 fn law01_law06_submission_races_retirement() {
     timed(|| {
@@ -273,7 +273,7 @@ fn law01_law06_submission_races_retirement() {
 }
 
 /// Laws 1 and 6: the same through `serve`: while nothing is occupied nothing is refused, and each
-/// accepted task runs. Scenario 1.
+/// accepted task runs. See pond 33, elasticsearch 124667.
 #[test]
 fn law01_law06_serve_races_retirement() {
     timed(|| {
@@ -443,8 +443,8 @@ fn law01_the_free_place_moves_and_is_found() {
     });
 }
 
-/// Law 1: after a saturating burst, and silence, the next submission succeeds, and the whole cap
-/// is usable. Scenario 11 (pond 108, 115).
+/// Law 1: after a saturating burst, and silence, the next submission succeeds, and the whole cap is
+/// usable. See pond 108, 115.
 #[test]
 fn law01_after_saturation_the_pool_takes_work_again() {
     timed(|| {
@@ -724,8 +724,8 @@ fn law02_closures_without_captures() {
     });
 }
 
-/// Law 2: a refused closure comes back unrun and can be submitted again: each runs once.
-/// Scenario 25 (JDK ThreadPoolExecutorTest).
+/// Law 2: a refused closure comes back unrun and can be submitted again: each runs once. See JDK
+/// ThreadPoolExecutorTest.
 #[test]
 fn law02_refused_closures_can_be_retried() {
     timed(|| {
@@ -790,7 +790,7 @@ fn law02_caller_runs() {
 }
 
 /// Laws 2 and 3: a closure whose deadline passes in the queue never runs, comes back, and its room
-/// is free at once. Scenario 23 (holochain 3036).
+/// is free at once. See holochain 3036.
 #[test]
 fn law02_law03_expired_in_the_queue() {
     timed(|| {

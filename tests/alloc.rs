@@ -410,7 +410,7 @@ fn the_other_outcomes() {
 }
 
 /// Laws 8 and 12: what a task of a mebibyte captured, in the closure itself or behind a pointer, is
-/// back with the allocator before its caller returns. Scenario 12 (pond 110).
+/// back with the allocator before its caller returns. See pond 110.
 fn captured_memory_is_gone() {
     let pool = pool(1, 1, WhenFull::Refuse);
     assert_cap_usable_quietly(&pool);

@@ -348,7 +348,7 @@ fn on_worker<R: Send + 'static>(
 }
 
 /// Law 14: on a worker of its own pool nothing ever waits for room, whatever the policy: a full
-/// pool refuses at once. Scenario 15 (ants 197).
+/// pool refuses at once. See ants 197.
 #[test]
 fn law14_a_task_never_waits_for_room_in_its_own_pool() {
     timed(|| {

@@ -23,8 +23,8 @@ fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
 // Law 4
 // ---------------------------------------------------------------------------------------------
 
-/// Law 4: a pool of one never runs two closures at once, whoever submits and however.
-/// Scenario 4 (ants 374, 26, 154).
+/// Law 4: a pool of one never runs two closures at once, whoever submits and however. See ants 374,
+/// 26, 154.
 #[test]
 fn law04_a_pool_of_one_runs_one_at_a_time() {
     timed(|| {
@@ -120,7 +120,7 @@ fn law04_never_more_than_max_workers_at_once() {
 }
 
 /// Laws 3 and 4: tasks that outlive their deadlines, again and again: their workers count as
-/// occupied, the cap holds, no extra thread appears. Scenario 18 (fasthttp 200, 565).
+/// occupied, the cap holds, no extra thread appears. See fasthttp 200, 565.
 #[test]
 fn law03_law04_abandoned_tasks_occupy_their_workers() {
     timed(|| {
@@ -219,7 +219,7 @@ fn law04_no_thread_beyond_workers_and_one_cleaner() {
 }
 
 /// Laws 4 and 6: a pool that never ran anything leaves no thread behind, neither dropped nor shut
-/// down. Scenario 3 (ants 212, 244).
+/// down. See ants 212, 244.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_law06_an_unused_pool_leaves_nothing() {
@@ -286,8 +286,8 @@ fn law06_idle_workers_retire() {
     });
 }
 
-/// Law 6: at a sweep exactly 0, 1, 2, N stale workers retire: all and only those, each once.
-/// Scenario 7 (ants 7).
+/// Law 6: at a sweep exactly 0, 1, 2, N stale workers retire: all and only those, each once. See
+/// ants 7.
 #[test]
 fn law06_all_and_only_the_idle_retire() {
     timed(|| {
@@ -391,7 +391,7 @@ fn law06_no_retirement() {
     });
 }
 
-/// Law 6: a worker used a moment ago survives a sweep. Scenario 8.
+/// Law 6: a worker used a moment ago survives a sweep.
 #[test]
 fn law06_a_worker_in_use_survives_sweeps() {
     timed(|| {
@@ -434,7 +434,7 @@ enum By {
 }
 
 /// Law 6: after a burst to the cap a trickle keeps alive what it needs plus one, not the whole
-/// burst, whichever threads submit it. Scenario 20 (jetty 4105, 8270).
+/// burst, whichever threads submit it. See jetty 4105, 8270.
 #[test]
 fn law06_a_trickle_does_not_keep_the_burst_alive() {
     timed(|| {
@@ -575,14 +575,14 @@ fn watch_others() -> (u64, u64) {
         os::others_activity() == before
     });
     let before = os::others_activity();
-    // Scenario 21 asks for five seconds; scaled up with the rest.
+    // Longer with the rest of a stress run.
     thread::sleep(ms(1200 * stress()));
     let after = os::others_activity();
     (after.0 - before.0, after.1 - before.1)
 }
 
-/// Law 11: an idle pool uses no processor time, and nothing wakes up on a timer where no worker
-/// can expire. Scenario 21 (JDK-8065320, rayon 642, surrealdb 6979).
+/// Law 11: an idle pool uses no processor time, and nothing wakes up on a timer where no worker can
+/// expire. See JDK-8065320, rayon 642, surrealdb 6979.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_sleeps() {
@@ -633,7 +633,7 @@ fn law11_an_idle_pool_sleeps() {
 }
 
 /// Law 11: with the default timeout, where workers can expire, an idle pool still uses next to no
-/// processor time, and hardly wakes. Scenario 21.
+/// processor time, and hardly wakes. See JDK-8065320, rayon 642, surrealdb 6979.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_expiring_pool_hardly_wakes() {

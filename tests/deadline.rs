@@ -621,8 +621,7 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
 }
 
 /// Laws 2 and 3: results that arrive just at the deadline, deadlines of a nanosecond, of zero, and
-/// long ones: exactly one outcome each, and the counts agree with what callers saw.
-/// Scenario 19 (goapp).
+/// long ones: exactly one outcome each, and the counts agree with what callers saw. See goapp.
 #[test]
 fn law03_exactly_one_outcome_without_a_queue() {
     timed(|| {
@@ -647,7 +646,7 @@ fn law03_exactly_one_outcome_with_a_queue() {
 }
 
 /// Law 3: deadlines of zero, one nanosecond and the maximum on a pool that is saturated, cold or
-/// closing. Scenario 19.
+/// closing. See goapp.
 #[test]
 fn law03_extreme_deadlines() {
     timed(|| {

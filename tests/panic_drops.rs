@@ -100,8 +100,8 @@ fn law07_the_worker_survives() {
     });
 }
 
-/// Law 7: every task panics, in cap + 1 rounds: the slots are usable at once, all of them.
-/// Scenario 6 (ants 146, fasthttp 2219).
+/// Law 7: every task panics, in cap + 1 rounds: the slots are usable at once, all of them. See ants
+/// 146, fasthttp 2219.
 #[test]
 fn law07_slots_are_usable_at_once() {
     timed(|| {
@@ -381,8 +381,7 @@ fn law07_hooks_panic() {
 }
 
 /// Laws 7 and 9: workers end on every path, by age, shutdown and with panicking hooks, after tasks
-/// that panic in every way: the live count is exact, and the full cap usable again. Scenario 5
-/// (ants 50).
+/// that panic in every way: the live count is exact, and the full cap usable again. See ants 50.
 #[test]
 fn law07_law09_workers_end_by_every_path() {
     timed(|| {
@@ -546,7 +545,7 @@ fn law08_captures_are_gone_when_the_call_returns() {
 }
 
 /// Law 8: a mebibyte captured by a task that has ended is gone before its caller returns, on a
-/// time-out too once the task ends. Scenario 12 (pond 110).
+/// time-out too once the task ends. See pond 110.
 #[test]
 fn law08_captured_memory_is_gone() {
     timed(|| {

@@ -144,8 +144,8 @@ fn fails_to_spawn(pool: &Pool) {
 }
 
 /// Law 13: without a thread and without a worker a task comes back as `SpawnFailed`; slot and
-/// counters are as before; each submission tries again; with threads to be had it works.
-/// Scenario 16 (folly 1428, tokio 2309 and 8406, blocking 79).
+/// counters are as before; each submission tries again; with threads to be had it works. See folly
+/// 1428, tokio 2309 and 8406, blocking 79.
 #[test]
 fn law13_no_thread_at_all() {
     timed(|| {
@@ -184,7 +184,8 @@ fn law13_no_thread_at_all() {
     });
 }
 
-/// Law 13: a pool that never got a thread shuts down, and drops, like any other. Scenario 16.
+/// Law 13: a pool that never got a thread shuts down, and drops, like any other. See folly 1428,
+/// tokio 2309 and 8406, blocking 79.
 #[test]
 fn law13_shutdown_without_a_thread() {
     timed(|| {
