@@ -1,14 +1,15 @@
-//! Law 14 (blocking).
+//! Laws 14 (blocking) and 20 (fair in the end).
 
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{mpsc, Arc, Weak};
+use std::sync::{mpsc, Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{DeadlineError, Pool, Refusal, Refused, WhenFull};
+use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, WhenFull};
 
 fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
     Pool::builder()
@@ -566,6 +567,233 @@ fn law14_the_default_refuses() {
         match pool.do_with_deadline(|| (), Duration::MAX) {
             Err(DeadlineError::Refused(refused)) => assert!(refused.is_saturated()),
             other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A pool with the gate in one of its hooks: each worker waits there.
+fn hooked(max: usize, queue: usize, set: impl FnOnce(Builder) -> Builder) -> Pool {
+    let builder = Pool::builder().max_workers(max).queue_capacity(queue);
+    set(builder).build().expect("pool")
+}
+
+/// The processor time of the calling thread so far.
+#[cfg(target_os = "linux")]
+fn own_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(failed, 0, "the system counts it");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// While the gate is shut the call waits, and hardly uses the processor.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
+    // Some thousand times what a submission may spin.
+    const SHUT: Duration = ms(200);
+    thread::scope(|s| {
+        let _opener = gate.opener();
+        let key = gate.key();
+        let call = s.spawn(move || {
+            let before = own_time();
+            call();
+            assert!(key.is_open(), "{what}: it did not wait");
+            own_time() - before
+        });
+        thread::sleep(SHUT);
+        gate.open();
+        let used = call.join().unwrap();
+        assert!(used < SHUT / 4, "{what}: {used:?} of processor time");
+    });
+}
+
+/// Law 20: who waits for room, for an outcome, or for another's task or hook to end, sleeps.
+#[cfg(target_os = "linux")]
+#[test]
+fn law20_who_waits_for_longer_does_not_spin() {
+    timed(|| {
+        for queue in [0, 2] {
+            for with_value in [false, true] {
+                let pool = pool(1, queue, WhenFull::Block);
+                let gate = Gate::new();
+                fill(&pool, &gate);
+                assert_sleeps("for room", &gate, || match with_value {
+                    false => pool.serve(|| ()).unwrap(),
+                    true => pool.do_with_deadline(|| (), LONG).unwrap(),
+                });
+            }
+
+            let pool = pool(1, queue, WhenFull::Refuse);
+            let gate = Gate::new();
+            assert_sleeps("for its outcome", &gate, || {
+                pool.do_with_deadline(gate.task(), LONG).unwrap();
+            });
+        }
+
+        let pool = pool(1, 2, WhenFull::Refuse);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        assert_sleeps("in the queue", &gate, || {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+        });
+        let group = pool.group();
+        let gate = Gate::new();
+        group.serve(gate.task()).unwrap();
+        assert_sleeps("for a group", &gate, || group.wait());
+        let gate = Gate::new();
+        assert_sleeps("for a scope", &gate, || {
+            pool.scope(|s| s.serve(gate.task()).unwrap());
+        });
+    });
+}
+
+/// Law 20: the same where a worker is in a hook.
+#[cfg(target_os = "linux")]
+#[test]
+fn law20_who_waits_for_a_hook_does_not_spin() {
+    timed(|| {
+        for queue in [0, 2] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let pool = hooked(1, queue, |b| b.on_worker_start(move |_| key.pass()));
+            assert_sleeps("for a start hook", &gate, || {
+                pool.do_with_deadline(|| (), LONG).unwrap();
+            });
+            drop(pool);
+
+            let gate = Gate::new();
+            let key = gate.key();
+            let pool = hooked(1, queue, |b| {
+                b.on_worker_stop(move |_| key.pass())
+                    .idle_timeout(Duration::ZERO)
+            });
+            must_serve(&pool, || ());
+            gate.wait_entered(1);
+            // Nothing is occupied, so it is not refused; the one slot is the hook's.
+            assert_sleeps("for a stop hook", &gate, || {
+                pool.do_with_deadline(|| (), LONG).unwrap();
+            });
+            assert_eq!(settle(&pool).completed, 2);
+        }
+    });
+}
+
+/// Law 20: the release of a finished task's caller waits for no thread but its worker: not for
+/// workers in hooks, for submitters that wait for room, or for who discards.
+#[test]
+fn law20_a_caller_is_released_whoever_else_is_held_up() {
+    timed(|| {
+        for queue in [0, 2] {
+            let gate = Gate::new();
+            // Each slot has its own place to be held up at; the caller's worker is slot 0's.
+            let (start, panicked) = (gate.key(), gate.key());
+            let pool = hooked(4, queue, |b| {
+                b.when_full(WhenFull::Block)
+                    .idle_timeout(Duration::MAX)
+                    .on_worker_start(move |slot| {
+                        if slot == 1 {
+                            start.pass();
+                        }
+                    })
+                    .on_panic(move |_| panicked.pass())
+            });
+            let (started, running) = mpsc::channel();
+            let (finish, finishing) = mpsc::channel::<()>();
+            thread::scope(|s| {
+                let _opener = gate.opener();
+                let pool = &pool;
+                let call = s.spawn(move || {
+                    let task = move || {
+                        started.send(lazypool::task::slot()).unwrap();
+                        finishing.recv().is_ok()
+                    };
+                    pool.do_with_deadline(task, LONG).unwrap()
+                });
+                assert_eq!(running.recv().unwrap(), Some(0));
+                // One in its start hook, with a task; one in the hook for panics; one at work.
+                must_serve(pool, || ());
+                gate.wait_entered(1);
+                must_serve(pool, || quiet_panic("on purpose"));
+                gate.wait_entered(2);
+                must_serve(pool, gate.task());
+                gate.wait_entered(3);
+                for _ in 0..queue {
+                    must_serve(pool, gate.task());
+                }
+                // Two in line. The room that the caller's worker makes is for the first.
+                for _ in 0..2 {
+                    s.spawn(|| pool.serve(gate.task()).unwrap());
+                }
+                wait_until("two to wait for room", || pool.stats().waiting == 2);
+                finish.send(()).unwrap();
+                wait_until("the caller's release", || call.is_finished());
+                assert!(call.join().unwrap());
+                assert!(!gate.key().is_open());
+            });
+            let stats = settle(&pool);
+            assert_eq!((stats.completed, stats.panicked), (5 + queue as u64, 1));
+            check_at_rest(&pool, &stats);
+        }
+    });
+}
+
+/// Law 20: who has waited long gets room in its turn: later ones stand behind it, and it keeps
+/// its place where it looks in vain.
+#[test]
+fn law20_who_has_waited_long_is_served_in_turn() {
+    const OLD: usize = 4;
+    timed(|| {
+        for queue in [0, 2] {
+            let pool = Arc::new(pool(1, queue, WhenFull::Block));
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let (permit, permits) = mpsc::channel::<()>();
+            let permits = Arc::new(Mutex::new(permits));
+            let mut made = 0;
+            let mut task = || {
+                let (order, permits, id) = (Arc::clone(&order), Arc::clone(&permits), made);
+                made += 1;
+                move || {
+                    order.lock().unwrap().push(id);
+                    permits.lock().unwrap().recv().expect("a permit");
+                }
+            };
+            for _ in 0..1 + queue {
+                must_serve(&pool, task());
+            }
+            let mut submitters = VecDeque::new();
+            let mut come = |n: usize, submitters: &mut VecDeque<_>| {
+                let (own, task) = (Arc::clone(&pool), task());
+                submitters.push_back(thread::spawn(move || must_serve(&own, task)));
+                wait_until("it to wait", || pool.stats().waiting == n);
+            };
+            for n in 0..OLD {
+                come(n + 1, &mut submitters);
+            }
+            // Many times what makes them old.
+            thread::sleep(ms(20));
+            for left in (0..2 * OLD).rev() {
+                permit.send(()).unwrap();
+                // Who leaves wakes the next, who finds no room and goes back to its place.
+                submitters.pop_front().expect("the oldest").join().unwrap();
+                match left >= OLD {
+                    true => come(OLD, &mut submitters),
+                    false => wait_until("the next to be back", || pool.stats().waiting == left),
+                }
+            }
+            for _ in 0..1 + queue {
+                permit.send(()).unwrap();
+            }
+            settle(&pool);
+            let order = order.lock().unwrap();
+            assert!(
+                order.iter().copied().eq(0..1 + queue + 2 * OLD),
+                "{order:?}"
+            );
         }
     });
 }
