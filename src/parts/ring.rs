@@ -148,6 +148,7 @@ impl Ring {
 
     /// Takes the oldest index; `None` if the ring was empty.
     #[inline]
+    #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
             match self.try_pop() {

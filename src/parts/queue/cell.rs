@@ -154,6 +154,7 @@ impl<T: Queued> Place<'_, T> {
 
     /// Becomes the owner of the cell, if its stamp is `from`.
     #[inline]
+    #[must_use]
     pub(super) fn hold(self, from: State) -> bool {
         assert_legal(from, State::Held);
         // ORDERING: Q1: acquires the task. P3: one order with the cancelled flag of a

@@ -181,6 +181,7 @@ impl<T: Queued> Queue<T> {
 
     /// Adds the task at `tail`, from [`Queue::room`], if nothing came in between.
     #[inline]
+    #[must_use]
     pub(crate) fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         let place = self.at(tail);
@@ -282,6 +283,7 @@ impl<T: Queued> Queue<T> {
     /// As [`Queue::try_pop`], with one look at the oldest cell where nothing is there yet:
     /// what is just being pushed may be missed.
     #[inline]
+    #[must_use]
     pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
         let head = self.load_head();
         let at = self.at(head);

@@ -67,6 +67,7 @@ impl Hand {
 
 /// What an idle worker is told.
 #[derive(Debug)]
+#[must_use]
 pub(crate) enum Order<T> {
     Run { task: T, generation: u64 },
     Search,
@@ -180,6 +181,7 @@ impl<T, R> Slot<T, R> {
     /// idle, without a task since (zero: unknown). Then its line is asked for once, to be
     /// written, and not first to be read.
     #[inline]
+    #[must_use]
     pub(crate) fn claim_hinted(&self, last: u64, even_parked: bool) -> Option<Claim> {
         let word = if last == 0 {
             self.see()
@@ -198,6 +200,7 @@ impl<T, R> Slot<T, R> {
     /// Follows an entry of the ready ring through: claims the worker, or drops the
     /// listing if it is busy or marked.
     #[inline]
+    #[must_use]
     pub(crate) fn claim_listed(&self) -> Option<Claim> {
         let mut word = self.see();
         loop {
@@ -212,6 +215,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Claims the worker if it is idle and marked.
+    #[must_use]
     pub(crate) fn claim_marked(&self) -> Option<Claim> {
         let mut word = self.see();
         while word.is_idle() && word.is_marked() {
