@@ -56,6 +56,11 @@ impl Entry {
             can_park: Cell::new(true),
         }
     }
+
+    /// Also where the tickets have wrapped in between.
+    fn came_after(&self, other: &Self) -> bool {
+        self.ticket.get().wrapping_sub(other.ticket.get()) < 1 << 63
+    }
 }
 
 /// Entries by ticket; null at both ends.
@@ -80,7 +85,7 @@ impl List {
         let mut previous = self.last;
         // SAFETY: entries on the list are alive.
         while let Some(before) = unsafe { previous.as_ref() } {
-            if before.ticket.get() <= entry.ticket.get() {
+            if entry.came_after(before) {
                 break;
             }
             previous = before.previous.get();
@@ -219,7 +224,7 @@ impl Waiters {
         let thread = current_thread();
         let mut list = lock(&self.list);
         entry.ticket.set(list.next_ticket);
-        list.next_ticket += 1;
+        list.next_ticket = list.next_ticket.wrapping_add(1);
         // An old one that has been taken off and has yet to wake is ahead, too. It leaves the
         // count before it takes the lock to leave: seen in the count, it will see this one.
         let is_first = list.first.is_null() && !self.has_aged();

@@ -5,29 +5,42 @@ fn notified(entry: &Entry) -> bool {
     entry.notified.load(Ordering::SeqCst)
 }
 
+/// New ones, whose tickets begin at 0, or wrap at the first, second or third entry.
+fn starts() -> impl Iterator<Item = Waiters> {
+    [0, u64::MAX, u64::MAX - 1, u64::MAX - 2]
+        .into_iter()
+        .map(|ticket| {
+            let waiters = Waiters::new();
+            lock(&waiters.list).next_ticket = ticket;
+            waiters
+        })
+}
+
 #[test]
 fn first_come_first_served_and_back_in_place() {
-    let waiters = Waiters::new();
-    let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
-    let mut first = waiters.join(&a);
-    let mut second = waiters.join(&b);
-    let third = waiters.join(&c);
-    waiters.notify();
-    assert!(notified(&a) && !notified(&b));
-    first.rejoin();
-    assert!(!notified(&a));
-    waiters.notify();
-    assert!(notified(&a) && !notified(&b), "it was in front again");
-    drop(third); // from the end
-    waiters.notify();
-    assert!(notified(&b));
-    assert_eq!(waiters.waiting(), 0);
-    waiters.notify(); // nobody
-                      // The later one is back before the earlier one.
-    second.rejoin();
-    first.rejoin();
-    waiters.notify();
-    assert!(notified(&a) && !notified(&b), "places are kept");
+    for waiters in starts() {
+        let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
+        let mut first = waiters.join(&a);
+        let mut second = waiters.join(&b);
+        let third = waiters.join(&c);
+        waiters.notify();
+        assert!(notified(&a) && !notified(&b));
+        first.rejoin();
+        assert!(!notified(&a));
+        waiters.notify();
+        assert!(notified(&a) && !notified(&b), "it was in front again");
+        drop(third); // from the end
+        waiters.notify();
+        assert!(notified(&b));
+        assert_eq!(waiters.waiting(), 0);
+        waiters.notify(); // Nobody is there.
+
+        // The later one is back before the earlier one.
+        second.rejoin();
+        first.rejoin();
+        waiters.notify();
+        assert!(notified(&a) && !notified(&b), "places are kept");
+    }
 }
 
 #[test]
@@ -53,63 +66,66 @@ fn sleeps_until_notified_or_the_deadline() {
 
 #[test]
 fn room_not_used_is_passed_on() {
-    let waiters = Waiters::new();
-    let (a, b) = (Entry::new(), Entry::new());
-    let first = waiters.join(&a);
-    let second = waiters.join(&b);
-    waiters.notify();
-    drop(first);
-    assert!(notified(&b));
-    drop(second);
-    assert_eq!(waiters.waiting(), 0);
-    // One that nobody notified leaves without a word.
-    let (a, b) = (Entry::new(), Entry::new());
-    let first = waiters.join(&a);
-    let _second = waiters.join(&b);
-    drop(first);
-    assert!(!notified(&b));
-    waiters.notify_all();
-    assert!(notified(&b));
+    for waiters in starts() {
+        let (a, b) = (Entry::new(), Entry::new());
+        let first = waiters.join(&a);
+        let second = waiters.join(&b);
+        waiters.notify();
+        drop(first);
+        assert!(notified(&b));
+        drop(second);
+        assert_eq!(waiters.waiting(), 0);
+        // One that nobody notified leaves without a word.
+        let (a, b) = (Entry::new(), Entry::new());
+        let first = waiters.join(&a);
+        let _second = waiters.join(&b);
+        drop(first);
+        assert!(!notified(&b));
+        waiters.notify_all();
+        assert!(notified(&b));
+    }
 }
 
 #[test]
 fn newcomers_line_up_behind_one_that_has_waited_long() {
-    let waiters = Waiters::new();
-    let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
-    let mut old = waiters.join(&a);
-    assert!(!waiters.has_aged());
-    old.sleep(&Deadline::from_now(10 * AGE));
-    assert!(waiters.has_aged());
-    let (second, is_first) = waiters.line_up(&b);
-    assert!(!is_first);
-    let (_third, is_first) = waiters.line_up(&c);
-    assert!(!is_first);
-    // Whoever leaves notifies the next, who has not tried yet.
-    drop(old);
-    assert!(!waiters.has_aged());
-    assert!(notified(&b) && !notified(&c));
-    drop(second);
-    assert!(notified(&c));
-    drop(_third);
-    let (_alone, is_first) = waiters.line_up(&a);
-    assert!(is_first, "it tries at once");
+    for waiters in starts() {
+        let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
+        let mut old = waiters.join(&a);
+        assert!(!waiters.has_aged());
+        old.sleep(&Deadline::from_now(10 * AGE));
+        assert!(waiters.has_aged());
+        let (second, is_first) = waiters.line_up(&b);
+        assert!(!is_first);
+        let (_third, is_first) = waiters.line_up(&c);
+        assert!(!is_first);
+        // Whoever leaves notifies the next, who has not tried yet.
+        drop(old);
+        assert!(!waiters.has_aged());
+        assert!(notified(&b) && !notified(&c));
+        drop(second);
+        assert!(notified(&c));
+        drop(_third);
+        let (_alone, is_first) = waiters.line_up(&a);
+        assert!(is_first, "it tries at once");
+    }
 }
 
 #[test]
 fn newcomers_line_up_behind_one_that_was_notified_and_has_yet_to_wake() {
-    let waiters = Waiters::new();
-    let (a, b) = (Entry::new(), Entry::new());
-    let mut old = waiters.join(&a);
-    old.sleep(&Deadline::from_now(10 * AGE));
-    waiters.notify();
-    assert!(notified(&a) && waiters.waiting() == 0);
-    let (second, is_first) = waiters.line_up(&b);
-    assert!(!is_first, "the room is the old one's");
-    // It tries from its place, and leaves.
-    old.rejoin();
-    drop(old);
-    assert!(notified(&b));
-    drop(second);
+    for waiters in starts() {
+        let (a, b) = (Entry::new(), Entry::new());
+        let mut old = waiters.join(&a);
+        old.sleep(&Deadline::from_now(10 * AGE));
+        waiters.notify();
+        assert!(notified(&a) && waiters.waiting() == 0);
+        let (second, is_first) = waiters.line_up(&b);
+        assert!(!is_first, "the room is the old one's");
+        // It tries from its place, and leaves.
+        old.rejoin();
+        drop(old);
+        assert!(notified(&b));
+        drop(second);
+    }
 }
 
 #[test]
