@@ -1,5 +1,24 @@
 //! Law 19 (fork): in a child, a pool of its parent refuses at once and ends at once, whatever
 //! the parent's threads were doing; the parent notices nothing.
+//!
+//! | the pool at the fork | test: `law19_...` |
+//! |---|---|
+//! | never used | `a_pool_that_was_never_used` |
+//! | all workers idle | `idle_workers` |
+//! | all workers retired | `workers_that_have_all_retired` |
+//! | full; submitters wait for room, callers for outcomes and groups | `a_full_pool_with_blocked_submitters_and_waiting_callers` |
+//! | a worker in its start hook, with a task or without | `beside_a_worker_in_its_start_hook` |
+//! | a worker in its stop hook | `beside_a_worker_in_its_stop_hook` |
+//! | more workers than a lowered limit allows | `surplus_workers_of_a_lowered_limit` |
+//! | a group just being cancelled, with queued tasks | `a_cancelled_group_with_queued_tasks` |
+//! | a shutdown waits, in each mode | `while_a_shutdown_waits` |
+//! | ended, in each mode | `a_pool_that_has_ended` |
+//! | whatever other threads are at | `at_any_moment_of_other_threads` |
+//! | another process's already | `a_fork_of_a_fork` |
+//! | the fork is made by a task | `a_task_that_forks_and_returns_in_both`, `a_task_asks_its_pool_in_the_child` |
+//! | by a hook | `hooks_that_fork_and_return_in_both` |
+//! | by the drop of a discarded task's captures | `discarded_captures_that_fork` |
+//! | within a scope | `a_scope_is_left_at_once_in_the_child` |
 #![cfg(unix)]
 
 mod common;
@@ -293,6 +312,212 @@ fn law19_while_a_shutdown_waits() {
             assert_eq!(stats.completed, 3 - discarded);
             check_at_rest(&pool, &stats);
         }
+    });
+}
+
+#[test]
+fn law19_a_pool_that_has_ended() {
+    isolated("law19_a_pool_that_has_ended", || {
+        for mode in MODES {
+            let mut pool = builder(2, 2).build().unwrap();
+            let group = pool.group();
+            for _ in 0..3 {
+                group.serve(|| ()).unwrap();
+            }
+            group.wait();
+            assert!(pool.shutdown(mode, LIMIT).is_clean());
+            let before = pool.stats();
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+            }
+            assert_eq!(pool.stats(), before);
+            assert!(pool.serve(|| ()).expect_err("it has ended").is_closed());
+            assert_eq!((group.completed(), group.is_cancelled()), (3, false));
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+    });
+}
+
+#[test]
+fn law19_workers_that_have_all_retired() {
+    isolated("law19_workers_that_have_all_retired", || {
+        for queue in [0, 4] {
+            let mut pool = builder(2, queue)
+                .idle_timeout(Duration::ZERO)
+                .build()
+                .unwrap();
+            let group = pool.group();
+            for round in 1..=3 {
+                for _ in 0..2 {
+                    group.serve(|| ()).unwrap();
+                }
+                group.wait();
+                wait_until("all to retire", || pool.stats().workers == 0);
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+                assert_eq!(group.completed(), 2 * round);
+            }
+            assert_eq!(pool.stats().refused, 0);
+            assert_cap_usable(&pool);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// With a task, and without one.
+#[test]
+fn law19_beside_a_worker_in_its_start_hook() {
+    isolated("law19_beside_a_worker_in_its_start_hook", || {
+        for (queue, with_task) in [(0, true), (4, true), (0, false), (4, false)] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let mut pool = builder(1, queue)
+                .min_workers(usize::from(!with_task))
+                .on_worker_start(move |_| key.pass())
+                .build()
+                .unwrap();
+            let group = pool.group();
+            let tasks = if with_task { 1 + queue } else { 0 };
+            for _ in 0..tasks {
+                group.serve(|| ()).unwrap();
+            }
+            gate.wait_entered(1);
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+            }
+            assert_eq!((group.pending(), pool.stats().refused), (tasks, 0));
+            gate.open();
+            group.wait();
+            assert_eq!(group.completed(), tasks);
+            assert_cap_usable(&pool);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// One that retires, and one that a shutdown waits for.
+#[test]
+fn law19_beside_a_worker_in_its_stop_hook() {
+    isolated("law19_beside_a_worker_in_its_stop_hook", || {
+        for (queue, ends) in [(0, false), (4, false), (0, true), (4, true)] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let idle = if ends { Duration::MAX } else { Duration::ZERO };
+            let mut pool = builder(1, queue)
+                .idle_timeout(idle)
+                .on_worker_stop(move |_| key.pass())
+                .build()
+                .unwrap();
+            let group = pool.group();
+            group.serve(|| ()).unwrap();
+            group.wait();
+            if ends {
+                let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+                assert_eq!(report.stragglers.len(), 1);
+            }
+            gate.wait_entered(1);
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+            }
+            let stats = pool.stats();
+            assert_eq!((stats.workers, stats.refused), (1, 0), "{stats:?}");
+            gate.open();
+            if !ends {
+                assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
+                assert_cap_usable(&pool);
+            }
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+#[test]
+fn law19_surplus_workers_of_a_lowered_limit() {
+    isolated("law19_surplus_workers_of_a_lowered_limit", || {
+        for queue in [0, 2] {
+            let mut pool = builder(3, queue)
+                .idle_timeout(Duration::MAX)
+                .build()
+                .unwrap();
+            let gate = Gate::new();
+            let group = pool.group();
+            for _ in 0..3 {
+                group.serve(gate.task()).unwrap();
+            }
+            gate.wait_entered(3);
+            for _ in 0..queue {
+                group.serve(|| ()).unwrap();
+            }
+            pool.set_limit(1).unwrap();
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+            }
+            let stats = pool.stats();
+            assert_eq!((stats.workers, stats.running, stats.queued), (3, 3, queue));
+            assert_eq!((pool.limit(), stats.refused), (1, 0));
+            gate.open();
+            group.wait();
+            assert_eq!(group.completed(), 3 + queue);
+            wait_until("the surplus to end", || pool.stats().workers == 1);
+            pool.set_limit(3).unwrap();
+            assert_cap_usable(&pool);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// Its drop waits at the gate.
+struct HeldInDrop(Key);
+
+impl Drop for HeldInDrop {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// Who cancels is held up in the drop of the first task's captures: the others are still queued.
+#[test]
+fn law19_a_cancelled_group_with_queued_tasks() {
+    isolated("law19_a_cancelled_group_with_queued_tasks", || {
+        let mut pool = builder(1, 4).build().unwrap();
+        let (running, dropping) = (Gate::new(), Gate::new());
+        let (group, other) = (pool.group(), pool.group());
+        group.serve(running.task()).unwrap();
+        running.wait_entered(1);
+        for _ in 0..3 {
+            let held = HeldInDrop(dropping.key());
+            group.serve(move || drop(held)).unwrap();
+        }
+        other.serve(|| ()).unwrap();
+        let canceller = {
+            let group = group.clone();
+            thread::spawn(move || group.cancel())
+        };
+        dropping.wait_entered(1);
+        let groups = [group, other];
+        for _ in 0..3 {
+            pool = fork_beside(pool, &groups);
+        }
+        let [group, other] = groups;
+        let stats = pool.stats();
+        assert_eq!((stats.running, stats.refused), (1, 0), "{stats:?}");
+        assert_eq!((other.pending(), other.is_cancelled()), (1, false));
+        dropping.open();
+        canceller.join().unwrap();
+        assert_eq!(dropping.entered(), 3);
+        running.open();
+        group.wait();
+        other.wait();
+        assert_eq!((group.completed(), group.discarded()), (1, 3));
+        assert_eq!(other.completed(), 1);
+        let refused = group.serve(|| ()).expect_err("it is cancelled");
+        assert!(matches!(refused.reason(), Refusal::Cancelled));
+        assert_cap_usable(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        check_at_rest(&pool, &pool.stats());
     });
 }
 
