@@ -19,7 +19,7 @@ use super::MAX_WORKERS;
 ///
 /// let error = Pool::new(0).unwrap_err();
 /// assert!(matches!(error, BuildError::ZeroWorkers));
-/// assert_eq!(error.to_string(), "max_workers or the limit is 0; allowed: 1 or more");
+/// assert_eq!(error.to_string(), "max_workers, or the limit, is 0; allowed: 1 or more");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]

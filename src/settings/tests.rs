@@ -139,7 +139,7 @@ fn a_bad_number_is_an_error_that_names_its_key() {
         (
             "max_workers",
             "0",
-            "max_workers or the limit is 0; allowed: 1 or more",
+            "max_workers, or the limit, is 0; allowed: 1 or more",
         ),
         (
             "max_workers",
