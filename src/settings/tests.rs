@@ -144,7 +144,7 @@ fn a_bad_number_is_an_error_that_names_its_key() {
         (
             "max_workers",
             "65537",
-            "max_workers is 65537; allowed: 1..=65536",
+            "max_workers, or the limit, is 65537; allowed: 1..=65536",
         ),
         ("max_workers", "-1", "max_workers: invalid "),
         (
