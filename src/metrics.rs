@@ -89,6 +89,6 @@ impl Pool {
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
         let core = self.core();
-        crate::work::observe::publish(&core.env.name, &core.stats(), core.limit());
+        crate::work::series::publish(&core.env.name, &core.stats(), core.limit());
     }
 }

@@ -9,7 +9,7 @@ use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock_unless, thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
 use crate::work::context::with_current;
-use crate::work::env::Env;
+use crate::work::env::{is_in_hook, Env};
 use crate::work::job::Task;
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -168,7 +168,7 @@ impl Core {
     /// Whether this thread is a worker of this pool in its start or stop hook, or past its
     /// last step.
     pub(crate) fn is_in_own_hook(&self) -> bool {
-        self.env.is_own_worker() && with_current(|ctx| ctx.is_none_or(|c| c.in_hook.get()))
+        self.env.is_own_worker() && (is_in_hook() || with_current(|ctx| ctx.is_none()))
     }
 
     /// Room for one more task has come up.

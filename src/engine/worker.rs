@@ -29,6 +29,7 @@ use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Rest, Slot};
 use crate::sync::{now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::{Ctx, Owed};
+use crate::work::env::in_hook;
 use crate::work::job::{Ending, Task};
 use crate::work::observe;
 use crate::work::record::Record;
@@ -109,10 +110,10 @@ impl Worker<'_> {
     // ---- hooks --------------------------------------------------------------------
 
     fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
-        self.ctx.in_hook.set(true);
-        self.core.env.hook(|| hook(self.slot));
-        self.ctx.end_if_forked();
-        self.ctx.in_hook.set(false);
+        in_hook(|| {
+            self.core.env.hook(|| hook(self.slot));
+            self.ctx.end_if_forked();
+        });
     }
 
     fn start_hook(&self) {

@@ -4,7 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use super::MAX_WORKERS;
+/// The largest `max_workers` that [`Builder::build`](crate::Builder::build) accepts.
+pub(crate) const MAX_WORKERS: usize = 65_536;
+
+/// The largest `queue_capacity` that [`Builder::build`](crate::Builder::build) accepts.
+pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
 /// Why a pool could not be built.
 ///

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use super::{Panic, Refused, Unrun};
+use super::panic::Panic;
+use super::refused::Refused;
+use super::unrun::Unrun;
 
 /// Why [`do_with_deadline`](crate::Pool::do_with_deadline) returned no value.
 ///

@@ -21,15 +21,10 @@ mod unfinished;
 mod unrun;
 
 pub use build::BuildError;
+pub(crate) use build::{MAX_QUEUE, MAX_WORKERS};
 pub use deadline::DeadlineError;
 pub use panic::{Panic, TaskPanic};
 pub use refused::{Refusal, Refused};
 pub use setting::ParseSettingError;
 pub use unfinished::Unfinished;
 pub use unrun::Unrun;
-
-/// The largest `max_workers` that [`Builder::build`](crate::Builder::build) accepts.
-pub(crate) const MAX_WORKERS: usize = 65_536;
-
-/// The largest `queue_capacity` that [`Builder::build`](crate::Builder::build) accepts.
-pub(crate) const MAX_QUEUE: usize = 1 << 24;

@@ -47,8 +47,6 @@ pub(crate) struct Ctx<'a> {
     told_late: Cell<bool>,
     /// Names the task about to run to its decision.
     pub(crate) ticket: Cell<u64>,
-    /// The worker runs its start or stop hook.
-    pub(crate) in_hook: Cell<bool>,
     /// The worker was awake before the task about to run, and has yet to see to it that
     /// somebody looks at the queue in its place.
     pub(crate) owes_a_look: Cell<bool>,
@@ -108,7 +106,6 @@ impl<'a> Ctx<'a> {
             due: Cell::new(0),
             told_late: Cell::new(false),
             ticket: Cell::new(0),
-            in_hook: Cell::new(false),
             owes_a_look: Cell::new(false),
             owes_room: Cell::new(false),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -258,18 +255,18 @@ impl<'a> Ctx<'a> {
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         self.pay_debts();
         #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let watch = Watch::begin(self);
+        let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(_) => self.call_around(f),
         };
         #[cfg(any(feature = "metrics", feature = "tracing"))]
-        watch.stop(self);
+        watch.stop(self.env, self.label.get());
         if let Err(payload) = &result {
             self.report(payload);
         }
         #[cfg(any(feature = "metrics", feature = "tracing"))]
-        watch.end(self);
+        watch.end(self.env);
         result
     }
 

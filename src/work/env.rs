@@ -42,6 +42,21 @@ thread_local! {
     /// The pool that this thread is a worker of. It needs no destructor, so those of the
     /// thread's other values can still ask.
     static OWNER: Cell<u64> = const { Cell::new(0) };
+
+    /// This thread runs a start or stop hook, or a subscriber's code.
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f` as a hook: what it submits does not wait for the worker that this thread may be.
+pub(crate) fn in_hook(f: impl FnOnce()) {
+    let before = IN_HOOK.with(|in_hook| in_hook.replace(true));
+    f();
+    IN_HOOK.with(|in_hook| in_hook.set(before));
+}
+
+/// Whether this thread is within [`in_hook`].
+pub(crate) fn is_in_hook() -> bool {
+    IN_HOOK.with(Cell::get)
 }
 
 #[derive(Debug)]
@@ -56,7 +71,7 @@ pub(crate) struct Env {
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
     #[cfg(feature = "metrics")]
-    pub(crate) series: super::observe::Series,
+    pub(crate) series: crate::work::series::Series,
 }
 
 impl Env {
@@ -72,7 +87,7 @@ impl Env {
             phase: AtomicU64::new(fork::generation()),
             hook_panics: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
-            series: super::observe::Series::default(),
+            series: crate::work::series::Series::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::parts::members::{Ended, Pending};
 use crate::parts::queue::Queued;
 use crate::work::context::Ctx;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::work::observe::Observed;
+use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -92,6 +92,62 @@ pub(crate) trait Job: Sized {
     const AWAITED: bool = false;
     /// May be taken out of the queue again, by its caller or its group.
     const REVOCABLE: bool = Self::AWAITED;
+}
+
+/// A job, and what is known of its submission. Every task holds one.
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+struct Observed<J> {
+    seen: Seen,
+    job: J,
+}
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+impl<J> Observed<J> {
+    /// At its submission, on the submitter's thread.
+    #[inline]
+    fn new(job: J) -> Self {
+        Self {
+            seen: Seen::now(),
+            job,
+        }
+    }
+
+    /// For a job that will not run.
+    fn unseen(job: J) -> Self {
+        Self {
+            seen: Seen::default(),
+            job,
+        }
+    }
+
+    fn into_job(self) -> J {
+        self.seen.forget();
+        self.job
+    }
+}
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+impl<J: Job> Job for Observed<J> {
+    const MUST_RUN: bool = J::MUST_RUN;
+    const AWAITED: bool = J::AWAITED;
+    const REVOCABLE: bool = J::REVOCABLE;
+
+    /// Leaves it to [`Ctx::call`], which the job comes to once it has
+    /// decided that it runs.
+    #[inline]
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        ctx.seen.set(self.seen);
+        self.job.run(ctx, end);
+    }
+
+    fn discard(self) -> Release {
+        self.seen.forget();
+        self.job.discard()
+    }
+
+    fn group(&self) -> *const () {
+        self.job.group()
+    }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;

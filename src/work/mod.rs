@@ -8,3 +8,5 @@ pub(crate) mod observe;
 pub(crate) mod options;
 pub(crate) mod panics;
 pub(crate) mod record;
+#[cfg(feature = "metrics")]
+pub(crate) mod series;

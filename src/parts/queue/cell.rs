@@ -1,8 +1,13 @@
 //! The cells of a queue: stamps, states, and where they lie.
 
-use super::Queued;
 use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
+
+/// What a queue asks of its tasks.
+pub(crate) trait Queued {
+    /// Whether its caller or its group may take it out again.
+    fn is_revocable(&self) -> bool;
+}
 
 /// How far a cell is with the position that its stamp names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -32,8 +32,8 @@ mod revoke;
 
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
-pub(crate) use cell::State;
 use cell::{Cells, Place, Stamp, STEP};
+pub(crate) use cell::{Queued, State};
 use crossbeam_utils::CachePadded;
 
 const CLOSED: u64 = 1;
@@ -68,12 +68,6 @@ pub(crate) struct Queue<T> {
 // SAFETY: a cell's task is touched only by the thread that owns the cell by the
 // module's steps.
 unsafe impl<T: Send> Sync for Queue<T> {}
-
-/// What a queue asks of its tasks.
-pub(crate) trait Queued {
-    /// Whether its caller or its group may take it out again.
-    fn is_revocable(&self) -> bool;
-}
 
 /// Why a push did not take the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,16 +14,11 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-#[cfg(feature = "metrics")]
-mod record;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 mod task;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-pub(crate) use task::{Observed, Seen, Watch};
-
-#[cfg(feature = "metrics")]
-pub(crate) use record::{publish, Series};
+pub(crate) use task::{Seen, Watch};
 
 // ---- events ----------------------------------------------------------------------
 
@@ -46,13 +41,7 @@ macro_rules! event {
 /// must not wait for the worker that it holds up.
 #[cfg(feature = "tracing")]
 fn hook(env: &Env, f: impl FnOnce()) {
-    crate::work::context::with_current(|ctx| {
-        let before = ctx.map(|ctx| ctx.in_hook.replace(true));
-        env.hook(f);
-        if let (Some(ctx), Some(before)) = (ctx, before) {
-            ctx.in_hook.set(before);
-        }
-    });
+    crate::work::env::in_hook(|| env.hook(f));
 }
 
 /// On the thread that started it, out of transit: the worker need not wait.

@@ -2,70 +2,18 @@
 
 #[cfg(feature = "tracing")]
 use crate::sync::catch_unwind;
-use crate::work::context::Ctx;
-use crate::work::job::{End, Job, Release};
+use crate::work::env::Env;
 #[cfg(feature = "tracing")]
 use crate::work::panics::{drop_contained, drop_payload};
+#[cfg(feature = "metrics")]
+use crate::work::series;
 #[cfg(feature = "tracing")]
 use tracing::{dispatcher, span, span::EnteredSpan, Span};
-
-/// A job, and what is known of its submission. Every task holds one.
-pub(crate) struct Observed<J> {
-    seen: Seen,
-    job: J,
-}
-
-impl<J> Observed<J> {
-    /// At its submission, on the submitter's thread.
-    #[inline]
-    pub(crate) fn new(job: J) -> Self {
-        Self {
-            seen: Seen::now(),
-            job,
-        }
-    }
-
-    /// For a job that will not run.
-    pub(crate) fn unseen(job: J) -> Self {
-        Self {
-            seen: Seen::default(),
-            job,
-        }
-    }
-
-    pub(crate) fn into_job(self) -> J {
-        self.seen.forget();
-        self.job
-    }
-}
-
-impl<J: Job> Job for Observed<J> {
-    const MUST_RUN: bool = J::MUST_RUN;
-    const AWAITED: bool = J::AWAITED;
-    const REVOCABLE: bool = J::REVOCABLE;
-
-    /// Leaves it to [`Watch::begin`], which the job comes to once it has
-    /// decided that it runs.
-    #[inline]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        ctx.seen.set(self.seen);
-        self.job.run(ctx, end);
-    }
-
-    fn discard(self) -> Release {
-        self.seen.forget();
-        self.job.discard()
-    }
-
-    fn group(&self) -> *const () {
-        self.job.group()
-    }
-}
 
 /// A submission. Small: it takes its room from the closure's.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// When it was, by [`now`](super::record::now).
+    /// When it was, by [`series::now`].
     #[cfg(feature = "metrics")]
     at: u64,
     /// The submitter's span; boxed, since it is 40 bytes.
@@ -75,10 +23,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     #[inline]
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            at: super::record::now(),
+            at: series::now(),
             #[cfg(feature = "tracing")]
             parent: current(),
         }
@@ -119,16 +67,16 @@ const LEVEL: tracing::Level = tracing::Level::INFO;
 
 /// The span of a task that starts, below its submitter's.
 #[cfg(feature = "tracing")]
-fn open(ctx: &Ctx<'_>, parent: Option<Box<Span>>) -> Span {
+fn open(parent: Option<Box<Span>>, env: &Env, label: Option<&'static str>, slot: usize) -> Span {
     let below = |parent: Option<span::Id>| {
         tracing::span!(
             target: "lazypool",
             parent: parent,
             LEVEL,
             "lazypool.task",
-            pool = ctx.env.name,
-            label = ctx.label(),
-            slot = ctx.slot,
+            pool = env.name,
+            label,
+            slot,
         )
     };
     // By the submitter's subscriber, which need not be this thread's: an id
@@ -153,15 +101,15 @@ pub(crate) struct Watch {
 
 impl Watch {
     #[inline]
-    pub(crate) fn begin(ctx: &Ctx<'_>) -> Self {
-        let seen = ctx.seen.take();
+    pub(crate) fn begin(seen: Seen, env: &Env, label: Option<&'static str>, slot: usize) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = (env, label, slot);
         #[cfg(feature = "metrics")]
         let submitted = seen.at;
         #[cfg(feature = "tracing")]
         let span = if LEVEL <= tracing::level_filters::LevelFilter::current() {
             let mut span = None;
-            ctx.env
-                .hook(|| span = Some(open(ctx, seen.parent).entered()));
+            env.hook(|| span = Some(open(seen.parent, env, label, slot).entered()));
             span
         } else {
             seen.forget();
@@ -171,7 +119,7 @@ impl Watch {
             #[cfg(feature = "metrics")]
             submitted,
             #[cfg(feature = "metrics")]
-            started: super::record::now(),
+            started: series::now(),
             #[cfg(feature = "tracing")]
             span,
         }
@@ -179,21 +127,24 @@ impl Watch {
 
     /// The task's code has returned or panicked.
     #[inline]
-    pub(crate) fn stop(&self, ctx: &Ctx<'_>) {
+    pub(crate) fn stop(&self, env: &Env, label: Option<&'static str>) {
         #[cfg(feature = "metrics")]
-        super::record::task(ctx, self.submitted, self.started);
+        {
+            let times = [self.submitted, self.started, series::now()];
+            env.hook(|| env.series.record(&env.name, label, times));
+        }
         #[cfg(not(feature = "metrics"))]
-        let _ = ctx;
+        let _ = (env, label);
     }
 
     /// All that belongs to the task's span has been said.
     #[inline]
-    pub(crate) fn end(self, ctx: &Ctx<'_>) {
+    pub(crate) fn end(self, env: &Env) {
         #[cfg(feature = "tracing")]
         if self.span.is_some() {
-            ctx.env.hook(|| drop(self.span));
+            env.hook(|| drop(self.span));
         }
         #[cfg(not(feature = "tracing"))]
-        let _ = ctx;
+        let _ = env;
     }
 }

@@ -1,8 +1,7 @@
-//! Recorders of the `metrics` crate.
+//! What a pool tells recorders of the `metrics` crate.
 
 use crate::stats::Stats;
 use crate::sync::Instant;
-use crate::work::context::Ctx;
 use crate::work::panics::drop_contained;
 use metrics::{
     counter, describe_counter, describe_gauge, describe_histogram, gauge, Histogram, Key, Label,
@@ -15,24 +14,12 @@ const DURATION: &str = "lazypool_task_duration_seconds";
 
 /// Nanoseconds since the first call: half the size of an [`Instant`].
 #[inline]
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let now = Instant::now();
     // Of two first calls one may be earlier than what both count from.
     now.saturating_duration_since(*FIRST.get_or_init(|| now))
         .as_nanos() as u64
-}
-
-/// Records a task that has just ended.
-pub(super) fn task(ctx: &Ctx<'_>, submitted: u64, started: u64) {
-    let ended = now();
-    let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
-    ctx.env.hook(|| {
-        ctx.env.series.with(ctx, |histograms| {
-            histograms.delay.record(seconds(submitted, started));
-            histograms.duration.record(seconds(started, ended));
-        });
-    });
 }
 
 struct Histograms {
@@ -42,11 +29,10 @@ struct Histograms {
 
 impl Histograms {
     #[cold]
-    fn register(recorder: &dyn Recorder, ctx: &Ctx<'_>) -> Self {
+    fn register(recorder: &dyn Recorder, pool: &str, label: Option<&'static str>) -> Self {
         let metadata = Metadata::new("lazypool", Level::INFO, Some(module_path!()));
-        let pool = ctx.env.name.clone();
-        let mut labels = vec![Label::new("pool", pool)];
-        labels.extend(ctx.label().map(|l| Label::from_static_parts("label", l)));
+        let mut labels = vec![Label::new("pool", pool.to_owned())];
+        labels.extend(label.map(|l| Label::from_static_parts("label", l)));
         let histogram =
             |name| recorder.register_histogram(&Key::from_parts(name, labels.clone()), &metadata);
         Self {
@@ -76,10 +62,23 @@ struct Node {
 const KEPT: usize = 64;
 
 impl Series {
-    fn with(&self, ctx: &Ctx<'_>, f: impl FnOnce(&Histograms)) {
+    /// Records a task that has ended, by instants of [`now`]. Calls a recorder.
+    pub(crate) fn record(
+        &self,
+        pool: &str,
+        label: Option<&'static str>,
+        [submitted, started, ended]: [u64; 3],
+    ) {
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
+        self.with(pool, label, |histograms| {
+            histograms.delay.record(seconds(submitted, started));
+            histograms.duration.record(seconds(started, ended));
+        });
+    }
+
+    fn with(&self, pool: &str, label: Option<&'static str>, f: impl FnOnce(&Histograms)) {
         metrics::with_recorder(|recorder| {
             let address = std::ptr::from_ref(recorder).cast::<()>().addr();
-            let label = ctx.label();
             let mut place = &self.first;
             for _ in 0..KEPT {
                 // Not in `get_or_init`, where a recorder must not come back to it.
@@ -87,7 +86,7 @@ impl Series {
                     let node = Node {
                         recorder: address,
                         label,
-                        histograms: Histograms::register(recorder, ctx),
+                        histograms: Histograms::register(recorder, pool, label),
                         next: OnceLock::new(),
                     };
                     // Another worker's may have been first, and be another label's.
@@ -100,7 +99,7 @@ impl Series {
                 }
                 place = &node.next;
             }
-            f(&Histograms::register(recorder, ctx));
+            f(&Histograms::register(recorder, pool, label));
         });
     }
 }
