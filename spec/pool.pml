@@ -27,10 +27,10 @@
 #define RETIRES 0    /* how many times the cleaner looks around */
 #endif
 #ifndef TIMED
-#define TIMED 0      /* callers wait, and may take their task back */
+#define TIMED 0      /* callers wait, and may take their task back: 1 some, 2 all */
 #endif
 #ifndef CANCELS
-#define CANCELS 0    /* a group is cancelled: 1 */
+#define CANCELS 0    /* a group is cancelled: 1; 2: no task but the group's and those whose callers wait */
 #endif
 #ifndef HOOKS
 #define HOOKS 0      /* workers have a start and a stop hook: 1 */
@@ -70,6 +70,7 @@ byte cs[CELLS]; byte cp[CELLS]; byte ct[CELLS];  /* stamps: state and position; 
 bit lock;            /* the registry, and what it guards */
 byte live; byte starting;
 bit closed;
+bit cancelled;       /* the group's flag */
 
 bit onlist[S];       /* submitters that wait for room */
 bit done[S];         /* a waiting caller's outcome */
@@ -87,6 +88,8 @@ bit taken[W];        /* its entry of the free ring is in the hands of a submissi
 bit incall[S]; bit filled[S];   /* at some moment of the call all was taken, */
 bit unseen[S];                  /* or no worker was idle */
 bit watch[S]; byte seen[S];   /* what has moved since a submission began to look */
+bit ofgroup[S];                 /* it submits a task of the group's, */
+bit looked;                     /* whose cancel has been through the queue */
 hidden byte hf; hidden byte ht;
 
 #define READY 16
@@ -96,6 +99,8 @@ hidden byte hf; hidden byte ht;
 /* A task: its submitter's number plus one; 8 more if its caller waits, and may take it back; 16
  * more if it is of the group. */
 #define REVOCABLE(t) ((t) >= 8)
+#define AWAITED(t) ((t) & 8)
+#define GROUPED(t) ((t) & 16)
 #define OWNER(t) (((t) & 7) - 1)
 
 #if W == 1
@@ -152,11 +157,15 @@ inline touch(b) { hf = b; EVERY(TOUCH1) }
 /* The tables. */
 c_decl {
   \#include <stdio.h>
-  static char slot_met[8][8], cell_met[8][8];
+  static char slot_met[8][8], cell_met[8][8], corner_met[3];
 };
 c_code {
   static void meet(char met[8][8], const char *what, int from, int to) {
     if (!met[from][to]) { met[from][to] = 1; printf("met: %s %d %d\n", what, from, to); }
+  }
+  /* What has to come up besides the steps: `steps` in .ci/spec has it. */
+  static void come(int corner) {
+    if (!corner_met[corner]) { corner_met[corner] = 1; printf("met: corner %d\n", corner); }
   }
 };
 
@@ -209,6 +218,7 @@ inline leave_transit() { transit--; settled() }
 #define NOROOM 2
 #define SLEEPS 3
 #define CLOSED 4
+#define CANCELLED 5
 
 inline push(t, p, r) {
   if
@@ -225,8 +235,7 @@ inline push(t, p, r) {
      :: else -> break
      od;
      if
-     :: atomic { r == OK && qclosed -> cell_step(C(p), cHeld, cTombstone); r = CLOSED }
-     :: atomic { r == OK && !qclosed -> if :: FAULT != 18 -> tombs-- :: else fi; accept(); NOTE }
+     :: atomic { r == OK -> if :: FAULT != 18 -> tombs-- :: else fi; accept(); NOTE; if :: qclosed -> c_code { come(CLOSES); } :: else fi }
         atomic { ct[C(p)] = t; if :: REVOCABLE(t) -> cell_step(C(p), cHeld, cRevocable) :: else -> cell_step(C(p), cHeld, cFull) fi }
      :: else
      fi
@@ -334,7 +343,7 @@ inline slot_send(i) { atomic { sent[i] = 0; slot_step(i, sHeld, sSearching) } }
 inline hand_over(i, t) {
   atomic {
     assert(mbox[i] == 0); mbox[i] = t; accept();
-    if :: REVOCABLE(t) -> slot_step(i, sHeld, sOffered) :: else -> slot_step(i, sHeld, sBusy) fi
+    if :: AWAITED(t) -> slot_step(i, sHeld, sOffered) :: else -> slot_step(i, sHeld, sBusy) fi
   }
 }
 
@@ -361,6 +370,9 @@ inline spawn(t, r) {
     if
     :: closed && (t || QEMPTY) -> taken[i] = 0; freed[i] = 1; touch(FREED); r = CLOSED
     :: else -> starting++; hooked[i] = HOOKS; sent[i] = (t == 0); slot_step(i, sFree, sHeld); taken[i] = 0; r = OK;
+#if !RETIRES && !CLOSES
+       assert(live + starting <= S * ROUNDS);    /* no more threads than tasks */
+#endif
 #if FAULT == 8
        asleep = 0
 #endif
@@ -492,8 +504,10 @@ end_none:
 #if HOOKS
   hooked[me] = 0;
 #endif
-  TAKE_SELF(1);
-  if :: got -> got = 0; goto search :: else fi;
+  if
+  :: st[me] == sIdle || FAULT == 24 -> TAKE_SELF(1); if :: got -> got = 0; goto search :: else fi
+  :: else
+  fi;
 wait:
   if
   :: !watches && !QEMPTY && FAULT != 12 -> TAKE_SELF(2); if :: got -> got = 0; goto search :: else fi
@@ -546,13 +560,13 @@ next:
   :: t == 0 ->
      if :: will_watch -> awake++; watches = 1 :: else fi;
 #if FAULT == 16
-     if :: REVOCABLE(was) -> done[OWNER(was)] = 1 :: else fi;
+     if :: AWAITED(was) -> done[OWNER(was)] = 1 :: else fi;
      made_room(); was = 0;
 #endif
      publish_idle(me, sBusy)
   :: else
   fi;
-  if :: REVOCABLE(was) -> done[OWNER(was)] = 1 :: else fi;
+  if :: AWAITED(was) -> done[OWNER(was)] = 1 :: else fi;
   was = 0; will_watch = (CAP > 0);
   if :: t -> owes_room = 1; goto next :: else -> will_watch = 0 fi;
 #if FAULT != 16
@@ -627,6 +641,54 @@ notifying:
 }
 
 
+/* ---- a group ------------------------------------------------------------------------------ */
+#define SUBMITS_OF_GROUP(k) ofgroup[k]
+
+/* A cancel that has looked through the queue leaves none of the group's tasks there, but those whose
+ * submitters have yet to read the flag. */
+inline judge_group() {
+  assert(!looked || ANYS(SUBMITS_OF_GROUP) || !(GROUPED(ct[0]) || GROUPED(ct[CELLS - 1])))
+}
+
+/* Is the group cancelled already? */
+inline ask_group() {
+#if CANCELS
+  if
+  :: GROUPED(task) && cancelled && FAULT != 23 -> r = CANCELLED; goto refused
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
+/* Takes the group's tasks out of the queue: `tail` is read again after each one. */
+inline discard_group(q, until) {
+#if CAP > 0
+  q = head;
+  until = tail;
+  do
+  :: q < until ->
+     if
+     :: atomic { cs[C(q)] == cRevocable && cp[C(q)] == q -> cell_step(C(q), cRevocable, cHeld) }
+        if
+        :: atomic { GROUPED(ct[C(q)]) -> ct[C(q)] = 0; tombs++ }
+           atomic { unended--; cell_step(C(q), cHeld, cTombstone) }
+           made_room();
+           until = tail
+        :: atomic { !GROUPED(ct[C(q)]) -> cell_step(C(q), cHeld, cRevocable) }
+        fi
+     :: cp[C(q)] != q || cs[C(q)] == cFull || cs[C(q)] == cTombstone
+     fi;
+     q++
+  :: else -> break
+  od;
+  atomic { q = 0; until = 0 }
+#else
+  skip
+#endif
+}
+
 /* ---- a submitter -------------------------------------------------------------------------- */
 #define NOBODY_MOVES (awake + notified + transit == 0)
 #define BUSY_ENTRY(k) (!ready[k] || st[k] == sHeld || st[k] == sOffered || st[k] == sBusy)
@@ -658,6 +720,9 @@ moves:
 #define NOTIFY_AS(n, e, s) even = e; starts = s; ret = n; goto notifying; back##n: skip
 proctype submitter(byte me) {
   byte n; byte task; byte i = W; byte at; byte p; byte r; bit wk; bit submits; bit joined; bit searching; bit some_marked; bit more; byte ret; bit even; bit starts;
+#if CANCELS
+  bit late; byte q; byte until;
+#endif
 again:
   if
   :: n == ROUNDS -> goto out
@@ -666,8 +731,11 @@ again:
   n++;
   atomic {
     if
-#if TIMED != 2
+#if TIMED != 2 && CANCELS != 2
     :: task = me + 1
+#endif
+#if CANCELS
+    :: task = me + 1 + 16; ofgroup[me] = 1; late = looked
 #endif
 #if TIMED
     :: task = me + 1 + 8
@@ -676,6 +744,7 @@ again:
     incall[me] = 1; filled[me] = ALLTAKEN; unseen[me] = ALL(NOT_IDLE); submits = 1
   }
   if :: closed -> r = CLOSED; goto refused :: else fi;
+  ask_group();
 
   /* The fast way: the worker that this thread's last task went to, any here; the queue, if a worker is
    * awake, or nobody is idle. */
@@ -704,7 +773,7 @@ again:
   fi;
   /* First of all the rest, so that a saturated pool refuses cheaply. */
   if
-  :: !BLOCKS && (CAP == 0 || !REVOCABLE(task)) ->
+  :: !BLOCKS && (CAP == 0 || !AWAITED(task)) ->
      LOOK(1);
      if :: r == NOROOM -> goto saturated :: else fi
   :: else
@@ -716,6 +785,7 @@ slow:
   if :: joined && !onlist[me] -> onlist[me] = 1 :: else fi;
 #endif
   if :: closed -> r = CLOSED; goto refused :: else fi;
+  ask_group();
   if
   :: CAP > 0 && (awake > 0 || ((!NO_READY || marked > 0) && tail - head + W <= CAP)) ->
      PUSH(3);
@@ -810,7 +880,17 @@ queued:
   at = W;
 accepted:
   atomic { watch[me] = 0; seen[me] = 0; i = W; r = 0; submits = 0 }
+#if CANCELS
+  assert(!late);    /* what comes after a cancel is refused */
+  if
+  :: GROUPED(task) && cancelled && FAULT != 22 -> discard_group(q, until)
+  :: else
+  fi;
+#endif
 refused:
+#if CANCELS
+  atomic { ofgroup[me] = 0; late = 0; judge_group() }
+#endif
   atomic { incall[me] = 0; filled[me] = 0; unseen[me] = 0; submits = 0; i = W; searching = 0; some_marked = 0 }
 #if BLOCKS
   if
@@ -820,7 +900,7 @@ refused:
   :: else
   fi;
 #endif
-  if :: r != 0 || !REVOCABLE(task) -> goto returned :: else fi;
+  if :: r != 0 || !AWAITED(task) -> goto returned :: else fi;
   /* It waits; its deadline may come at any moment. */
   if
   :: done[me] -> goto outcome
@@ -921,24 +1001,16 @@ proctype cleaner() {
 
 /* ---- a group's end ------------------------------------------------------------------------ */
 proctype canceller() {
-  byte p; byte t; byte r; bit wk; bit more;
-  p = head;
-  do
-  :: p < tail ->
-     if
-     :: atomic { cs[C(p)] == cRevocable && cp[C(p)] == p -> cell_step(C(p), cRevocable, cHeld) }
-        if
-        :: atomic { t = ct[C(p)]; ct[C(p)] = 0; tombs++ }
-           atomic { unended--; cell_step(C(p), cHeld, cTombstone) }
-           done[OWNER(t)] = 1;
-           made_room()
-        :: atomic { cell_step(C(p), cHeld, cRevocable) }
-        fi
-     :: cp[C(p)] != p || cs[C(p)] == cFull || cs[C(p)] == cTombstone
-     fi;
-     p++
-  :: else -> break
-  od
+  byte q; byte until; byte r; bit wk; bit more;
+#if FAULT == 21
+  discard_group(q, until);
+  cancelled = 1;
+#else
+  cancelled = 1;
+  discard_group(q, until);
+#endif
+  settled();
+  atomic { looked = 1; judge_group() }
 }
 
 /* ---- a shutdown --------------------------------------------------------------------------- */
@@ -958,7 +1030,7 @@ proctype closer() {
      atomic { lock == 0 -> lock = 1 }
      pop(t, p, 1);
      atomic { if :: t -> unended-- :: else fi; lock = 0 }
-     if :: REVOCABLE(t) -> done[OWNER(t)] = 1 :: else fi;
+     if :: AWAITED(t) -> done[OWNER(t)] = 1 :: else fi;
      t = 0
   :: else -> break
   od;
@@ -985,6 +1057,7 @@ proctype judge() {
 end_rest:
   timeout ->
   assert(finished == PARTIES);    /* every waiter has returned */
+  assert(looked == (CANCELS > 0));
   assert(unended == 0);           /* every accepted task was started, handed back or discarded */
   assert(awake == 0 && notified == 0 && transit == 0 && starting == 0 && lock == 0);
   assert(SUM(IS_MARKED) == marked);
