@@ -101,9 +101,14 @@ impl Deref for Handle {
 
 impl Handle {
     pub(crate) fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// The same, as if so many tasks had entered and completed: tests start near the wrap.
+    pub(crate) fn starting_at(tasks: u64) -> Self {
         let members = Box::new(Members {
-            entered: CachePadded::new(AtomicU64::new(0)),
-            ended: CachePadded::new(AtomicU64::new(0)),
+            entered: CachePadded::new(AtomicU64::new(tasks)),
+            ended: CachePadded::new(AtomicU64::new(tasks << ENDED_SHIFT)),
             waiting: AtomicUsize::new(0),
             rare: Mutex::new(Rare::default()),
             all_ended: Condvar::new(),

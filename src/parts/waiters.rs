@@ -22,10 +22,10 @@ use std::time::Duration;
 
 /// How long an entry is overtaken.
 #[cfg(not(lazypool_loom))]
-const AGE: Duration = Duration::from_millis(1);
+pub(crate) const AGE: Duration = Duration::from_millis(1);
 /// Models have no clock: all that sleep are old.
 #[cfg(lazypool_loom)]
-const AGE: Duration = Duration::ZERO;
+pub(crate) const AGE: Duration = Duration::ZERO;
 
 /// A thread's place in the list.
 #[derive(Debug)]
@@ -176,6 +176,11 @@ pub(crate) struct Waiting<'a> {
 
 impl Waiters {
     pub(crate) fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// The same, with the first ticket: tests start near the wrap.
+    pub(crate) fn starting_at(ticket: u64) -> Self {
         Self {
             counts: CachePadded::new(Counts {
                 waiting: AtomicU64::new(0),
@@ -184,7 +189,7 @@ impl Waiters {
             list: Mutex::new(List {
                 first: ptr::null(),
                 last: ptr::null(),
-                next_ticket: 0,
+                next_ticket: ticket,
                 untried: 0,
             }),
         }

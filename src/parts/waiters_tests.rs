@@ -9,11 +9,7 @@ fn notified(entry: &Entry) -> bool {
 fn starts() -> impl Iterator<Item = Waiters> {
     [0, u64::MAX, u64::MAX - 1, u64::MAX - 2]
         .into_iter()
-        .map(|ticket| {
-            let waiters = Waiters::new();
-            lock(&waiters.list).next_ticket = ticket;
-            waiters
-        })
+        .map(Waiters::starting_at)
 }
 
 #[test]

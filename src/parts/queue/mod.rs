@@ -95,19 +95,31 @@ pub(crate) enum Popped {
 impl<T: Queued> Queue<T> {
     /// A queue of at most `capacity` tasks (at least one), asleep.
     pub(crate) fn new(capacity: usize) -> Self {
+        Self::starting_at(0, capacity)
+    }
+
+    /// The same, with the first position at `origin`, a lap's first: tests start near the wrap.
+    pub(crate) fn starting_at(origin: u64, capacity: usize) -> Self {
         assert!(capacity > 0);
         let cells = Cells::new(capacity.next_power_of_two());
+        assert_eq!(origin & (cells.mask() | FLAGS), 0);
+        if origin != 0 {
+            for cell in (0..=cells.mask()).step_by(STEP as usize) {
+                // Relaxed: nobody else has it yet. Cells are those of lap 0 at first.
+                cells.at(cell).stamp.store(origin, Ordering::Relaxed);
+            }
+        }
         Self {
             lap_mask: !(cells.mask() | FLAGS),
             cells,
             capacity: capacity as u64 * STEP,
-            head: CachePadded::new(AtomicU64::new(0)),
-            tail: CachePadded::new(AtomicU64::new(ASLEEP)),
-            head_seen: CachePadded::new(AtomicU64::new(0)),
+            head: CachePadded::new(AtomicU64::new(origin)),
+            tail: CachePadded::new(AtomicU64::new(origin | ASLEEP)),
+            head_seen: CachePadded::new(AtomicU64::new(origin)),
             tombstones: CachePadded::new(AtomicU64::new(0)),
             revived: AtomicU64::new(0),
-            next_tombstone: AtomicU64::new(0),
-            origin: 0,
+            next_tombstone: AtomicU64::new(origin),
+            origin,
         }
     }
 

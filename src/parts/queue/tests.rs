@@ -18,21 +18,6 @@ impl Queued for Item {
 }
 
 impl<T: Queued> Queue<T> {
-    /// The same as `new`, awake, with the first position at `first`: a lap's first.
-    fn starting_at(first: u64, capacity: usize) -> Self {
-        let mut queue = Self::new(capacity);
-        assert_eq!(first & (queue.cells.mask() | FLAGS), 0);
-        queue.origin = first;
-        for end in [&queue.head, &queue.tail, &queue.head_seen] {
-            end.store(first, Ordering::SeqCst);
-        }
-        for cell in 0..capacity.next_power_of_two() as u64 {
-            let stamp = &queue.at(cell * STEP).cell.stamp;
-            stamp.store(first, Ordering::SeqCst);
-        }
-        queue
-    }
-
     fn len(&self) -> u64 {
         let ahead = (self.load_tail() & !FLAGS).wrapping_sub(self.load_head());
         ahead / STEP - self.tombstones()
@@ -40,7 +25,13 @@ impl<T: Queued> Queue<T> {
 }
 
 fn awake(capacity: usize) -> Queue<Item> {
-    Queue::starting_at(0, capacity)
+    awake_at(0, capacity)
+}
+
+fn awake_at(first: u64, capacity: usize) -> Queue<Item> {
+    let queue = Queue::starting_at(first, capacity);
+    queue.wake();
+    queue
 }
 
 /// Where tests of the wrap start: two laps before it.
@@ -87,7 +78,7 @@ fn all(queue: &Queue<Item>) -> Vec<usize> {
 fn holds_exactly_its_capacity_first_in_first_out() {
     for capacity in [1, 2, 3, 5, 8] {
         for first in [0, before_wrap(capacity)] {
-            let queue = Queue::starting_at(first, capacity);
+            let queue = awake_at(first, capacity);
             let mut next = 0;
             for _ in 0..20 {
                 for _ in 0..capacity {
@@ -151,7 +142,7 @@ fn a_pop_says_that_another_is_half_done_and_waits_for_nobody() {
 #[test]
 fn what_is_wanted_is_taken_out_and_the_rest_left() {
     for first in [0, before_wrap(6)] {
-        let queue = Queue::starting_at(first, 6);
+        let queue = awake_at(first, 6);
         for id in 0..6 {
             push(&queue, id, true).unwrap();
         }
@@ -173,7 +164,7 @@ fn what_is_wanted_is_taken_out_and_the_rest_left() {
 #[test]
 fn a_tombstone_is_room_at_once_and_keeps_its_place() {
     for first in [0, before_wrap(3)] {
-        let queue = Queue::starting_at(first, 3);
+        let queue = awake_at(first, 3);
         let at: Vec<_> = (0..3).map(|id| push(&queue, id, true).unwrap()).collect();
         assert_eq!(withdraw(&queue, at[1]), Some(1));
         assert!(withdraw(&queue, at[1]).is_none(), "withdrawn once");
@@ -252,7 +243,7 @@ fn an_empty_queue_falls_asleep_and_takes_nothing_until_it_is_woken() {
 #[test]
 fn loses_and_doubles_nothing() {
     const EACH: usize = cut(20_000) as usize;
-    let queue = Queue::starting_at(before_wrap(5), 5);
+    let queue = awake_at(before_wrap(5), 5);
     let ended: Vec<_> = (0..2 * EACH).map(|_| AtomicUsize::new(0)).collect();
     let left = AtomicUsize::new(2 * EACH);
     let end = |item: Item| {
