@@ -8,14 +8,22 @@ use crate::pool::Pool;
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
+#[cfg(lazypool_loom)]
+pub use completion::{Call, Decision, Task};
+#[cfg(lazypool_loom)]
+pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 pub use words::{Counts, Label};
 
+#[cfg(lazypool_loom)]
+mod completion;
 mod guard;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
+#[cfg(lazypool_loom)]
+mod members;
 mod slot;
 #[cfg(lazypool_loom)]
 mod time;

@@ -1,0 +1,134 @@
+//! A worker's decision and a caller's node alone (`src/parts/completion`). The model's own thread is a
+//! caller; that a touch of its memory after it has gone is one, loom sees.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{deadline, Call, Decision, Task};
+use loom::thread;
+use loom_tests::{beside, check};
+use std::sync::Arc;
+
+/// The task from its start to its end; whether its caller gets the result.
+fn run(decision: &Decision, task: &Task, result: usize) -> bool {
+    decision.start(task);
+    decision.end(task, result)
+}
+
+/// What the caller has got, which has gone since, is what the worker has delivered.
+fn assert_agreed(decision: &Decision, got: Option<usize>, delivered: bool, result: usize) {
+    assert_eq!(got, delivered.then_some(result));
+    assert!(!decision.is_abandoned());
+}
+
+/// A caller at its deadline, while the task starts and ends. Excludes: a result that both or neither
+/// own; a caller that goes without it although it is being delivered; one that is touched
+/// after it left. All interleavings.
+#[test]
+fn end_against_leaving() {
+    check(None, || {
+        let decision = Arc::new(Decision::new());
+        let call = Call::by_mailbox(1);
+        let task = call.task();
+        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let got = call.leave(&decision, 0);
+        drop(call);
+        assert_agreed(&decision, got, worker.join().unwrap(), 7);
+    });
+}
+
+/// The same with a task from the queue. Excludes: a caller that leaves before it has been told where
+/// its task runs, and is told then. All interleavings.
+#[test]
+fn told_the_place_against_leaving() {
+    check(None, || {
+        let decision = Arc::new(Decision::new());
+        let call = Call::by_queue(8);
+        let task = call.task();
+        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let got = call.leave(&decision, 0);
+        drop(call);
+        assert_agreed(&decision, got, worker.join().unwrap(), 7);
+    });
+}
+
+/// A caller parks while its result is delivered. Excludes: a lost wake-up; a result read before it was
+/// written; a handle read after the caller has gone. All interleavings.
+#[test]
+fn release_against_park() {
+    check(None, || {
+        let decision = Arc::new(Decision::new());
+        let call = Call::by_mailbox(1);
+        let task = call.task();
+        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        assert_eq!(call.wait(), 7);
+        drop(call);
+        assert!(worker.join().unwrap());
+    });
+}
+
+/// The same with a deadline that passes at any moment. Excludes: a caller that sleeps past its
+/// deadline, or past its result; and all of the two above. Preemptions: 3.
+#[test]
+fn release_against_deadline() {
+    check(Some(3), || {
+        let decision = Arc::new(Decision::new());
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let call = Call::by_mailbox(1);
+        let task = call.task();
+        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let got = call.wait_until(&decision, &deadline);
+        drop(call);
+        assert_agreed(&decision, got, worker.join().unwrap(), 7);
+        clock.join().unwrap();
+    });
+}
+
+/// A task asks for its deadline while its caller tells it, and leaves. Excludes: a deadline that the
+/// caller has not told; a look for it in the node of a caller that has left; a caller that
+/// takes that look for the end. All interleavings.
+#[test]
+fn asked_against_leaving() {
+    check(None, || {
+        let decision = Arc::new(Decision::new());
+        let call = Call::by_mailbox(1);
+        let task = call.task();
+        let worker = beside(&decision, move |decision| {
+            decision.start(&task);
+            let deadline = decision.deadline(&task);
+            (deadline, decision.end(&task, 7))
+        });
+        let told = call.tell_deadline();
+        let got = call.leave(&decision, told);
+        drop(call);
+        let (read, delivered) = worker.join().unwrap();
+        assert_eq!(read, told);
+        assert_agreed(&decision, got, delivered, 7);
+    });
+}
+
+/// Two tasks of one worker: the first one's caller leaves, the second one's waits. Excludes: a caller that
+/// takes the decision on the other's task for its own; one that is still leaving when the
+/// worker goes on. Preemptions: 3.
+#[test]
+fn the_next_task_against_leaving() {
+    check(Some(3), || {
+        let decision = Arc::new(Decision::new());
+        let second = Call::by_mailbox(2);
+        let next = second.task();
+        let (tell, told) = loom::sync::mpsc::channel();
+        let other = beside(&decision, move |decision| {
+            let first = Call::by_mailbox(1);
+            tell.send(first.task()).unwrap();
+            first.leave(decision, 0)
+        });
+        let worker = beside(&decision, move |decision| {
+            let delivered = run(decision, &told.recv().unwrap(), 1);
+            assert!(run(decision, &next, 2), "its caller waits");
+            delivered
+        });
+        assert_eq!(second.wait(), 2);
+        drop(second);
+        let got = other.join().unwrap();
+        assert_agreed(&decision, got, worker.join().unwrap(), 1);
+    });
+}

@@ -1,0 +1,146 @@
+//! The members of a group alone (`src/parts/members.rs`): who waits for their end is woken, and the set
+//! is freed once, by the last who can reach it. loom sees a set that is not freed, or touched after.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::Members;
+use loom::cell::UnsafeCell;
+use loom::thread;
+use loom_tests::{beside, check};
+use std::sync::Arc;
+
+/// What a task has made.
+struct Made(UnsafeCell<usize>);
+
+// SAFETY: loom reports it where accesses are not ordered.
+unsafe impl Sync for Made {}
+
+/// A thread that ends a task.
+fn ends(members: &Members) -> thread::JoinHandle<()> {
+    let member = members.enter();
+    thread::spawn(move || member.complete())
+}
+
+/// The last task ends, while the handle's holder waits for it. Excludes: a waiter that sleeps on; one
+/// that goes on before what the task did; a set that the task touches after its waiter
+/// dropped it. All interleavings.
+#[test]
+fn wait_against_last_end() {
+    check(None, || {
+        let members = Members::new();
+        let member = members.enter();
+        let made = Arc::new(Made(UnsafeCell::new(0)));
+        let task = beside(&made, move |made| {
+            // SAFETY: as loom sees.
+            made.0.with_mut(|made| unsafe { *made = 7 });
+            member.complete();
+        });
+        members.wait();
+        // SAFETY: as above.
+        assert_eq!(made.0.with(|made| unsafe { *made }), 7);
+        drop(members);
+        task.join().unwrap();
+    });
+}
+
+/// Two waiters. Excludes: one that sleeps on beside the other. Preemptions: 3.
+#[test]
+fn two_wait_against_last_end() {
+    check(Some(3), || {
+        let members = Arc::new(Members::new());
+        let task = ends(&members);
+        let other = beside(&members, |members| members.wait());
+        members.wait();
+        other.join().unwrap();
+        task.join().unwrap();
+    });
+}
+
+/// A waiter at its deadline drops the handle, while the last task ends. Excludes: a task that wakes where
+/// nothing is any more. All interleavings.
+#[test]
+fn leaving_waiter_against_last_end() {
+    check(None, || {
+        let members = Members::new();
+        let task = ends(&members);
+        let ended = members.wait_no_longer();
+        assert!(!ended || members.pending() == 0);
+        drop(members);
+        task.join().unwrap();
+    });
+}
+
+/// Two tasks end, and the handle is dropped. Excludes: a set freed twice or never, or while one of the
+/// three is still at it. All interleavings.
+#[test]
+fn two_ends_against_drop() {
+    check(None, || {
+        let members = Members::new();
+        let (one, other) = (ends(&members), ends(&members));
+        drop(members);
+        one.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+/// A submission is refused that was what a waiter waited for. Excludes: a waiter that sleeps on. All
+/// interleavings.
+#[test]
+fn wait_against_refused() {
+    check(None, || {
+        let members = Arc::new(Members::new());
+        let member = members.enter();
+        let submitter = beside(&members, move |members| members.refused(member));
+        members.wait();
+        submitter.join().unwrap();
+        assert_eq!(members.completed(), 0);
+    });
+}
+
+/// The same beside a task that ends: whichever is last wakes. Excludes: two that each leave it to the
+/// other. Preemptions: 3.
+#[test]
+fn wait_against_end_and_refused() {
+    check(Some(3), || {
+        let members = Arc::new(Members::new());
+        let task = ends(&members);
+        let member = members.enter();
+        let submitter = beside(&members, move |members| members.refused(member));
+        members.wait();
+        task.join().unwrap();
+        submitter.join().unwrap();
+        assert_eq!((members.pending(), members.completed()), (0, 1));
+    });
+}
+
+/// A task panics, while somebody looks. Excludes: a look at which it has completed. All interleavings.
+#[test]
+fn panic_against_looks() {
+    check(None, || {
+        let members = Members::new();
+        let member = members.enter();
+        let task = thread::spawn(move || member.panic());
+        assert_eq!(members.completed(), 0);
+        members.wait();
+        assert_eq!((members.completed(), members.panicked()), (0, 1));
+        task.join().unwrap();
+    });
+}
+
+/// A task ends once the next one has entered, while somebody looks. Excludes: a look that finds the
+/// first gone and the second not there yet. All interleavings.
+#[test]
+fn one_is_always_pending() {
+    check(None, || {
+        let members = Arc::new(Members::new());
+        let first = members.enter();
+        let task = beside(&members, |members| {
+            let second = members.enter();
+            first.complete();
+            second
+        });
+        let looks = beside(&members, |members| assert_ne!(members.pending(), 0));
+        looks.join().unwrap();
+        task.join().unwrap().complete();
+        assert_eq!((members.pending(), members.completed()), (0, 2));
+    });
+}
