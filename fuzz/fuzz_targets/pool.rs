@@ -44,7 +44,7 @@ enum Pause {
 #[derive(Debug, Clone, Copy)]
 enum Through {
     Pool,
-    View,
+    Submitter,
     Group(bool),
 }
 
@@ -76,7 +76,7 @@ impl Arbitrary<'_> for Step {
                 u.arbitrary()?,
                 match rest {
                     0..6 => Through::Pool,
-                    6..9 => Through::View,
+                    6..9 => Through::Submitter,
                     _ => Through::Group(rest & 1 == 0),
                 },
             ),
@@ -378,7 +378,7 @@ impl Play<'_> {
         let mut cancelled = false;
         match through {
             Through::Pool => {}
-            Through::View => entry.label = true,
+            Through::Submitter => entry.label = true,
             Through::Group(second) => {
                 let n = usize::from(second);
                 cancelled = self.cancelled[n];
@@ -424,7 +424,7 @@ impl Play<'_> {
     {
         match through {
             Through::Pool => self.pool.serve(f),
-            Through::View => self.pool.labelled(LABEL).serve(f),
+            Through::Submitter => self.pool.labelled(LABEL).serve(f),
             Through::Group(n) => self.groups[usize::from(n)].serve(f),
         }
         .map_err(|refused| take_back(refused, fate))
