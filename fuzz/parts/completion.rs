@@ -1,0 +1,269 @@
+//! The decision of one worker, and the nodes of callers that wait for their tasks, against who owns
+//! the result. A node is freed as soon as its caller may go.
+
+use crate::parts::completion::{
+    is_queued, mailbox_ticket, queue_ticket, Completed, Decision, Leave, WaitNode, Waited,
+    NO_DEADLINE,
+};
+use crate::parts::deadline::Deadline;
+use crate::Step;
+use std::time::{Duration, Instant};
+
+const SLOT: usize = 65_535;
+const MOST: usize = 4;
+/// A generation has 58 bits.
+const GENERATIONS: u64 = u64::MAX >> 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Nobody,
+    Running(u64),
+    Completing(u64),
+    Abandoned(u64),
+}
+
+/// A caller that waits.
+struct Call {
+    ticket: u64,
+    node: Box<WaitNode>,
+    label: Option<&'static str>,
+    /// Its deadline, once it has told it.
+    told: Option<u64>,
+    is_started: bool,
+    is_placed: bool,
+    is_done: bool,
+}
+
+/// What the worker does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Start,
+    Place,
+    Complete,
+    Release,
+    Forget,
+}
+
+struct Play {
+    epoch: Instant,
+    decision: Decision,
+    word: Word,
+    calls: Vec<Call>,
+    generation: u64,
+    position: u64,
+    next: Next,
+    ticket: u64,
+    node: *const WaitNode,
+    /// When the caller left.
+    left_at: u64,
+}
+
+pub fn play(setup: u8, steps: &[Step]) {
+    let mut play = Play {
+        epoch: Instant::now(),
+        decision: Decision::new(),
+        word: Word::Nobody,
+        calls: Vec::new(),
+        // At first, or so many before the wrap.
+        generation: 0_u64.wrapping_sub(u64::from(setup & 3)) & GENERATIONS,
+        position: 0_u64.wrapping_sub(8 * u64::from(setup >> 2 & 3)),
+        next: Next::Start,
+        ticket: 0,
+        node: std::ptr::null(),
+        left_at: 0,
+    };
+    for &step in steps {
+        play.step(step);
+        play.look();
+    }
+}
+
+impl Play {
+    fn step(&mut self, [what, with]: Step) {
+        match what % 16 {
+            0..3 => self.submit(with),
+            3 | 4 => self.tell(with),
+            5..9 => self.work(with),
+            9 => self.ask_deadline(),
+            10 | 11 => self.leave(with),
+            12 => self.take_back(with),
+            13 => self.wait(with, Duration::from_micros(u64::from(with >> 4))),
+            _ => self.wait(with, Duration::ZERO),
+        }
+    }
+
+    fn pick(&self, with: u8) -> Option<usize> {
+        usize::from(with).checked_rem(self.calls.len())
+    }
+
+    fn submit(&mut self, with: u8) {
+        if self.calls.len() == MOST {
+            return;
+        }
+        let ticket = if with & 1 == 0 {
+            self.generation = (self.generation + 1) & GENERATIONS;
+            mailbox_ticket(self.generation)
+        } else {
+            self.position = self.position.wrapping_add(8);
+            queue_ticket(self.position)
+        };
+        assert_eq!(is_queued(ticket), with & 1 == 1);
+        assert!(self.calls.iter().all(|call| call.ticket != ticket));
+        let label = (with & 2 == 0).then_some("label");
+        self.calls.push(Call {
+            ticket,
+            node: Box::new(WaitNode::new(label)),
+            label,
+            told: None,
+            is_started: false,
+            is_placed: false,
+            is_done: false,
+        });
+    }
+
+    fn tell(&mut self, with: u8) {
+        let Some(call) = self.calls.iter_mut().find(|call| call.told.is_none()) else {
+            return;
+        };
+        let deadline = match with {
+            0..16 => Deadline::never(),
+            _ => Deadline::after(Duration::from_nanos(1 << (with & 63))),
+        };
+        let told = call.node.set_deadline(self.epoch, &deadline);
+        let expected = deadline.instant().map_or(NO_DEADLINE, |at| {
+            1 + u64::try_from((at - self.epoch).as_nanos()).expect("292 years at most")
+        });
+        assert_eq!(told, expected);
+        call.told = Some(told);
+    }
+
+    /// The worker's call, if its caller is there.
+    fn own(&mut self) -> Option<&mut Call> {
+        let ticket = self.ticket;
+        self.calls.iter_mut().find(|call| call.ticket == ticket)
+    }
+
+    fn work(&mut self, with: u8) {
+        self.next = match self.next {
+            Next::Start => {
+                let waiting = self.calls.iter_mut().filter(|call| !call.is_started);
+                let Some(call) = waiting.into_iter().nth(usize::from(with) % MOST) else {
+                    return;
+                };
+                call.is_started = true;
+                assert_eq!(call.node.label, call.label);
+                self.ticket = call.ticket;
+                self.node = &raw const *call.node;
+                self.decision.start(self.ticket);
+                self.word = Word::Running(self.ticket);
+                if is_queued(self.ticket) {
+                    Next::Place
+                } else {
+                    Next::Complete
+                }
+            }
+            Next::Place => {
+                // SAFETY: the caller does not leave before, and this is the one call.
+                unsafe { WaitNode::publish_place(self.node, SLOT) };
+                self.own().expect("it waits").is_placed = true;
+                Next::Complete
+            }
+            Next::Complete => {
+                let completed = self.decision.complete(self.ticket);
+                if self.word == Word::Running(self.ticket) {
+                    assert_eq!(completed, Completed::CallerWaits);
+                    self.word = Word::Completing(self.ticket);
+                    Next::Release
+                } else {
+                    assert_eq!(completed, Completed::CallerLeft);
+                    Next::Forget
+                }
+            }
+            Next::Release => {
+                // SAFETY: the decision is won: the caller waits. This is the one call.
+                unsafe { WaitNode::release(self.node) };
+                self.own().expect("it waits").is_done = true;
+                Next::Start
+            }
+            Next::Forget => {
+                self.decision.forget(self.ticket);
+                self.word = Word::Nobody;
+                Next::Start
+            }
+        };
+    }
+
+    /// During the task, whose caller has told its deadline, or has left.
+    fn ask_deadline(&mut self) {
+        if self.next != Next::Complete {
+            return;
+        }
+        let expected = match self.own() {
+            Some(call) => call.told,
+            None => Some(self.left_at),
+        };
+        if let Some(expected) = expected {
+            assert_eq!(self.decision.deadline(self.ticket, self.node), expected);
+        }
+    }
+
+    /// A caller at its deadline whose task has been started, or is about to be.
+    fn leave(&mut self, with: u8) {
+        let Some(index) = self.pick(with) else { return };
+        let call = &self.calls[index];
+        let (ticket, Some(told)) = (call.ticket, call.told) else {
+            return;
+        };
+        // Told which worker has it.
+        if is_queued(ticket) && !call.is_placed {
+            return;
+        }
+        let left = self.decision.leave(ticket, told);
+        if self.word == Word::Running(ticket) {
+            assert_eq!(left, Leave::Left);
+            self.word = Word::Abandoned(ticket);
+            self.left_at = told;
+            self.calls.swap_remove(index);
+        } else if self.word == Word::Completing(ticket) {
+            assert_eq!(left, Leave::Outcome);
+        } else {
+            assert_eq!(left, Leave::NotYet);
+            assert!(!call.is_started || call.is_done);
+        }
+    }
+
+    fn take_back(&mut self, with: u8) {
+        if let Some(index) = self.pick(with) {
+            if !self.calls[index].is_started {
+                self.calls.swap_remove(index);
+            }
+        }
+    }
+
+    /// The longer ones say that they park.
+    fn wait(&mut self, with: u8, limit: Duration) {
+        let Some(index) = self.pick(with) else { return };
+        let call = &self.calls[index];
+        if call.is_done {
+            assert_eq!(call.node.wait(&Deadline::never(), false), Waited::Done);
+            self.calls.swap_remove(index);
+        } else {
+            let deadline = Deadline::after(limit);
+            let parallel = with & 8 == 0;
+            assert_eq!(call.node.wait(&deadline, parallel), Waited::Expired);
+            assert!(deadline.has_passed());
+        }
+    }
+
+    fn look(&self) {
+        let is_abandoned = matches!(self.word, Word::Abandoned(_));
+        assert_eq!(self.decision.is_abandoned(), is_abandoned);
+        if self.next == Next::Complete {
+            assert_eq!(self.decision.has_left(self.ticket), is_abandoned);
+        }
+        for call in &self.calls {
+            assert_eq!(call.node.is_done(), call.is_done);
+            assert_eq!(call.node.place(), call.is_placed.then_some(SLOT));
+        }
+    }
+}

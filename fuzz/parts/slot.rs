@@ -1,0 +1,327 @@
+//! A slot and the ready ring against its states: a spawner, submitters, the popper of an entry,
+//! the cleaner and the worker each take a step that is theirs.
+
+use crate::parts::ring::Ring;
+use crate::parts::slot::{Claim, Hand, Order, Rest, Slot, State};
+use crate::Step;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Of 64 bits the generation has the upper 58.
+const GENERATIONS: u64 = u64::MAX >> 6;
+/// Far longer than a thread takes that has been woken already.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Whose a held slot is.
+#[derive(Debug, Clone, Copy)]
+enum Holder {
+    Spawner,
+    Claimed(Claim),
+    /// A caller that has taken its task back.
+    Revoked,
+}
+
+/// Where the slot's entry of the ready ring is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    None,
+    InRing,
+    /// A popper has yet to follow it.
+    Popped,
+}
+
+struct Play {
+    slot: Slot<Box<u64>, ()>,
+    ready: Ring,
+    state: State,
+    generation: u64,
+    holder: Option<Holder>,
+    entry: Entry,
+    is_marked: bool,
+    is_parked: bool,
+    /// The task that nobody has taken out yet.
+    mailbox: Option<u64>,
+    /// The worker has a task, of the mailbox or the queue.
+    is_at_work: bool,
+    tasks: u64,
+}
+
+/// A step that, by the model, is its owner's.
+macro_rules! own {
+    ($step:expr) => {
+        // SAFETY: the model says whose the slot is; it does nothing else meanwhile.
+        unsafe { $step }
+    };
+}
+
+pub fn play(setup: u8, steps: &[Step]) {
+    // At first, or so many before the wrap.
+    let generation = 0_u64.wrapping_sub(u64::from(setup % 4)) & GENERATIONS;
+    let mut play = Play {
+        slot: Slot::starting_at(generation, ()),
+        ready: Ring::new(1, 0),
+        state: State::Free,
+        generation,
+        holder: None,
+        entry: Entry::None,
+        is_marked: false,
+        is_parked: false,
+        mailbox: None,
+        is_at_work: false,
+        tasks: 0,
+    };
+    play.look();
+    for &step in steps {
+        play.step(step);
+        play.look();
+    }
+    if play.mailbox.is_some() {
+        play.poll();
+    }
+}
+
+impl Play {
+    fn step(&mut self, [what, with]: Step) {
+        let flag = with & 1 == 0;
+        match what % 16 {
+            0 | 1 if self.state == State::Free => {
+                own!(self.slot.begin_start());
+                self.state = State::Held;
+                self.holder = Some(Holder::Spawner);
+            }
+            // Whoever holds the slot.
+            0..4 => self.go_on_holder(with),
+            4 => {
+                let last = self.generation.wrapping_sub(u64::from(with >> 1 & 3)) & GENERATIONS;
+                let last = if with & 8 == 0 { last } else { 0 };
+                let fits = self.is_fresh() && (flag || !self.is_parked);
+                self.claimed(fits, |slot| slot.claim_hinted(last, flag));
+            }
+            5 => {
+                let popped = self.ready.pop();
+                assert_eq!(popped, (self.entry == Entry::InRing).then_some(0));
+                if popped.is_some() {
+                    self.entry = Entry::Popped;
+                }
+            }
+            6 if self.entry == Entry::Popped => {
+                self.entry = Entry::None;
+                self.claimed(self.is_fresh(), Slot::claim_listed);
+            }
+            6 | 7 => {
+                let fits = self.state == State::Idle && self.is_marked;
+                self.claimed(fits, Slot::claim_marked);
+            }
+            8 => {
+                let marked = self.is_fresh();
+                assert_eq!(self.slot.mark(), marked);
+                self.is_marked |= marked;
+            }
+            9 => {
+                let fits = self.state == State::Idle && (flag || self.is_marked);
+                self.left_idle(fits, State::Retiring, |slot| slot.retire(!flag));
+            }
+            10 => self.revoke(with),
+            11 | 12 if !self.is_at_work && self.state != State::Free => self.poll(),
+            13 if !self.is_at_work => self.rest(),
+            14 if !self.is_at_work => {
+                let fits = self.state == State::Idle;
+                self.left_idle(fits, State::Searching, Slot::claim_self);
+            }
+            _ => self.go_on_worker(flag),
+        }
+    }
+
+    /// Idle, and a first choice.
+    fn is_fresh(&self) -> bool {
+        self.state == State::Idle && !self.is_marked
+    }
+
+    /// Leaves `Idle`, if it should: with what it was.
+    fn left_idle(
+        &mut self,
+        fits: bool,
+        to: State,
+        leave: impl FnOnce(&Slot<Box<u64>, ()>) -> Option<Claim>,
+    ) -> Option<Claim> {
+        let claim = leave(&self.slot);
+        assert_eq!(claim.is_some(), fits);
+        let claim = claim?;
+        assert_eq!(
+            (claim.parked, claim.marked),
+            (self.is_parked, self.is_marked)
+        );
+        (self.is_parked, self.is_marked) = (false, false);
+        self.state = to;
+        Some(claim)
+    }
+
+    fn claimed(&mut self, fits: bool, claim: impl FnOnce(&Slot<Box<u64>, ()>) -> Option<Claim>) {
+        if let Some(claim) = self.left_idle(fits, State::Held, claim) {
+            self.holder = Some(Holder::Claimed(claim));
+        }
+    }
+
+    fn publish_idle(&mut self) {
+        own!(self.slot.publish_idle(&self.ready, 0));
+        if self.entry == Entry::None {
+            self.entry = Entry::InRing;
+        }
+        self.state = State::Idle;
+    }
+
+    fn go_on_holder(&mut self, with: u8) {
+        let Some(holder) = self.holder.take() else {
+            return;
+        };
+        let is_first = matches!(holder, Holder::Spawner);
+        match (holder, with % 8) {
+            (Holder::Spawner, 0) => {
+                own!(self.slot.start_failed());
+                self.state = State::Free;
+                return;
+            }
+            (Holder::Spawner, _) => own!(self.slot.set_thread(thread::current())),
+            _ => {}
+        }
+        match (holder, with % 8) {
+            (Holder::Revoked, 0..4) | (_, 1) => self.publish_idle(),
+            (Holder::Revoked, _) | (_, 2) => {
+                own!(self.slot.publish_marked());
+                self.state = State::Idle;
+                self.is_marked = true;
+            }
+            (Holder::Spawner, 3) => {
+                own!(self.slot.start_searching());
+                self.state = State::Searching;
+            }
+            (Holder::Claimed(claim), 0 | 3) => {
+                thread::park_timeout(Duration::ZERO); // an old token goes
+                own!(self.slot.send_searching(claim));
+                check_woken(claim);
+                self.state = State::Searching;
+            }
+            (_, n) => {
+                let hand = [Hand::Over, Hand::Offer][usize::from(n & 1)];
+                self.hand_over(holder, is_first, hand);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, holder: Holder, is_first: bool, hand: Hand) {
+        self.tasks += 1;
+        let task = Box::new(self.tasks);
+        self.generation = (self.generation + 1) & GENERATIONS;
+        let generation = match holder {
+            Holder::Claimed(claim) => {
+                thread::park_timeout(Duration::ZERO);
+                let generation = own!(self.slot.hand_over(claim, task, hand));
+                check_woken(claim);
+                generation
+            }
+            _ => {
+                assert!(is_first);
+                own!(self.slot.hand_first(task, hand))
+            }
+        };
+        assert_eq!(generation, self.generation);
+        self.mailbox = Some(self.tasks);
+        self.state = match hand {
+            Hand::Over => State::Busy,
+            Hand::Offer => State::Offered,
+        };
+    }
+
+    /// The task's own caller, or that of another.
+    fn revoke(&mut self, with: u8) {
+        let generation = self.generation.wrapping_sub(u64::from(with % 3)) & GENERATIONS;
+        let revoked = self.slot.revoke(generation);
+        let fits = self.state == State::Offered && generation == self.generation;
+        assert_eq!(revoked.is_some(), fits);
+        if let Some(task) = revoked {
+            assert_eq!(Some(*task), self.mailbox.take());
+            self.state = State::Held;
+            self.holder = Some(Holder::Revoked);
+        }
+    }
+
+    /// The worker asks for its order.
+    fn poll(&mut self) {
+        match (own!(self.slot.poll_order()), self.state) {
+            (None, State::Idle | State::Held)
+            | (Some(Order::Search), State::Searching)
+            | (Some(Order::Retire), State::Retiring) => {}
+            (Some(Order::Run { task, generation }), State::Offered | State::Busy) => {
+                assert_eq!(Some(*task), self.mailbox.take());
+                assert_eq!(generation, self.generation);
+                self.state = State::Busy;
+                self.is_at_work = true;
+            }
+            (order, state) => panic!("{order:?} in {state:?}"),
+        }
+    }
+
+    fn rest(&mut self) {
+        let is_idle = self.state == State::Idle;
+        let expected = if is_idle {
+            Rest::MayPark
+        } else {
+            Rest::OrderComing
+        };
+        assert_eq!(self.slot.rest(), expected);
+        self.is_parked |= is_idle;
+    }
+
+    /// The worker goes on from where it is.
+    fn go_on_worker(&mut self, flag: bool) {
+        match self.state {
+            State::Busy if self.is_at_work => {
+                self.is_at_work = false;
+                self.publish_idle();
+            }
+            State::Searching if flag => {
+                own!(self.slot.start_queued());
+                self.is_at_work = true;
+                self.state = State::Busy;
+            }
+            State::Searching => self.publish_idle(),
+            State::Retiring if flag => {
+                own!(self.slot.cancel_retirement());
+                self.state = State::Searching;
+            }
+            State::Retiring => {
+                own!(self.slot.vacate());
+                self.state = State::Free;
+            }
+            _ => {}
+        }
+    }
+
+    fn look(&self) {
+        let word = self.slot.see();
+        assert_eq!(
+            (word.state(), word.generation()),
+            (self.state, self.generation)
+        );
+        assert_eq!(
+            (word.is_marked(), word.is_parked()),
+            (self.is_marked, self.is_parked)
+        );
+        let is_occupied = matches!(self.state, State::Held | State::Offered | State::Busy);
+        assert_eq!(word.is_occupied(), is_occupied);
+        assert_eq!(word.is_idle(), self.state == State::Idle);
+        assert_eq!(self.slot.is_held(), self.state == State::Held);
+        assert_eq!(self.ready.is_empty(), self.entry != Entry::InRing);
+        let can_be_found = self.entry != Entry::None || self.is_marked;
+        assert!(can_be_found || !word.is_idle(), "{word:?}");
+    }
+}
+
+/// The worker, which is this thread here, has been woken, if it slept.
+fn check_woken(claim: Claim) {
+    if claim.parked {
+        let start = Instant::now();
+        thread::park_timeout(LONG);
+        assert!(start.elapsed() < LONG, "it sleeps on");
+    }
+}
