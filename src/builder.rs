@@ -117,10 +117,10 @@ impl Builder {
     ///
     /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
     /// by side and end in any order. A task that is handed to an idle or a new worker does not
-    /// enter the queue, and may start before a queued one whose worker is just waking up; a call
-    /// of [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A
-    /// shutdown that discards tasks keeps those of scopes, and moves them to the end of the queue. If one step must
-    /// follow another, put both into one task.
+    /// enter the queue, and may start before a queued one whose worker is just waking up; a call of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A
+    /// shutdown that discards tasks keeps those of scopes, and moves them to the end of the queue.
+    /// If one step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
     /// last task in it: workers x (deadline / task time - 1). If a longer queue is full, nearly
@@ -158,9 +158,9 @@ impl Builder {
 
     /// Sets how long a worker may be idle before it retires.
     ///
-    /// An idle worker ends after at most twice this time. The resolution is 1 ms. The default is 10 s. With
-    /// [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as soon as it is
-    /// idle.
+    /// An idle worker ends after at most twice this time. The resolution is 1 ms. The default is 10
+    /// s. With [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as soon as
+    /// it is idle.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
@@ -212,11 +212,11 @@ impl Builder {
     ///
     /// **Nested calls.** A task that is submitted by another task of the same pool runs on another
     /// worker, with a stack of its own. If the submitting task would have to wait for another
-    /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then
-    /// runs the refused task itself
-    /// ([`Refused::caller_runs`](crate::Refused::caller_runs), [`Refused::run`](crate::Refused::run)),
-    /// it runs on the same stack. A task that submits tasks like itself then nests one call
-    /// deeper for each refused one. Limit the depth, or collect the refused tasks and run them in a loop.
+    /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs
+    /// the refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
+    /// [`Refused::run`](crate::Refused::run)), it runs on the same stack. A task that submits tasks
+    /// like itself then nests one call deeper for each refused one. Limit the depth, or collect the
+    /// refused tasks and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};

@@ -47,8 +47,8 @@ impl<F: FnOnce()> Job for Member<F> {
 ///
 /// [`Pool::group`](crate::Pool::group) returns a new one. A clone is a handle to the same group.
 /// Dropping the last handle neither waits for the tasks nor cancels them; they run. To cancel them
-/// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may outlive its
-/// pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
+/// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may
+/// outlive its pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -347,8 +347,8 @@ impl Group {
         }
     }
 
-    /// Returns how many tasks have not ended yet. A task that is just being submitted, or that waits
-    /// for room, counts, too.
+    /// Returns how many tasks have not ended yet. A task that is just being submitted, or that
+    /// waits for room, counts, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -30,18 +30,18 @@ use std::time::Duration;
 ///
 /// # Dropping a pool
 ///
-/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every
-/// accepted task still runs, and the drop waits for that. It does not wait for an
+/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every accepted
+/// task still runs, and the drop waits for that. It does not wait for an
 /// [abandoned](Stats::abandoned) task: one whose caller left at its deadline, whose group was
-/// cancelled, or that is past a deadline of its own. It does wait for a task of plain `serve`,
-/// even one that hangs. A pool in a `static` is never dropped: shut it down.
+/// cancelled, or that is past a deadline of its own. It does wait for a task of plain `serve`, even
+/// one that hangs. If abandoned tasks occupy all workers, it does not wait for queued tasks either:
+/// they run later, if the process lives on. A pool in a `static` is never dropped: shut it down.
 ///
 /// # After `fork`
 ///
 /// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
 /// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked), and
-/// shutdowns, drops, waits and scopes return at once; [`Refusal::Forked`](crate::Refusal::Forked)
-/// says more.
+/// shutdowns, drops, waits and scopes return at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -277,9 +277,9 @@ impl Pool {
     /// once all tasks of the scope have ended.
     ///
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On a worker of this pool, [`Scope::serve`] never queues. If the work of
-    /// the scope has to be done in any case, run what is refused on the calling thread:
-    /// [`Refused::run`].
+    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On
+    /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
+    /// done in any case, run what is refused on the calling thread: [`Refused::run`].
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
@@ -442,8 +442,9 @@ impl Pool {
     /// accepted. The report names the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode that was asked for stays in force. Called inside a task of the pool, this closes the
-    /// pool and returns at once, with that task's worker among the stragglers.
+    /// strictest mode that was asked for stays in force. Called inside a task of the pool, this
+    /// closes the pool and returns at once, with that task's worker among the stragglers. Called in
+    /// a thread-local destructor of a worker, it returns at once, without that worker in the report.
     ///
     /// `timeout` does not bound the destructors of thread-local values that tasks left behind.
     ///

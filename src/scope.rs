@@ -223,7 +223,7 @@ where
     match (result, panic) {
         (Ok(value), None) => value,
         (Ok(value), Some(payload)) => {
-            drop(value);
+            drop_contained(value);
             resume_unwind(payload)
         }
         (Err(payload), panic) => {

@@ -156,9 +156,9 @@ impl<'a> Submitter<'a> {
     /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This has no effect on a task without a deadline. If `d` is longer than the time
-    /// from submission to deadline, no task is ever started. It takes 8 of the 32 bytes that a closure of `do_with_deadline` may
-    /// have without an allocation.
+    /// This has no effect on a task without a deadline. If `d` is longer than the time from
+    /// submission to deadline, no task is ever started. It takes 8 of the 32 bytes that a closure
+    /// of `do_with_deadline` may have without an allocation.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};

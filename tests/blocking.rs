@@ -186,6 +186,42 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
+/// Law 14: a task whose turn comes too late makes room as the next one does: each lets one caller in.
+#[test]
+fn law14_a_task_that_does_not_start_makes_room_too() {
+    timed(|| {
+        let pool = Arc::new(pool(1, 2, WhenFull::Block));
+        let (first, second) = (Gate::new(), Gate::new());
+        must_serve(&pool, first.task());
+        first.wait_entered(1);
+        let doomed = Arc::clone(&pool);
+        let doomed = thread::spawn(move || {
+            let never = doomed.min_remaining(Duration::from_secs(7200));
+            let outcome = never.do_with_deadline(|| (), Duration::from_secs(3600));
+            matches!(outcome, Err(DeadlineError::Expired(_)))
+        });
+        wait_until("a task without enough time", || pool.stats().queued == 1);
+        must_serve(&pool, second.task());
+        let blocked: Vec<_> = (0..2)
+            .map(|_| {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || must_serve(&pool, || ()))
+            })
+            .collect();
+        wait_until("two to wait for room", || pool.stats().waiting == 2);
+        first.open();
+        second.wait_entered(1);
+        for caller in blocked {
+            caller.join().unwrap();
+        }
+        assert!(doomed.join().unwrap(), "it came back");
+        assert_eq!(pool.stats().queued, 2);
+        second.open();
+        let s = settle(&pool);
+        assert_eq!((s.completed, s.expired), (4, 1), "{s:?}");
+    });
+}
+
 /// Law 14: callers that give up leave no trace among those that wait: room goes to who is there.
 #[test]
 fn law14_callers_that_give_up_take_no_room() {

@@ -662,6 +662,36 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
+/// Law 11: the same where the limit is lowered to `min_workers` before anybody has started the
+/// cleaner, which is then of no use.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_an_idle_pool_below_its_former_limit_sleeps() {
+    isolated("law11_an_idle_pool_below_its_former_limit_sleeps", || {
+        for queue in [0, 16] {
+            let pool = Pool::builder()
+                .max_workers(2)
+                .min_workers(1)
+                .queue_capacity(queue)
+                .idle_timeout(ms(40))
+                .build()
+                .unwrap();
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            must_serve(&pool, gate.task());
+            gate.wait_entered(2);
+            pool.set_limit(1).unwrap();
+            gate.open();
+            wait_until("one worker to end", || pool.stats().workers == 1);
+            thread::sleep(ms(300));
+            let before = os::others_activity();
+            thread::sleep(ms(1500));
+            let wakes = os::others_activity().1 - before.1;
+            assert!(wakes <= 30, "{wakes} wake-ups of an idle pool in 1.5 s");
+        }
+    });
+}
+
 /// Law 11: callers that wait, for a result or for room, do not burn the processor either.
 #[cfg(target_os = "linux")]
 #[test]

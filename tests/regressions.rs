@@ -261,7 +261,8 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
 #[test]
 fn law05_workers_started_by_build_take_the_first_tasks() {
     timed(|| {
-        for (max, queue) in [(8, 0), (8, 4), (2, 0), (2, 4)] {
+        // A queue of 64 has room to spare, where a task for an idle worker is queued.
+        for (max, queue) in [(8, 0), (8, 4), (8, 64), (2, 0), (2, 4), (2, 64)] {
             let hook_gate = Gate::new();
             let key = hook_gate.key();
             let hook = move |_| key.pass();
@@ -298,7 +299,7 @@ fn law05_workers_started_by_build_take_the_first_tasks() {
 #[test]
 fn law03_deadlines_hold_within_a_slow_start_hook() {
     timed(|| {
-        for queue in [0, 1] {
+        for queue in [0, 1, 64] {
             let hook_gate = Gate::new();
             let key = hook_gate.key();
             let hook = move |slot| {

@@ -182,6 +182,23 @@ fn law15_several_panics() {
     });
 }
 
+/// Laws 7 and 15: a task has panicked, and the value of the scope's closure panics as it is dropped:
+/// the task's payload is the one that is raised.
+#[test]
+fn law15_a_value_that_panics_beside_a_task() {
+    timed(|| {
+        let pool = pool(2, 0);
+        let caught = panic::catch_unwind(AssertUnwindSafe(|| {
+            pool.scope(|scope| {
+                scope.serve(|| quiet_panic("task")).unwrap();
+                Bomb("value")
+            })
+        }));
+        let payload = caught.map(|_| ()).expect_err("raised again");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"task"));
+    });
+}
+
 /// Law 15: borrowed data is not touched after `scope` returns, also where its own closure panics:
 /// the panic comes after all tasks have ended.
 #[test]

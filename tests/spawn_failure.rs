@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
+use lazypool::{BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, Submitter, WhenFull};
 
 // ---------------------------------------------------------------------------------------------
 // A system short of threads
@@ -337,6 +337,137 @@ fn law13_the_task_goes_to_another_worker() {
                 assert_eq!((s.spawn_failures, s.refused, s.spawned), (1, 0, 1), "{s:?}");
                 assert_eq!(s.completed, 2, "{s:?}");
             }
+        }
+    });
+}
+
+/// A pool of two with one worker, which is in its start hook until the gate opens; then, as long
+/// as it lives, it asks `deny` before each thread that it starts.
+fn one_in_its_start_hook(
+    queue: usize,
+    gate: &Gate,
+    deny: impl FnMut() -> bool + Clone + Send + Sync + 'static,
+) -> Arc<Pool> {
+    let key = gate.key();
+    let pool = Pool::builder()
+        .max_workers(2)
+        .min_workers(1)
+        .queue_capacity(queue)
+        .on_worker_start(move |slot| {
+            if slot == 0 {
+                key.pass();
+                std::mem::forget(Shortage::when(deny.clone()));
+            }
+        })
+        .build()
+        .expect("pool");
+    gate.wait_entered(1);
+    Arc::new(pool)
+}
+
+/// Calls with that deadline, from a thread that gets no other; its outcome, and how many threads
+/// it has asked for.
+fn call_without_threads(
+    pool: &Arc<Pool>,
+    options: fn(&Pool) -> Submitter<'_>,
+    d: Duration,
+) -> thread::JoinHandle<(Result<(), DeadlineError<()>>, u64)> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || {
+        let _none = Shortage::total();
+        let outcome = options(&pool).do_with_deadline(|| (), d);
+        (outcome.map_err(DeadlineError::without_closure), asked())
+    })
+}
+
+/// Law 3: a caller at its deadline does not start a thread for a task of another: neither the one
+/// that takes its own task back, nor the worker that has the next caller's in hand.
+#[test]
+fn law03_no_deadline_waits_for_a_thread_of_others() {
+    timed(|| {
+        let (hook, system) = (Gate::new(), Gate::new());
+        let key = system.key();
+        let pool = one_in_its_start_hook(8, &hook, move || {
+            key.pass();
+            true
+        });
+        let _open = system.opener();
+        let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labelled("plain");
+        // It goes to the worker in its hook, so that what follows is queued.
+        let first = call_without_threads(&pool, plain, ms(400));
+        wait_until("the first task to be handed over", || {
+            pool.stats().running == 1
+        });
+        let doomed = call_without_threads(
+            &pool,
+            |pool| pool.min_remaining(Duration::from_secs(7200)),
+            Duration::from_secs(3600),
+        );
+        wait_until("the one without enough time to be queued", || {
+            pool.stats().queued == 1
+        });
+        let second = call_without_threads(&pool, plain, Duration::from_secs(2));
+        wait_until("the second task to be queued", || pool.stats().queued == 2);
+        let shortage = Shortage::total();
+        must_serve(&pool, || ());
+        drop(shortage);
+        assert_eq!(pool.stats().queued, 3);
+
+        let (outcome, asked) = first.join().unwrap();
+        assert!(
+            matches!(outcome, Err(DeadlineError::Expired(_))),
+            "{outcome:?}"
+        );
+        assert_eq!(asked, 0, "threads asked for by a call that had a worker");
+        // The worker finds the doomed task, then the second one. Now it is to see to the third,
+        // for which the system takes its time.
+        hook.open();
+        system.wait_entered(1);
+        let (outcome, _) = second.join().unwrap();
+        assert!(
+            matches!(outcome, Err(DeadlineError::TimedOut)),
+            "{outcome:?}"
+        );
+        let (outcome, _) = doomed.join().unwrap();
+        assert!(
+            matches!(outcome, Err(DeadlineError::Expired(_))),
+            "{outcome:?}"
+        );
+        system.open();
+        let s = settle(&pool);
+        assert_eq!((s.completed, s.expired, s.timed_out), (2, 2, 1), "{s:?}");
+    });
+}
+
+/// Law 13: the system gives no thread, and meanwhile a worker in its start hook has got rid of its
+/// task: that worker takes this one.
+#[test]
+fn law13_the_task_goes_to_a_worker_in_its_start_hook() {
+    timed(|| {
+        for queue in [0, 2] {
+            let hook = Gate::new();
+            let pool = one_in_its_start_hook(queue, &hook, || true);
+            let first = call_without_threads(&pool, |pool| pool.labelled("first"), ms(200));
+            wait_until("the first task to be handed over", || {
+                pool.stats().running == 1
+            });
+            let mut first = Some(first);
+            let shortage = Shortage::when(move || {
+                let first = first.take().expect("one attempt");
+                let (outcome, _) = first.join().unwrap();
+                assert!(
+                    matches!(outcome, Err(DeadlineError::Expired(_))),
+                    "{outcome:?}"
+                );
+                true
+            });
+            must_serve(&pool, || ());
+            drop(shortage);
+            let s = pool.stats();
+            assert_eq!((s.spawn_failures, s.running, s.queued), (1, 1, 0), "{s:?}");
+            hook.open();
+            let s = settle(&pool);
+            assert_eq!((s.completed, s.expired, s.spawned), (1, 1, 1), "{s:?}");
         }
     });
 }

@@ -5,6 +5,7 @@ use lazypool::{Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,49 @@ fn lowered_against_a_hand_over() {
         limits.join().unwrap();
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (1, 0));
+    });
+}
+
+/// A submission that began before the limit was lowered, beside two tasks that run; one of them
+/// ends once `set_limit` has returned. Excludes: the submission's task beside the other one.
+/// Preemptions: 3.
+#[test]
+fn lowered_before_a_hand_over() {
+    check(Some(3), || {
+        let ran = Ran::new();
+        let running = Arc::new(AtomicUsize::new(0));
+        let pool = Arc::new(warm_pair(2, 0));
+        let gates = quietly(|| {
+            [(), ()].map(|()| {
+                let (open, gate) = mpsc::channel();
+                let running = Arc::clone(&running);
+                running.fetch_add(1, Ordering::SeqCst);
+                let task = move || {
+                    gate.recv().unwrap();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                };
+                assert!(pool.serve(task).is_ok());
+                open
+            })
+        });
+        let task = {
+            let (task, running) = (ran.task(), Arc::clone(&running));
+            move || {
+                assert_eq!(running.load(Ordering::SeqCst), 0, "beside another");
+                task();
+            }
+        };
+        // The worker that this thread's last task went to.
+        let [first, last] = gates;
+        let limits = beside(&pool, move |pool| {
+            pool.set_limit(1).unwrap();
+            last.send(()).unwrap();
+        });
+        let accepted = pool.serve(task).is_ok();
+        limits.join().unwrap();
+        first.send(()).unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (usize::from(accepted), 0));
     });
 }
 

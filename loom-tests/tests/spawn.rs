@@ -186,6 +186,18 @@ fn start_hook_against_claim_and_queue() {
     });
 }
 
+/// The same where the queue has room to spare, in which a task for an idle worker would be queued.
+/// Excludes: a task that is queued for a worker in its hook, and starts a thread. Preemptions: 2.
+#[test]
+fn start_hook_against_claim_and_room_to_spare() {
+    check(Some(2), || {
+        let pool = hooked(2, 1, 2);
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
+    });
+}
+
 /// A task taken back from a worker in its start hook. Excludes: a worker visible
 /// before the hook has ended, or not after. Preemptions: 2.
 #[test]

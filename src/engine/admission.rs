@@ -104,7 +104,9 @@ impl Core {
             if options.awaited {
                 // Two lines move instead of five: its worker's, and the caller's own.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
-                    return Some(self.hand_over(slot, claim, task));
+                    return self
+                        .may_use(slot)
+                        .then(|| self.hand_over(slot, claim, task));
                 }
             }
             if !(options.awaited && self.env.is_own_worker()) {
@@ -118,6 +120,10 @@ impl Core {
             }
         }
         let (slot, claim) = self.claim_by_affinity(even_parked)?;
+        // The limit may have been lowered since this submission found the pool as usual.
+        if !self.may_use(slot) {
+            return None;
+        }
         if claim.parked {
             options.start();
         }
@@ -205,6 +211,7 @@ impl Core {
         let queue = self.queue.as_ref().filter(|_| wait.may_queue);
         if let Some(queue) = queue {
             let awake = self.in_flight.see().is_any_awake();
+            // For a worker in its start hook nothing is queued: it is as far away as a new thread.
             if awake || self.is_somebody_idle() && self.spreads(queue) {
                 if let Some(location) = self.enqueue(queue, task)? {
                     return Ok(location);
@@ -251,15 +258,9 @@ impl Core {
         wait: &Wait<'_>,
         marked: bool,
     ) -> Result<Option<Location>, Not> {
-        // Not from a hook, whose own worker it may be.
         if marked && !self.is_in_own_hook() {
-            // Nor on a worker that waits for the task: the hook may wait for that worker.
-            if wait.may_queue {
-                if let Some((slot, claim)) = self.claim_marked(true) {
-                    if self.may_use(slot) {
-                        return Ok(Some(self.hand_over(slot, claim, task)));
-                    }
-                }
+            if let Some((slot, claim)) = self.claim_even_hooked(wait) {
+                return Ok(Some(self.hand_over(slot, claim, task)));
             }
             if self.has_worker_come() && !wait.is_hurried() {
                 return Err(Not::Settled);
@@ -272,8 +273,20 @@ impl Core {
             Ok(location) => Ok(location),
             Err(NotSpawned::Closed) => Err(Not::Refused(Refusal::Closed)),
             Err(NotSpawned::Withheld) => Ok(None),
-            Err(NotSpawned::Failed(error)) => self.without_thread(task, queue, error).map(Some),
+            Err(NotSpawned::Failed(error)) => {
+                self.without_thread(task, queue, wait, error).map(Some)
+            }
         }
+    }
+
+    /// A marked worker, also one in its start hook. Not from a hook, whose own worker it may be;
+    /// nor for a worker that waits for the task: the hook may wait for that worker.
+    fn claim_even_hooked(&self, wait: &Wait<'_>) -> Option<(usize, Claim)> {
+        if self.is_in_own_hook() || !wait.may_queue {
+            return None;
+        }
+        self.claim_marked(true)
+            .filter(|(slot, _)| self.may_use(*slot))
     }
 
     /// Whether there is a worker to be had after all, which was not when the submission asked
@@ -288,9 +301,11 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
+        wait: &Wait<'_>,
         error: io::Error,
     ) -> Result<Location, Not> {
-        if let Some((slot, claim)) = self.claim_idle() {
+        let claimed = self.claim_idle().or_else(|| self.claim_even_hooked(wait));
+        if let Some((slot, claim)) = claimed {
             return Ok(self.hand_over(slot, claim, task));
         }
         match queue.map(|queue| queue.push(task)) {

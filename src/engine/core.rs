@@ -7,7 +7,7 @@ use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{lock_unless, thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::sync::{thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
 use crate::work::context::with_current;
 use crate::work::env::{is_in_hook, Env};
 use crate::work::job::Task;
@@ -107,9 +107,11 @@ impl Drop for Core {
     fn drop(&mut self) {
         if self.env.is_forked() {
             // To let go of a thread's handle reads that thread's memory, which may be gone.
-            if let Some(mut registry) = lock_unless(true, &self.registry) {
-                std::mem::forget(std::mem::take(&mut *registry));
-            }
+            // Without the lock, which a thread of the parent may have held.
+            let registry = self.registry.get_mut();
+            std::mem::forget(std::mem::take(
+                registry.unwrap_or_else(std::sync::PoisonError::into_inner),
+            ));
         }
     }
 }

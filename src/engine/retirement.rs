@@ -16,11 +16,11 @@
 //! could retire. With everybody marked it sleeps until the first is due; with nobody there it
 //! sleeps until a worker about to park wakes it (`DOZING`, pair P8 with `PARKED`).
 //!
-//! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the timeout;
-//! or, where all are woken before, any about to park a quarter later. So no submission waits
-//! for a thread it does not need, and a shutdown has that worker, which has not ended, for its
-//! straggler while the system is slow. Where there is no thread to be had, one of them tries
-//! again each quarter.
+//! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the timeout; or,
+//! where all are woken before, any about to park a quarter later. So no submission starts a thread
+//! it does not need (a task that is handed to that worker meanwhile waits), and a shutdown has that
+//! worker, which has not ended, for its straggler while the system is slow. Where there is no
+//! thread to be had, one of them tries again each quarter.
 
 use super::core::{Cleaner, Core, Registry};
 use super::threads::{ABSENT, AWAKE, DOZING, MISSING};

@@ -39,7 +39,7 @@ impl Core {
         if self.is_closed() {
             self.retire_one(slot);
         }
-        self.notify_another();
+        self.notify_in_time();
         Some(task)
     }
 }

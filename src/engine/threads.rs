@@ -9,11 +9,13 @@ use super::core::{Cleaner, Core, Registry};
 use super::request::Location;
 use crate::parts::in_flight::{NOTIFIED, TRANSIT};
 use crate::parts::slot::Hand;
-use crate::sync::{current_thread, lock, now, thread, Arc, Ordering};
+use crate::sync::{catch_unwind, current_thread, lock, now, thread, Arc, Ordering};
 use crate::work::context::with_current;
 use crate::work::job::Task;
 use crate::work::observe;
+use crate::work::panics::drop_payload;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// A new worker's first order.
@@ -147,7 +149,13 @@ impl Core {
         }
         let core = Arc::clone(self);
         // Not under the lock: the system may take its time.
-        match builder.spawn(move || (core.mains.worker)(&core, slot)) {
+        let start = || builder.spawn(move || (core.mains.worker)(&core, slot));
+        // The standard library may panic instead, as for a stack size that the system refuses.
+        let started = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|payload| {
+            drop_payload(payload);
+            Err(io::Error::other("the start of a thread panicked"))
+        });
+        match started {
             Ok(handle) => Ok(self.register(slot, handle, first)),
             Err(error) => {
                 self.start_failed(slot);
@@ -375,8 +383,13 @@ impl Core {
     /// there should be none.
     pub(super) fn start_cleaner(self: &Arc<Self>) -> bool {
         let mut registry = lock(&self.registry);
-        let absent = matches!(registry.cleaner, Cleaner::Absent);
-        if !absent || !self.is_cleaner_of_use(&registry) {
+        if !matches!(registry.cleaner, Cleaner::Absent) {
+            return false;
+        }
+        if !self.is_cleaner_of_use(&registry) {
+            // The limit was lowered meanwhile: there is nobody for it to retire.
+            // ORDERING: P8: under the lock, as are all changes from and to ABSENT.
+            self.cleaning.state.swap(ABSENT, Ordering::SeqCst);
             return false;
         }
         registry.cleaner = Cleaner::Starting;

@@ -15,14 +15,8 @@ use crate::work::record::Record;
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
 
-    /// Whether a worker is idle, or was a moment ago.
-    #[inline]
+    /// Whether a worker is idle, or was a moment ago; those in their start hook aside.
     pub(super) fn is_somebody_idle(&self) -> bool {
-        !self.ready.is_empty() || self.in_flight.is_any_marked()
-    }
-
-    /// The same, workers in their start hook aside.
-    fn is_somebody_claimable(&self) -> bool {
         let is_marked =
             |slot: &Slot<Task, Record>| slot.see().is_marked() && !slot.record.is_hooked();
         !self.ready.is_empty() || self.in_flight.is_any_marked() && self.slots.iter().any(is_marked)
@@ -105,6 +99,13 @@ impl Core {
         let _ = self.wake_idle(Seen::is_any_awake);
     }
 
+    /// By a caller that took its task back, whose time is up: it starts no thread for others. If
+    /// nobody is idle, the worker that it had has another order, or is in its start hook, and
+    /// looks at the queue after that.
+    pub(super) fn notify_in_time(&self) {
+        let _ = self.wake_idle(Seen::is_any_searching);
+    }
+
     /// Tells an idle worker to look at the queue, unless there are `enough` who will.
     ///
     /// The attempt counts as notified from before it claims a worker, and others may rely on
@@ -115,7 +116,7 @@ impl Core {
             if self.nothing_queued() || enough(self.in_flight.see()) {
                 return Notified::Enough;
             }
-            if !self.is_somebody_claimable() {
+            if !self.is_somebody_idle() {
                 return Notified::Nobody;
             }
             self.in_flight.add(NOTIFIED);

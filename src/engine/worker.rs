@@ -81,9 +81,8 @@ enum Woken {
 impl Worker<'_> {
     fn live(&self) {
         self.start_hook();
-        // One that has no order becomes visible by looking at the queue. One that has does not
-        // count as awake: a submission would rely on it, and then both ask for another thread.
-        if self.it.see().is_idle() && self.take_self() {
+        // One that has no order becomes visible by looking at the queue.
+        if self.take_self_if_idle() {
             self.search();
         }
         loop {
@@ -139,13 +138,15 @@ impl Worker<'_> {
             Task::run_in(now, self.ctx, &mut |how| {
                 ticket = self.end_task(how, next, watch);
             });
-            // A task that was not run, because its time was up, has not paid them.
-            self.ctx.pay_debts();
             // After the release, which must not wait for a thread in the list of those who
-            // wait for room; nor must the start of the next task.
+            // wait for room; nor must the start of the next task, which pays what the worker
+            // owes. A task that was not run, because its time was up, has not paid.
             match ticket {
-                Some(_) => self.ctx.owes_room.set(true),
-                None => self.core.made_room(),
+                Some(_) => self.ctx.owe_room(),
+                None => {
+                    self.ctx.pay_debts();
+                    self.core.made_room();
+                }
             }
             watch = true;
             std::mem::swap(&mut now, &mut next);
@@ -261,6 +262,12 @@ impl Worker<'_> {
         }
     }
 
+    /// The same for one that nobody relies on: if it has an order, it does not count as awake. A
+    /// submission would rely on it, and then both ask for another thread.
+    fn take_self_if_idle(&self) -> bool {
+        self.it.see().is_idle() && self.take_self()
+    }
+
     /// Looks at the queue: runs what is there, or goes idle. It is `Searching` and awake.
     fn search(&self) {
         let Some(queue) = &self.core.queue else {
@@ -284,7 +291,7 @@ impl Worker<'_> {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.start_queued() };
                     self.it.record.count_taken();
-                    self.ctx.owes_room.set(true);
+                    self.ctx.owe_room();
                     return self.work(&mut place, queue_ticket(position), true);
                 }
                 Popped::Empty => return self.go_idle(),
@@ -306,7 +313,7 @@ impl Worker<'_> {
     fn wait(&self) -> Woken {
         // After it has published that it is idle: what was queued before that. One that
         // watches will see it.
-        if !self.watches.get() && !self.core.nothing_queued() && self.take_self() {
+        if !self.watches.get() && !self.core.nothing_queued() && self.take_self_if_idle() {
             return Woken::SawTask;
         }
         loop {
@@ -428,6 +435,8 @@ impl Worker<'_> {
         self.core.in_flight.shift(TRANSIT, AWAKE);
         // SAFETY: this thread is the slot's worker, and was told to end.
         unsafe { self.it.cancel_retirement() };
+        // It counted on this one's end, and may have left another alone.
+        self.core.wake_dozing_cleaner();
         self.core.settled();
     }
 

@@ -50,8 +50,8 @@ pub(crate) struct Ctx<'a> {
     /// The worker was awake before the task about to run, and has yet to see to it that
     /// somebody looks at the queue in its place.
     pub(crate) owes_a_look: Cell<bool>,
-    /// The worker has made room in the queue, and has yet to tell who waits for that.
-    pub(crate) owes_room: Cell<bool>,
+    /// For how many places in the queue the worker has yet to tell who waits for room.
+    owes_room: Cell<u32>,
     /// The submission of the task about to run.
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) seen: Cell<Seen>,
@@ -107,7 +107,7 @@ impl<'a> Ctx<'a> {
             told_late: Cell::new(false),
             ticket: Cell::new(0),
             owes_a_look: Cell::new(false),
-            owes_room: Cell::new(false),
+            owes_room: Cell::new(0),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
             seen: Cell::default(),
         }
@@ -236,11 +236,17 @@ impl<'a> Ctx<'a> {
         self.is_past_due() || self.env.is_cancelling()
     }
 
+    /// The worker has made room in the queue, or is about to run a task that did.
+    #[inline]
+    pub(crate) fn owe_room(&self) {
+        self.owes_room.set(self.owes_room.get() + 1);
+    }
+
     /// Does for others what could not be done before this task counted as started: it may
     /// wait for another thread, or start one, and the task's caller can leave only now.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        if self.owes_room.take() {
+        for _ in 0..self.owes_room.take() {
             (self.pay)(Owed::Room);
         }
         // A burst spreads: one worker less that looks, so notify the next.

@@ -257,6 +257,10 @@ impl<T> Mutex<T> {
         Ok(self.locked(held))
     }
 
+    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+        Ok(self.value.get_mut())
+    }
+
     fn locked<'a>(
         &'a self,
         held: LockResult<shuttle::sync::MutexGuard<'a, ()>>,
