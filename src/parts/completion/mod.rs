@@ -17,7 +17,7 @@
 //! | `Running(t)` | `Completing(t)` | worker | it becomes free, counts, writes the result, raises `done` |
 //! | `Running(t)` | `Leaving(t)` | caller, at its deadline | the worker never touches the node again, drops the result itself |
 //! | `Leaving(t)` | `Abandoned(t)` | caller | it has left its deadline in the slot |
-//! | `Abandoned(t)` | `Nobody` | worker | the result has been dropped |
+//! | `Abandoned(t)` | zero | worker | the result has been dropped |
 //! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
 //!
 //! The ticket `t` names the task uniquely: the slot's generation, or the queue's position
