@@ -787,7 +787,7 @@ slow:
   if :: closed -> r = CLOSED; goto refused :: else fi;
   ask_group();
   if
-  :: CAP > 0 && (awake > 0 || ((!NO_READY || marked > 0) && tail - head + W <= CAP)) ->
+  :: CAP > 0 && (awake > 0 || ((!NO_READY || SUM(IS_CLAIMABLE) > 0) && tail - head + W <= CAP)) ->
      PUSH(3);
      if :: r == OK -> goto enqueued :: r == CLOSED -> goto refused :: else fi
   :: else
@@ -824,6 +824,8 @@ slow:
      :: r == CLOSED -> goto refused
      :: else ->
         CLAIM_IDLE(2);
+        if :: i < W -> goto claimed :: else fi;
+        claim_marked(1);
         if :: i < W -> goto claimed :: else fi;
         if :: CAP > 0 -> PUSH(5) :: else -> r = NOROOM fi;
         if
@@ -916,7 +918,7 @@ refused:
            lock = 0
         :: else
         fi;
-        if :: FAULT != 17 -> NOTIFY_AS(4, 1, 1) :: else fi;
+        if :: FAULT != 17 -> NOTIFY_AS(4, 1, 0) :: else fi;    /* its time is up: no thread */
         goto returned
      :: atomic { !(st[at] == sOffered && mbox[at] == task) -> skip }
      fi
