@@ -338,7 +338,7 @@ impl Group {
             let Some(task) = queue.take_wanted(&mut from, ours, count) else {
                 break;
             };
-            self.core.made_room();
+            self.core.notify_waiter();
             let release = task.discard();
             if self.core.env.is_forked() {
                 return;

@@ -95,7 +95,7 @@ impl Play {
                 let last = self.generation.wrapping_sub(u64::from(with >> 1 & 3)) & GENERATIONS;
                 let last = if with & 8 == 0 { last } else { 0 };
                 let fits = self.is_fresh() && (flag || !self.is_parked);
-                self.claimed(fits, |slot| slot.claim_hinted(last, flag));
+                self.claimed(fits, |slot| slot.claim_last_used(last, flag));
             }
             5 => {
                 let popped = self.ready.pop();

@@ -96,7 +96,7 @@ fn claim_against_drain() {
 }
 
 /// A queued task that its group cancels, when the only worker has ended, and a shutdown
-/// right after; its submitter has yet to look whether somebody looks after it. Excludes:
+/// right after; its submitter has yet to look whether somebody will take it. Excludes:
 /// a thread that is started for a tombstone, after a clean report. Preemptions: 2.
 #[test]
 fn cancelled_and_clean() {
@@ -189,7 +189,7 @@ fn push_against_last_look() {
 }
 
 /// Submissions into the queue of a closing pool: pushed before it closed, each
-/// has a worker to look after it. Preemptions: 3.
+/// has a worker that takes it. Preemptions: 3.
 #[test]
 fn push_against_drain() {
     submission(3, Shutdown::Drain, false, 1);

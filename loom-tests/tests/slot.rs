@@ -17,7 +17,7 @@ fn idle() -> Arc<Slot> {
 
 /// A claim by affinity fails where the worker is just saying that it parks; then by its entry.
 fn claim(slot: &Slot) -> Held {
-    let claimed = slot.claim_hinted().or_else(|| slot.claim_ready());
+    let claimed = slot.claim_last_used().or_else(|| slot.claim_ready());
     claimed.expect("idle, and listed")
 }
 
@@ -65,7 +65,7 @@ fn notify_against_park() {
 fn claims_against_going_idle() {
     check(Some(4), || {
         let slot = idle();
-        let by_affinity = beside(&slot, |slot| match slot.claim_hinted() {
+        let by_affinity = beside(&slot, |slot| match slot.claim_last_used() {
             Some(held) => slot.hand_over(held, 1, false) > 0,
             None => false,
         });
@@ -95,7 +95,7 @@ fn claims_against_going_idle() {
 fn dropped_listing_against_going_idle() {
     check(None, || {
         let slot = idle();
-        let held = slot.claim_hinted().expect("idle");
+        let held = slot.claim_last_used().expect("idle");
         slot.hand_over(held, 1, false);
         assert_eq!(slot.wait(), Told::Run(1));
         let popper = beside(&slot, |slot| {
@@ -274,7 +274,7 @@ fn dropped_listing_against_staying() {
 fn dropped_listing_against_notifying() {
     check(None, || {
         let slot = idle();
-        let held = slot.claim_hinted().expect("idle");
+        let held = slot.claim_last_used().expect("idle");
         let popper = beside(&slot, |slot| give_by_entry(slot));
         slot.send_searching(held);
         assert_eq!(slot.wait(), Told::Search);
@@ -315,7 +315,7 @@ fn dropped_listing_against_starting() {
 fn dropped_listing_against_marking() {
     check(None, || {
         let slot = idle();
-        let held = slot.claim_hinted().expect("idle");
+        let held = slot.claim_last_used().expect("idle");
         let generation = slot.hand_over(held, 1, true);
         let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "marked"));
         let submitter = beside(&slot, |slot| {
@@ -347,7 +347,7 @@ fn marking_against_end_of_hook() {
         let ended = Arc::new(AtomicUsize::new(0));
         // Every write `SeqCst`, the first one, too: see the README.
         ended.store(0, Ordering::SeqCst);
-        let held = slot.claim_hinted().expect("idle");
+        let held = slot.claim_last_used().expect("idle");
         let generation = slot.hand_over(held, 1, true);
         assert_eq!(slot.revoke(generation), Some(1));
         let caller = thread::spawn({

@@ -110,7 +110,7 @@ fn left_in_time(pool: &Pool) {
 }
 
 /// Excludes: a caller that takes the decision on the task before for its own
-/// (tickets tell them apart), or waits for the end of a task that it could
+/// (ids tell them apart), or waits for the end of a task that it could
 /// leave. Preemptions: 3.
 #[test]
 fn left_in_time_from_the_mailbox() {

@@ -259,7 +259,7 @@ impl Core {
         marked: bool,
     ) -> Result<Option<Location>, Not> {
         if marked && !self.is_in_own_hook() {
-            if let Some((slot, claim)) = self.claim_even_hooked(wait) {
+            if let Some((slot, claim)) = self.claim_even_in_start_hook(wait) {
                 return Ok(Some(self.hand_over(slot, claim, task)));
             }
             if self.has_worker_come() && !wait.is_hurried() {
@@ -281,7 +281,7 @@ impl Core {
 
     /// A marked worker, also one in its start hook. Not from a hook, whose own worker it may be;
     /// nor for a worker that waits for the task: the hook may wait for that worker.
-    fn claim_even_hooked(&self, wait: &Wait<'_>) -> Option<(usize, Claim)> {
+    fn claim_even_in_start_hook(&self, wait: &Wait<'_>) -> Option<(usize, Claim)> {
         if self.is_in_own_hook() || !wait.may_queue {
             return None;
         }
@@ -304,7 +304,9 @@ impl Core {
         wait: &Wait<'_>,
         error: io::Error,
     ) -> Result<Location, Not> {
-        let claimed = self.claim_idle().or_else(|| self.claim_even_hooked(wait));
+        let claimed = self
+            .claim_idle()
+            .or_else(|| self.claim_even_in_start_hook(wait));
         if let Some((slot, claim)) = claimed {
             return Ok(self.hand_over(slot, claim, task));
         }

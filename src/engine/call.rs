@@ -8,7 +8,7 @@ use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
-    is_queued, mailbox_ticket, queue_ticket, Completed, Leave, WaitNode, Waited, NO_DEADLINE,
+    is_queued, mailbox_id, queue_id, Completed, Leave, WaitNode, Waited, NO_DEADLINE,
 };
 use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
@@ -128,18 +128,18 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         } = self;
         let label = if labelled {
             // SAFETY: the task has been started, and the caller cannot leave
-            // before `start` publishes the ticket: its node is alive.
+            // before `start` publishes the id: its node is alive.
             let node = unsafe { &(*waiter).node };
             node.touch();
             node.label
         } else {
             None
         };
-        let (decision, ticket) = (&ctx.record.decision, ctx.ticket.get());
-        decision.start(ticket);
+        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
+        decision.start(task_id);
         // SAFETY: only the address is taken.
         let node = unsafe { std::ptr::addr_of!((*waiter).node) };
-        if is_queued(ticket) {
+        if is_queued(task_id) {
             // SAFETY: the caller of a queued task cannot leave before it has been told the
             // place: its node is alive. That of another may have left.
             unsafe { WaitNode::publish_place(node, ctx.slot) };
@@ -150,13 +150,13 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
             ctx.with_caller(timed.then_some(node), || {
                 let result = ctx.call(f);
                 panicked = result.is_err();
-                if decision.complete(ticket) == Completed::CallerWaits {
+                if decision.complete(task_id) == Completed::CallerWaits {
                     return Some(result);
                 }
                 panicked = ctx.drop_result(result);
                 // Its caller may have been leaving, and does not exist here.
                 ctx.end_if_forked();
-                decision.forget(ticket);
+                decision.forget(task_id);
                 None
             })
         });
@@ -391,11 +391,11 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
         return Left::Withdrawn(task);
     }
     let mut backoff = Backoff::default();
-    let (slot, ticket) = match location {
-        Location::Mailbox { slot, generation } => (slot, mailbox_ticket(generation)),
+    let (slot, task_id) = match location {
+        Location::Mailbox { slot, generation } => (slot, mailbox_id(generation)),
         Location::Queue { position } => loop {
             if let Some(slot) = node.place() {
-                break (slot, queue_ticket(position));
+                break (slot, queue_id(position));
             }
             if node.is_done() {
                 return Left::Outcome;
@@ -405,7 +405,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
     };
     let decision = &core.slots[slot].record.decision;
     loop {
-        match decision.leave(ticket, left_at) {
+        match decision.leave(task_id, left_at) {
             Leave::Left => {
                 observe::caller_timed_out(&core.env, slot, node.label);
                 return Left::Abandoned;

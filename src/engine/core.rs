@@ -175,7 +175,7 @@ impl Core {
 
     /// Room for one more task has come up.
     #[inline]
-    pub(crate) fn made_room(&self) {
+    pub(crate) fn notify_waiter(&self) {
         self.waiters.notify();
     }
 

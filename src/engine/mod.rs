@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `admission` | who is asked in which order? |
 //! | `saturation` | when is a submission refused? |
-//! | `waking` | who looks after what is queued? |
+//! | `waking` | who is woken for a queued task? |
 //! | `threads` | how do threads start, and how are they told to end? |
 //! | `worker` | what does a worker do, from its start to its end? |
 //! | `limit` | how many workers may there be, and which are one too many? |

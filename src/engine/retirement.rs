@@ -268,7 +268,7 @@ fn idle_since(
     let it = &core.slots[slot];
     let seen: Word = it.see();
     let is_marked = seen.is_idle() && (seen.is_marked() || core.mark(slot));
-    if !is_marked || it.record.is_hooked() {
+    if !is_marked || it.record.is_in_start_hook() {
         *marked = None;
         return None;
     }

@@ -18,7 +18,7 @@ impl Core {
     fn withdraw_queued(&self, position: u64) -> Option<Task> {
         let queue = self.queue.as_ref()?;
         let task = queue.withdraw(position, || self.counts.expire_queued())?;
-        self.made_room();
+        self.notify_waiter();
         Some(task)
     }
 
@@ -29,13 +29,13 @@ impl Core {
         it.record.count_revoked();
         // This thread does what the worker does after a task.
         // SAFETY: it holds the slot, by what it revoked.
-        let was_hooked = unsafe { self.make_idle(slot) };
+        let was_in_start_hook = unsafe { self.make_idle(slot) };
         // ORDERING: H1: a worker that ended its hook before it was idle again goes to sleep
         // marked, and for the cleaner it was in its hook.
-        if was_hooked && !it.record.is_hooked() {
+        if was_in_start_hook && !it.record.is_in_start_hook() {
             self.wake_dozing_cleaner();
         }
-        self.made_room();
+        self.notify_waiter();
         if self.is_closed() {
             self.retire_one(slot);
         }

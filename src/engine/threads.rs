@@ -48,7 +48,7 @@ pub(super) const DOZING: u32 = 2;
 /// It has been woken, or runs.
 pub(super) const AWAKE: u32 = 3;
 /// It may have to end.
-pub(super) const CALLED: u32 = 4;
+pub(super) const MAY_END: u32 = 4;
 
 /// How a task is handed over.
 pub(super) fn hand(task: &Task) -> Hand {
@@ -88,8 +88,8 @@ impl Core {
     /// This thread holds the slot (`Held`).
     pub(super) unsafe fn make_idle(&self, slot: usize) -> bool {
         let it = &self.slots[slot];
-        let hooked = it.record.is_hooked();
-        if hooked {
+        let in_start_hook = it.record.is_in_start_hook();
+        if in_start_hook {
             self.in_flight.mark();
             // SAFETY: by this function's contract.
             unsafe { it.publish_marked() };
@@ -97,7 +97,7 @@ impl Core {
             // SAFETY: as above.
             unsafe { it.publish_idle(&self.ready, slot) };
         }
-        hooked
+        in_start_hook
     }
 
     /// A slot or an attempt is in transit no more. Who waited for that looks again.
@@ -191,7 +191,7 @@ impl Core {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
         let it = &self.slots[slot];
-        if it.record.is_hooked() {
+        if it.record.is_in_start_hook() {
             it.record.end_hook();
         }
         // SAFETY: begun by this thread, and the system gave none.
@@ -249,7 +249,7 @@ impl Core {
                 return Some(Location::Mailbox { slot, generation });
             }
             // In its start hook it looks at nothing: it comes to the queue after it.
-            First::Search if !it.record.is_hooked() => {
+            First::Search if !it.record.is_in_start_hook() => {
                 self.in_flight.add(NOTIFIED);
                 // SAFETY: held by this thread, and no order was given yet.
                 unsafe { it.start_searching() };
@@ -336,7 +336,7 @@ impl Core {
     pub(super) fn wake_cleaner(&self, registry: &Registry) {
         if let Cleaner::Here(cleaner) = &registry.cleaner {
             // ORDERING: P8: before it is unparked.
-            self.cleaning.state.swap(CALLED, Ordering::SeqCst);
+            self.cleaning.state.swap(MAY_END, Ordering::SeqCst);
             cleaner.thread().unpark();
         }
     }

@@ -1,4 +1,4 @@
-//! Who looks after what is queued: idle workers, and how they are told.
+//! Who is woken for a queued task: idle workers, and how they are told.
 //!
 //! Pair P1 makes sure that no queued task is forgotten: a thread that pushes announces the
 //! task, *then* looks for an idle worker; a worker publishes that it is idle, *then* looks
@@ -18,7 +18,7 @@ impl Core {
     /// Whether a worker is idle, or was a moment ago; those in their start hook aside.
     pub(super) fn is_somebody_idle(&self) -> bool {
         let is_marked =
-            |slot: &Slot<Task, Record>| slot.see().is_marked() && !slot.record.is_hooked();
+            |slot: &Slot<Task, Record>| slot.see().is_marked() && !slot.record.is_in_start_hook();
         !self.ready.is_empty() || self.in_flight.is_any_marked() && self.slots.iter().any(is_marked)
     }
 
@@ -27,7 +27,7 @@ impl Core {
     #[inline]
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
-        let claim = self.slots[slot].claim_hinted(last, even_parked);
+        let claim = self.slots[slot].claim_last_used(last, even_parked);
         // After a miss only a look, until a task goes there again: nobody's line is taken
         // away in a saturated pool.
         if claim.is_none() && last != 0 {
@@ -56,13 +56,13 @@ impl Core {
     }
 
     /// The marked worker with the lowest slot: the others get to retire. Those in their start
-    /// hook are as far from a task as a new thread: only if `even_hooked`.
-    pub(super) fn claim_marked(&self, even_hooked: bool) -> Option<(usize, Claim)> {
+    /// hook are as far from a task as a new thread: only if `even_in_start_hook`.
+    pub(super) fn claim_marked(&self, even_in_start_hook: bool) -> Option<(usize, Claim)> {
         if !self.in_flight.is_any_marked() {
             return None;
         }
         for (index, slot) in self.slots.iter().enumerate() {
-            if !slot.see().is_marked() || slot.record.is_hooked() && !even_hooked {
+            if !slot.see().is_marked() || slot.record.is_in_start_hook() && !even_in_start_hook {
                 continue;
             }
             if let Some(claim) = slot.claim_marked() {
@@ -121,7 +121,7 @@ impl Core {
             }
             self.in_flight.add(NOTIFIED);
             let claimed = self.affinity().and_then(|(slot, _)| {
-                let claim = self.slots[slot].claim_hinted(0, true)?;
+                let claim = self.slots[slot].claim_last_used(0, true)?;
                 self.may_use(slot).then_some((slot, claim))
             });
             if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {

@@ -23,7 +23,7 @@
 
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
-use crate::parts::completion::{mailbox_ticket, queue_ticket};
+use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, TRANSIT};
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Rest, Slot};
@@ -45,7 +45,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     }
     let pay = |owed| match owed {
         Owed::Look => core.notify_another(),
-        Owed::Room => core.made_room(),
+        Owed::Room => core.notify_waiter(),
         Owed::Drop => core.tell_drop(),
     };
     let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
@@ -90,7 +90,7 @@ impl Worker<'_> {
                 Woken::SawTask => self.search(),
                 Woken::Ordered(Order::Run { task, generation }) => {
                     let watch = self.core.queue.is_some() && !task.is_awaited();
-                    self.work(&mut Some(task), mailbox_ticket(generation), watch);
+                    self.work(&mut Some(task), mailbox_id(generation), watch);
                 }
                 Woken::Ordered(Order::Search) => {
                     self.arrive();
@@ -129,23 +129,23 @@ impl Worker<'_> {
     ///
     /// It watches the queue after it, if its last task came from there, or is one that the next
     /// is likely to follow through the queue: nobody awaits it.
-    fn work(&self, first: &mut Option<Task>, ticket: u64, mut watch: bool) {
+    fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) {
         let (mut now, mut next) = (first, &mut None);
-        let mut ticket = Some(ticket);
+        let mut task_id = Some(task_id);
         self.stop_watching();
-        while let Some(its) = ticket.take() {
-            self.ctx.ticket.set(its);
+        while let Some(its) = task_id.take() {
+            self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                ticket = self.end_task(how, next, watch);
+                task_id = self.end_task(how, next, watch);
             });
             // After the release, which must not wait for a thread in the list of those who
             // wait for room; nor must the start of the next task, which pays what the worker
             // owes. A task that was not run, because its time was up, has not paid.
-            match ticket {
+            match task_id {
                 Some(_) => self.ctx.owe_room(),
                 None => {
                     self.ctx.pay_debts();
-                    self.core.made_room();
+                    self.core.notify_waiter();
                 }
             }
             watch = true;
@@ -153,7 +153,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A task has run: finds what comes next, and counts the task. The next one's ticket.
+    /// A task has run: finds what comes next, and counts the task. The next one's id.
     fn end_task(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         if !self.core.env.is_still_usual_and_zero(how as u32) {
             return self.end_task_rarely(how, place, watch);
@@ -187,7 +187,7 @@ impl Worker<'_> {
         next
     }
 
-    /// The next queued task's ticket; or makes the worker idle.
+    /// The next queued task's id; or makes the worker idle.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
@@ -201,12 +201,12 @@ impl Worker<'_> {
         next
     }
 
-    /// Moves the next queued task into the place, if it is there; its ticket.
+    /// Moves the next queued task into the place, if it is there; its id.
     #[inline]
     fn take_ready(&self, queue: &Queue<Task>, place: &mut Option<Task>) -> Option<u64> {
         let position = queue.try_pop_ready(place)?;
         self.it.record.count_taken();
-        Some(queue_ticket(position))
+        Some(queue_id(position))
     }
 
     // ---- the queue ----------------------------------------------------------------
@@ -292,7 +292,7 @@ impl Worker<'_> {
                     unsafe { self.it.start_queued() };
                     self.it.record.count_taken();
                     self.ctx.owe_room();
-                    return self.work(&mut place, queue_ticket(position), true);
+                    return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => return self.go_idle(),
                 Popped::InProgress | Popped::Guarded => backoff.wait(),
@@ -304,7 +304,7 @@ impl Worker<'_> {
     fn go_idle(&self) {
         // SAFETY: this thread is the slot's worker, `Searching`.
         unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-        self.core.made_room();
+        self.core.notify_waiter();
     }
 
     // ---- waiting ------------------------------------------------------------------
@@ -463,7 +463,7 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.leave_transit();
-        core.made_room();
+        core.notify_waiter();
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
         core.join(ending);

@@ -15,32 +15,32 @@ pub struct Decision(completion::Decision);
 pub struct Call {
     node: WaitNode,
     outcome: UnsafeCell<Option<usize>>,
-    ticket: u64,
+    task_id: u64,
 }
 
 /// A call's task, on its way to a worker.
 #[derive(Debug)]
 pub struct Task {
     call: *const Call,
-    ticket: u64,
+    task_id: u64,
 }
 
 impl Call {
     /// A call whose task is the slot's `generation`-th.
     pub fn by_mailbox(generation: u64) -> Self {
-        Self::new(completion::mailbox_ticket(generation))
+        Self::new(completion::mailbox_id(generation))
     }
 
     /// A call whose task is queued at the position.
     pub fn by_queue(position: u64) -> Self {
-        Self::new(completion::queue_ticket(position))
+        Self::new(completion::queue_id(position))
     }
 
-    fn new(ticket: u64) -> Self {
+    fn new(task_id: u64) -> Self {
         Self {
             node: WaitNode::new(None),
             outcome: UnsafeCell::new(None),
-            ticket,
+            task_id,
         }
     }
 
@@ -48,7 +48,7 @@ impl Call {
     pub fn task(&self) -> Task {
         Task {
             call: self,
-            ticket: self.ticket,
+            task_id: self.task_id,
         }
     }
 
@@ -77,11 +77,11 @@ impl Call {
     /// that is delivered. `left_at` is for the task.
     pub fn leave(&self, decision: &Decision, left_at: u64) -> Option<usize> {
         let mut backoff = Backoff::default();
-        while completion::is_queued(self.ticket) && self.node.place().is_none() {
+        while completion::is_queued(self.task_id) && self.node.place().is_none() {
             backoff.wait();
         }
         loop {
-            match decision.0.leave(self.ticket, left_at) {
+            match decision.0.leave(self.task_id, left_at) {
                 Leave::Left => return None,
                 Leave::Outcome => return Some(self.wait()),
                 Leave::NotYet if self.node.is_done() => return Some(self.take()),
@@ -106,8 +106,8 @@ impl Decision {
 
     /// The worker starts the task, and tells its caller where.
     pub fn start(&self, task: &Task) {
-        self.0.start(task.ticket);
-        if completion::is_queued(task.ticket) {
+        self.0.start(task.task_id);
+        if completion::is_queued(task.task_id) {
             // SAFETY: the caller does not leave before it is told. Else loom reports it.
             unsafe { WaitNode::publish_place(task.node(), 0) };
         }
@@ -115,12 +115,12 @@ impl Decision {
 
     /// The worker asks for the task's deadline.
     pub fn deadline(&self, task: &Task) -> u64 {
-        self.0.deadline(task.ticket, task.node())
+        self.0.deadline(task.task_id, task.node())
     }
 
     /// The worker ends the task; whether its caller gets the result.
     pub fn end(&self, task: &Task, result: usize) -> bool {
-        match self.0.complete(task.ticket) {
+        match self.0.complete(task.task_id) {
             Completed::CallerWaits => {
                 // SAFETY: the decision is won: the caller waits. Else loom reports it.
                 unsafe {
@@ -130,7 +130,7 @@ impl Decision {
                 true
             }
             Completed::CallerLeft => {
-                self.0.forget(task.ticket);
+                self.0.forget(task.task_id);
                 false
             }
         }

@@ -102,7 +102,7 @@ fn is_anybody_idle(core: &Core) -> bool {
     (core.slots.iter().enumerate()).any(|(index, slot)| {
         let word = slot.see();
         let can_be_found = word.is_marked() || is_listed(index);
-        word.is_idle() && can_be_found && !slot.record.is_hooked()
+        word.is_idle() && can_be_found && !slot.record.is_in_start_hook()
     })
 }
 

@@ -56,8 +56,8 @@ impl Slot {
     }
 
     /// Claims by affinity, past the listing.
-    pub fn claim_hinted(&self) -> Option<Held> {
-        self.slot.claim_hinted(0, true).map(Held)
+    pub fn claim_last_used(&self) -> Option<Held> {
+        self.slot.claim_last_used(0, true).map(Held)
     }
 
     /// Claims by the ready ring.

@@ -46,7 +46,7 @@ pub(crate) struct Ctx<'a> {
     /// That it has passed has been told.
     told_late: Cell<bool>,
     /// Names the task about to run to its decision.
-    pub(crate) ticket: Cell<u64>,
+    pub(crate) task_id: Cell<u64>,
     /// The worker was awake before the task about to run, and has yet to see to it that
     /// somebody looks at the queue in its place.
     pub(crate) owes_a_look: Cell<bool>,
@@ -105,7 +105,7 @@ impl<'a> Ctx<'a> {
             group: Cell::new(std::ptr::null()),
             due: Cell::new(0),
             told_late: Cell::new(false),
-            ticket: Cell::new(0),
+            task_id: Cell::new(0),
             owes_a_look: Cell::new(false),
             owes_room: Cell::new(0),
             #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -180,7 +180,7 @@ impl<'a> Ctx<'a> {
             let due = self.due.get();
             return (due != 0).then(|| self.env.instant(due));
         };
-        match self.record.decision.deadline(self.ticket.get(), node) {
+        match self.record.decision.deadline(self.task_id.get(), node) {
             NO_DEADLINE => None,
             after => Some(self.env.instant(after)),
         }
@@ -224,7 +224,7 @@ impl<'a> Ctx<'a> {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        if self.awaited.get() && self.record.decision.has_left(self.ticket.get()) {
+        if self.awaited.get() && self.record.decision.has_left(self.task_id.get()) {
             return true;
         }
         let group = self.group.get();

@@ -30,7 +30,7 @@ pub(crate) struct Record {
 /// The running task's group has been found to be cancelled.
 const CANCELLED: u64 = 1;
 
-const HOOKED: u32 = 1;
+const IN_START_HOOK: u32 = 1;
 const REVOKED: u32 = 2;
 
 /// How often something happened at a slot: a reading in which all belongs together.
@@ -104,21 +104,21 @@ impl Record {
 
     /// Whether the worker is in its start hook. Until that has ended it carries no order
     /// out.
-    pub(crate) fn is_hooked(&self) -> bool {
+    pub(crate) fn is_in_start_hook(&self) -> bool {
         // ORDERING: H1: asked by who is about to make the worker idle.
-        self.aside.load(Ordering::SeqCst) & HOOKED != 0
+        self.aside.load(Ordering::SeqCst) & IN_START_HOOK != 0
     }
 
     /// Spawner: the new worker begins with a start hook.
     pub(crate) fn begin_hook(&self) {
         // ORDERING: H1: published with the worker's first order.
-        self.aside.fetch_add(HOOKED, Ordering::SeqCst);
+        self.aside.fetch_add(IN_START_HOOK, Ordering::SeqCst);
     }
 
     /// Worker, or its spawner without a thread: no longer.
     pub(crate) fn end_hook(&self) {
         // ORDERING: H1: before the worker looks for its order.
-        self.aside.fetch_sub(HOOKED, Ordering::SeqCst);
+        self.aside.fetch_sub(IN_START_HOOK, Ordering::SeqCst);
     }
 
     // ---- a task that nobody waits for ------------------------------------------------
@@ -172,7 +172,7 @@ impl Record {
         let read = || Tally {
             completed: self.completed.load(Ordering::SeqCst),
             panicked: self.panicked.load(Ordering::SeqCst),
-            aside: self.aside.load(Ordering::SeqCst) & !HOOKED,
+            aside: self.aside.load(Ordering::SeqCst) & !IN_START_HOOK,
             taken: self.taken.load(Ordering::SeqCst),
             generation: see(),
         };
@@ -193,7 +193,7 @@ impl Record {
 impl Record {
     /// For models, once the slot has no thread.
     pub(crate) fn assert_at_rest(&self, generation: u64) {
-        assert!(!self.is_hooked(), "in a hook");
+        assert!(!self.is_in_start_hook(), "in a hook");
         assert!(!self.tally(|| generation).is_running(), "running");
     }
 }
@@ -216,11 +216,11 @@ mod tests {
         record.count_revoked();
         assert!(!runs(2));
         record.begin_hook();
-        assert!(record.is_hooked() && !runs(2));
+        assert!(record.is_in_start_hook() && !runs(2));
         record.end_hook();
         let tally = record.tally(|| 2);
         assert_eq!((tally.completed, tally.panicked, tally.ended()), (1, 1, 2));
-        assert!(!record.is_hooked());
+        assert!(!record.is_in_start_hook());
     }
 
     #[test]
@@ -228,14 +228,16 @@ mod tests {
         let record = Record::new();
         record.completed.store(u64::MAX, Ordering::SeqCst);
         record.taken.store(u32::MAX, Ordering::SeqCst);
-        record.aside.store(u32::MAX - HOOKED, Ordering::SeqCst);
+        record
+            .aside
+            .store(u32::MAX - IN_START_HOOK, Ordering::SeqCst);
         // Ended 2^64 - 1, revoked 2^31 - 1, taken 2^32 - 1: so many were handed over.
         let generation = (u64::MAX).wrapping_add(u64::from(u32::MAX / 2));
         let generation = generation.wrapping_sub(u64::from(u32::MAX));
         let runs = |more| record.tally(|| generation.wrapping_add(more)).is_running();
         assert!(!runs(0) && runs(1));
         record.count_revoked();
-        assert!(!runs(1) && !record.is_hooked());
+        assert!(!runs(1) && !record.is_in_start_hook());
         record.count_taken();
         assert!(runs(1));
         record.count_end(false);

@@ -221,7 +221,7 @@ fn idle_slot() -> (Slot, Ring) {
 fn hand_over(slot: &Slot) {
     let mut claimed = None;
     until(|| {
-        claimed = slot.claim_hinted(0, true);
+        claimed = slot.claim_last_used(0, true);
         claimed.is_some()
     });
     let claim = claimed.expect("just waited for it");

@@ -4,7 +4,7 @@ use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// What has been decided for the task of a ticket. Zero: there is none.
+/// What has been decided for the task with an id. Zero: there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum State {
@@ -16,26 +16,26 @@ enum State {
 }
 
 const STATE: u64 = 7;
-/// Above the generations: tickets of tasks from the queue.
+/// Above the generations: ids of tasks from the queue.
 const QUEUED: u64 = 1 << 63;
 
-/// The ticket of the task handed over as the slot's `generation`-th.
+/// The id of the task handed over as the slot's `generation`-th.
 #[inline]
-pub(crate) fn mailbox_ticket(generation: u64) -> u64 {
+pub(crate) fn mailbox_id(generation: u64) -> u64 {
     (generation * (STATE + 1)) & !QUEUED
 }
 
-/// The ticket of the task at a queue position, whose low three bits are zero.
+/// The id of the task at a queue position, whose low three bits are zero.
 #[inline]
-pub(crate) fn queue_ticket(position: u64) -> u64 {
+pub(crate) fn queue_id(position: u64) -> u64 {
     debug_assert_eq!(position & STATE, 0);
     position | QUEUED
 }
 
-/// Whether the ticket is that of a task from the queue.
+/// Whether the id is that of a task from the queue.
 #[inline]
-pub(crate) fn is_queued(ticket: u64) -> bool {
-    ticket & QUEUED != 0
+pub(crate) fn is_queued(task_id: u64) -> bool {
+    task_id & QUEUED != 0
 }
 
 /// Part of a worker's slot: the word, and the deadline at which the running task's caller
@@ -67,8 +67,8 @@ pub(crate) enum Leave {
     NotYet,
 }
 
-const fn word(ticket: u64, state: State) -> u64 {
-    ticket | state as u64
+const fn word(task_id: u64, state: State) -> u64 {
+    task_id | state as u64
 }
 
 impl Decision {
@@ -87,26 +87,26 @@ impl Decision {
     }
 
     /// Worker, during the task: whether its caller has left.
-    pub(crate) fn has_left(&self, ticket: u64) -> bool {
+    pub(crate) fn has_left(&self, task_id: u64) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        self.word.load(Ordering::Relaxed) != word(ticket, State::Running)
+        self.word.load(Ordering::Relaxed) != word(task_id, State::Running)
     }
 
     /// Worker: the task runs.
-    pub(crate) fn start(&self, ticket: u64) {
+    pub(crate) fn start(&self, task_id: u64) {
         // ORDERING: C1: what was copied from the node was copied before. A swap, not a
         // store, for loom.
         self.word
-            .swap(word(ticket, State::Running), Ordering::AcqRel);
+            .swap(word(task_id, State::Running), Ordering::AcqRel);
     }
 
     /// Worker: tries to become the owner of the outcome.
-    pub(crate) fn complete(&self, ticket: u64) -> Completed {
+    pub(crate) fn complete(&self, task_id: u64) -> Completed {
         // ORDERING: C2: either way the loser acts on the word alone; the outcome itself is
         // published by `done`. Acquires what a caller that left did before.
         let won = self.word.compare_exchange(
-            word(ticket, State::Running),
-            word(ticket, State::Completing),
+            word(task_id, State::Running),
+            word(task_id, State::Completing),
             Ordering::AcqRel,
             Ordering::Acquire,
         );
@@ -117,17 +117,17 @@ impl Decision {
     }
 
     /// Worker: an abandoned task has ended.
-    pub(crate) fn forget(&self, ticket: u64) {
-        self.await_left(ticket);
+    pub(crate) fn forget(&self, task_id: u64) {
+        self.await_left(task_id);
         // Relaxed: nobody acts on it.
         self.word.swap(0, Ordering::Relaxed);
     }
 
     /// Worker: waits for a caller that is just leaving.
-    fn await_left(&self, ticket: u64) {
+    fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
         // ORDERING: C2: the deadline that the caller has left.
-        while self.word.load(Ordering::Acquire) == word(ticket, State::Leaving) {
+        while self.word.load(Ordering::Acquire) == word(task_id, State::Leaving) {
             backoff.wait();
         }
     }
@@ -135,16 +135,16 @@ impl Decision {
     /// Worker, during the task: the deadline that its caller has told it, as
     /// [`WaitNode::set_deadline`] has it. `node` is its caller's, alive as long as the word
     /// says that the caller waits.
-    pub(crate) fn deadline(&self, ticket: u64, node: *const WaitNode) -> u64 {
+    pub(crate) fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
         // ORDERING: C1: what the caller does next comes after this and before.
         let pinned = self.word.compare_exchange(
-            word(ticket, State::Running),
-            word(ticket, State::Pinned),
+            word(task_id, State::Running),
+            word(task_id, State::Pinned),
             Ordering::AcqRel,
             Ordering::Acquire,
         );
         if pinned.is_err() {
-            self.await_left(ticket);
+            self.await_left(task_id);
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
         }
@@ -152,16 +152,16 @@ impl Decision {
         let deadline = unsafe { &*node }.await_deadline();
         // ORDERING: C1: the node has been read.
         self.word
-            .swap(word(ticket, State::Running), Ordering::AcqRel);
+            .swap(word(task_id, State::Running), Ordering::AcqRel);
         deadline
     }
 
     /// Caller: tries to leave a started task, with its deadline for the task to read.
-    pub(crate) fn leave(&self, ticket: u64, deadline: u64) -> Leave {
-        let completing = word(ticket, State::Completing);
+    pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> Leave {
+        let completing = word(task_id, State::Completing);
         // ORDERING: C1: the worker has read what it needs of the node.
         let seen = self.word.load(Ordering::Acquire);
-        if seen != word(ticket, State::Running) {
+        if seen != word(task_id, State::Running) {
             return if seen == completing {
                 Leave::Outcome
             } else {
@@ -171,7 +171,7 @@ impl Decision {
         // ORDERING: C2: what the caller did happens before the worker's drop of the result.
         let left = self.word.compare_exchange(
             seen,
-            word(ticket, State::Leaving),
+            word(task_id, State::Leaving),
             Ordering::AcqRel,
             Ordering::Acquire,
         );
@@ -181,7 +181,7 @@ impl Decision {
                 self.left_at.store(deadline, Ordering::Relaxed);
                 // ORDERING: C2: the deadline.
                 self.word
-                    .swap(word(ticket, State::Abandoned), Ordering::AcqRel);
+                    .swap(word(task_id, State::Abandoned), Ordering::AcqRel);
                 Leave::Left
             }
             Err(now) if now == completing => Leave::Outcome,

@@ -20,9 +20,9 @@
 //! | `Abandoned(t)` | zero | worker | the result has been dropped |
 //! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
 //!
-//! The ticket `t` names the task uniquely: the slot's generation, or the queue's position
+//! The id `t` names the task uniquely: the slot's generation, or the queue's position
 //! with a bit of its own. So a caller that reads the word of a slot that has moved on can
-//! tell. A caller that loses the first race finds its ticket on the word, or `done`, within
+//! tell. A caller that loses the first race finds its id on the word, or `done`, within
 //! a few instructions of the worker. One that loses the second finds `done`.
 //!
 //! **The node's memory** is touched by others from the task's acceptance until: the task is
@@ -36,7 +36,7 @@
 mod decision;
 mod node;
 
-pub(crate) use decision::{is_queued, mailbox_ticket, queue_ticket, Completed, Decision, Leave};
+pub(crate) use decision::{is_queued, mailbox_id, queue_id, Completed, Decision, Leave};
 pub(crate) use node::{WaitNode, Waited, NO_DEADLINE};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -8,39 +8,39 @@ use std::time::{Duration, Instant};
 const WRAP: u64 = u64::MAX / 8;
 
 #[test]
-fn tickets_name_one_task_each() {
-    let mut tickets: Vec<u64> = (1..=100)
+fn ids_name_one_task_each() {
+    let mut ids: Vec<u64> = (1..=100)
         .chain(WRAP / 8 - 2..WRAP / 8)
-        .flat_map(|n| [mailbox_ticket(n), queue_ticket((n - 1) * 8)])
+        .flat_map(|n| [mailbox_id(n), queue_id((n - 1) * 8)])
         .collect();
-    assert!(tickets.iter().all(|ticket| ticket % 8 == 0));
-    let all = tickets.len();
-    tickets.sort_unstable();
-    tickets.dedup();
-    assert_eq!(tickets.len(), all);
+    assert!(ids.iter().all(|task_id| task_id % 8 == 0));
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all);
 }
 
 #[test]
 fn a_started_task_is_its_workers_or_its_callers() {
     let it = Decision::new();
-    let other = mailbox_ticket(6);
-    let tickets = [mailbox_ticket(5), queue_ticket(40), queue_ticket(48)];
-    for ticket in tickets.into_iter().chain([mailbox_ticket(u64::MAX >> 6)]) {
-        assert_eq!(it.leave(ticket, 9), Leave::NotYet, "not started");
-        it.start(ticket);
-        assert!(!it.is_abandoned() && !it.has_left(ticket));
+    let other = mailbox_id(6);
+    let ids = [mailbox_id(5), queue_id(40), queue_id(48)];
+    for task_id in ids.into_iter().chain([mailbox_id(u64::MAX >> 6)]) {
+        assert_eq!(it.leave(task_id, 9), Leave::NotYet, "not started");
+        it.start(task_id);
+        assert!(!it.is_abandoned() && !it.has_left(task_id));
         assert_eq!(it.complete(other), Completed::CallerLeft);
         assert_eq!(it.leave(other, 9), Leave::NotYet);
-        assert_eq!(it.complete(ticket), Completed::CallerWaits);
-        assert_eq!(it.leave(ticket, 9), Leave::Outcome);
+        assert_eq!(it.complete(task_id), Completed::CallerWaits);
+        assert_eq!(it.leave(task_id, 9), Leave::Outcome);
         assert!(!it.is_abandoned());
 
-        it.start(ticket);
+        it.start(task_id);
         assert_eq!(it.leave(other, 9), Leave::NotYet);
-        assert_eq!(it.leave(ticket, 9), Leave::Left);
-        assert!(it.is_abandoned() && it.has_left(ticket));
-        assert_eq!(it.complete(ticket), Completed::CallerLeft);
-        it.forget(ticket);
+        assert_eq!(it.leave(task_id, 9), Leave::Left);
+        assert!(it.is_abandoned() && it.has_left(task_id));
+        assert_eq!(it.complete(task_id), Completed::CallerLeft);
+        it.forget(task_id);
         assert!(!it.is_abandoned());
     }
 }
@@ -54,13 +54,13 @@ fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
     let after = told.set_deadline(epoch, &deadline);
     let never = WaitNode::new(None);
     assert_eq!(never.set_deadline(epoch, &Deadline::never()), NO_DEADLINE);
-    for ticket in [mailbox_ticket(5), queue_ticket(40)] {
-        it.start(ticket);
-        assert_eq!(it.deadline(ticket, &never), NO_DEADLINE);
-        assert_eq!(it.deadline(ticket, &told), after);
-        assert_eq!(it.leave(ticket, after), Leave::Left);
+    for task_id in [mailbox_id(5), queue_id(40)] {
+        it.start(task_id);
+        assert_eq!(it.deadline(task_id, &never), NO_DEADLINE);
+        assert_eq!(it.deadline(task_id, &told), after);
+        assert_eq!(it.leave(task_id, after), Leave::Left);
         // The node is not looked at any more.
-        assert_eq!(it.deadline(ticket, std::ptr::null()), after);
+        assert_eq!(it.deadline(task_id, std::ptr::null()), after);
     }
 }
 

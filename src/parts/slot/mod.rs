@@ -182,7 +182,7 @@ impl<T, R> Slot<T, R> {
     /// written, and not first to be read.
     #[inline]
     #[must_use]
-    pub(crate) fn claim_hinted(&self, last: u64, even_parked: bool) -> Option<Claim> {
+    pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
         let word = if last == 0 {
             self.see()
         } else {

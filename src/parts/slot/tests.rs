@@ -62,7 +62,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert_eq!(ready.pop(), Some(0));
     let claim = slot.claim_listed().expect("idle");
     assert!(!claim.parked && !claim.marked);
-    assert!(slot.claim_hinted(0, true).is_none());
+    assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(hand_over(&slot, claim, "a", Hand::Over), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
@@ -74,7 +74,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
 fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    let claim = slot.claim_hinted(0, true).expect("idle");
+    let claim = slot.claim_last_used(0, true).expect("idle");
     // Its entry is still there; who pops it finds it busy and drops it.
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
@@ -82,7 +82,7 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
     // Listed anew; and by hint again, the entry staying.
-    let claim = slot.claim_hinted(0, true).expect("idle");
+    let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(hand_over(&slot, claim, "b", Hand::Over), 2);
     assert!(!ready.is_empty());
 }
@@ -92,17 +92,17 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     for last in 0..2 {
-        let claim = slot.claim_hinted(last, true).expect("idle");
-        assert!(slot.claim_hinted(last + 1, true).is_none());
+        let claim = slot.claim_last_used(last, true).expect("idle");
+        assert!(slot.claim_last_used(last + 1, true).is_none());
         let generation = hand_over(&slot, claim, "a", Hand::Offer);
         assert_eq!(generation, last + 1);
         assert_eq!(slot.revoke(generation), Some("a"));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self().is_some());
-        assert!(slot.claim_hinted(generation, true).is_none());
+        assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
-        assert!(slot.claim_hinted(generation, true).is_none());
+        assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.vacate());
         own!(slot.begin_start());
         own!(slot.publish_idle(&ready, 0));
@@ -115,7 +115,7 @@ fn a_marked_worker_is_the_last_resort() {
     let slot = idle(&ready);
     assert!(slot.claim_marked().is_none());
     assert!(slot.mark() && !slot.mark());
-    assert!(slot.claim_hinted(0, true).is_none());
+    assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
     let claim = slot.claim_marked().expect("idle");
@@ -130,14 +130,14 @@ fn a_marked_worker_is_the_last_resort() {
 fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    let claim = slot.claim_hinted(0, true).unwrap();
+    let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "a", Hand::Offer);
     assert!(slot.revoke(generation + 1).is_none(), "another task");
     assert_eq!(slot.revoke(generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     own!(slot.publish_idle(&ready, 0));
 
-    let claim = slot.claim_hinted(0, true).unwrap();
+    let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "b", Hand::Offer);
     assert_eq!(run(&slot), ("b", generation));
     assert!(slot.revoke(generation).is_none(), "started");
@@ -148,7 +148,7 @@ fn a_worker_takes_itself_for_a_queued_task() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     assert!(slot.claim_self().is_some());
-    assert!(slot.claim_self().is_none() && slot.claim_hinted(0, true).is_none());
+    assert!(slot.claim_self().is_none() && slot.claim_last_used(0, true).is_none());
     assert_eq!(slot.see().state(), State::Searching);
     own!(slot.start_queued());
     assert_eq!(
@@ -195,7 +195,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             assert_eq!(slot.see().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
-            let claim = slot.claim_hinted(generation, true).expect("idle");
+            let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", Hand::Offer), generation);
             assert_eq!(slot.revoke(generation), Some("b"));
@@ -235,8 +235,8 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         while naps.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        assert!(slot.claim_hinted(0, false).is_none(), "it sleeps");
-        let claim = slot.claim_hinted(0, true).expect("idle");
+        assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
+        let claim = slot.claim_last_used(0, true).expect("idle");
         hand_over(&slot, claim, "a", Hand::Over);
         (claim, worker.join().unwrap())
     });
