@@ -6,6 +6,7 @@ use serde_json::Value;
 use service::client::{Client, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 const DASHBOARD: &str = include_str!("../dashboard.json");
 
@@ -21,7 +22,15 @@ fn page() -> String {
     std::fs::remove_file(&settings).expect("settings");
     let mut client = Client::connect(service.as_ref().expect("service").address).expect("client");
     assert_eq!(client.get("/factorial?n=5").expect("answer").status, 200);
-    client.get("/metrics").expect("answer").body
+    // The answer leaves before the task that made it has ended and is recorded.
+    for _ in 0..1000 {
+        let page = client.get("/metrics").expect("answer").body;
+        if page.contains("lazypool_task_duration_seconds") {
+            return page;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no task was recorded");
 }
 
 /// The samples on a page: their names, and the labels that each has.
