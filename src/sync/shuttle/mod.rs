@@ -328,6 +328,13 @@ impl Condvar {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// For an edit of the mutation run.
+    #[allow(dead_code)]
+    pub(crate) fn notify_one(&self) {
+        self.waiters.notify_one();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn notify_all(&self) {
         self.waiters.notify_all();
         self.calls.fetch_add(1, Ordering::Relaxed);
