@@ -2,8 +2,7 @@
 //! the result. A node is freed as soon as its caller may go.
 
 use crate::parts::completion::{
-    is_queued, mailbox_ticket, queue_ticket, Completed, Decision, Leave, WaitNode, Waited,
-    NO_DEADLINE,
+    is_queued, mailbox_id, queue_id, Completed, Decision, Leave, WaitNode, Waited, NO_DEADLINE,
 };
 use crate::parts::deadline::Deadline;
 use crate::Step;
@@ -24,7 +23,7 @@ enum Word {
 
 /// A caller that waits.
 struct Call {
-    ticket: u64,
+    task_id: u64,
     node: Box<WaitNode>,
     label: Option<&'static str>,
     /// Its deadline, once it has told it.
@@ -52,7 +51,7 @@ struct Play {
     generation: u64,
     position: u64,
     next: Next,
-    ticket: u64,
+    task_id: u64,
     node: *const WaitNode,
     /// When the caller left.
     left_at: u64,
@@ -68,7 +67,7 @@ pub fn play(setup: u8, steps: &[Step]) {
         generation: 0_u64.wrapping_sub(u64::from(setup & 3)) & GENERATIONS,
         position: 0_u64.wrapping_sub(8 * u64::from(setup >> 2 & 3)),
         next: Next::Start,
-        ticket: 0,
+        task_id: 0,
         node: std::ptr::null(),
         left_at: 0,
     };
@@ -100,18 +99,18 @@ impl Play {
         if self.calls.len() == MOST {
             return;
         }
-        let ticket = if with & 1 == 0 {
+        let task_id = if with & 1 == 0 {
             self.generation = (self.generation + 1) & GENERATIONS;
-            mailbox_ticket(self.generation)
+            mailbox_id(self.generation)
         } else {
             self.position = self.position.wrapping_add(8);
-            queue_ticket(self.position)
+            queue_id(self.position)
         };
-        assert_eq!(is_queued(ticket), with & 1 == 1);
-        assert!(self.calls.iter().all(|call| call.ticket != ticket));
+        assert_eq!(is_queued(task_id), with & 1 == 1);
+        assert!(self.calls.iter().all(|call| call.task_id != task_id));
         let label = (with & 2 == 0).then_some("label");
         self.calls.push(Call {
-            ticket,
+            task_id,
             node: Box::new(WaitNode::new(label)),
             label,
             told: None,
@@ -139,8 +138,8 @@ impl Play {
 
     /// The worker's call, if its caller is there.
     fn own(&mut self) -> Option<&mut Call> {
-        let ticket = self.ticket;
-        self.calls.iter_mut().find(|call| call.ticket == ticket)
+        let task_id = self.task_id;
+        self.calls.iter_mut().find(|call| call.task_id == task_id)
     }
 
     fn work(&mut self, with: u8) {
@@ -152,11 +151,11 @@ impl Play {
                 };
                 call.is_started = true;
                 assert_eq!(call.node.label, call.label);
-                self.ticket = call.ticket;
+                self.task_id = call.task_id;
                 self.node = &raw const *call.node;
-                self.decision.start(self.ticket);
-                self.word = Word::Running(self.ticket);
-                if is_queued(self.ticket) {
+                self.decision.start(self.task_id);
+                self.word = Word::Running(self.task_id);
+                if is_queued(self.task_id) {
                     Next::Place
                 } else {
                     Next::Complete
@@ -169,10 +168,10 @@ impl Play {
                 Next::Complete
             }
             Next::Complete => {
-                let completed = self.decision.complete(self.ticket);
-                if self.word == Word::Running(self.ticket) {
+                let completed = self.decision.complete(self.task_id);
+                if self.word == Word::Running(self.task_id) {
                     assert_eq!(completed, Completed::CallerWaits);
-                    self.word = Word::Completing(self.ticket);
+                    self.word = Word::Completing(self.task_id);
                     Next::Release
                 } else {
                     assert_eq!(completed, Completed::CallerLeft);
@@ -186,7 +185,7 @@ impl Play {
                 Next::Start
             }
             Next::Forget => {
-                self.decision.forget(self.ticket);
+                self.decision.forget(self.task_id);
                 self.word = Word::Nobody;
                 Next::Start
             }
@@ -203,7 +202,7 @@ impl Play {
             None => Some(self.left_at),
         };
         if let Some(expected) = expected {
-            assert_eq!(self.decision.deadline(self.ticket, self.node), expected);
+            assert_eq!(self.decision.deadline(self.task_id, self.node), expected);
         }
     }
 
@@ -211,20 +210,20 @@ impl Play {
     fn leave(&mut self, with: u8) {
         let Some(index) = self.pick(with) else { return };
         let call = &self.calls[index];
-        let (ticket, Some(told)) = (call.ticket, call.told) else {
+        let (task_id, Some(told)) = (call.task_id, call.told) else {
             return;
         };
         // Told which worker has it.
-        if is_queued(ticket) && !call.is_placed {
+        if is_queued(task_id) && !call.is_placed {
             return;
         }
-        let left = self.decision.leave(ticket, told);
-        if self.word == Word::Running(ticket) {
+        let left = self.decision.leave(task_id, told);
+        if self.word == Word::Running(task_id) {
             assert_eq!(left, Leave::Left);
-            self.word = Word::Abandoned(ticket);
+            self.word = Word::Abandoned(task_id);
             self.left_at = told;
             self.calls.swap_remove(index);
-        } else if self.word == Word::Completing(ticket) {
+        } else if self.word == Word::Completing(task_id) {
             assert_eq!(left, Leave::Outcome);
         } else {
             assert_eq!(left, Leave::NotYet);
@@ -259,7 +258,7 @@ impl Play {
         let is_abandoned = matches!(self.word, Word::Abandoned(_));
         assert_eq!(self.decision.is_abandoned(), is_abandoned);
         if self.next == Next::Complete {
-            assert_eq!(self.decision.has_left(self.ticket), is_abandoned);
+            assert_eq!(self.decision.has_left(self.task_id), is_abandoned);
         }
         for call in &self.calls {
             assert_eq!(call.node.is_done(), call.is_done);
