@@ -104,9 +104,7 @@ impl Core {
             if options.awaited {
                 // Two lines move instead of five: its worker's, and the caller's own.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
-                    return self
-                        .may_use(slot)
-                        .then(|| self.hand_over(slot, claim, task));
+                    return Some(self.hand_over(slot, claim, task));
                 }
             }
             if !(options.awaited && self.env.is_own_worker()) {
@@ -120,10 +118,6 @@ impl Core {
             }
         }
         let (slot, claim) = self.claim_by_affinity(even_parked)?;
-        // The limit may have been lowered since this submission found the pool as usual.
-        if !self.may_use(slot) {
-            return None;
-        }
         if claim.parked {
             options.start();
         }

@@ -33,7 +33,9 @@ impl Core {
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);
         }
-        Some((slot, claim?))
+        // The limit may have been lowered since the submission found the pool as usual.
+        let claim = claim.filter(|_| self.may_use(slot))?;
+        Some((slot, claim))
     }
 
     /// An idle worker, the marked ones last.
