@@ -19,14 +19,11 @@ fn assert_agreed(decision: &Decision, got: Option<usize>, delivered: bool, resul
     assert!(!decision.is_abandoned());
 }
 
-/// A caller at its deadline, while the task starts and ends. Excludes: a result that both or neither
-/// own; a caller that goes without it although it is being delivered; one that is touched
-/// after it left. All interleavings.
-#[test]
-fn end_against_leaving() {
-    check(None, || {
+/// A caller leaves while the task starts and ends.
+fn leaves(call: fn() -> Call) {
+    check(None, move || {
         let decision = Arc::new(Decision::new());
-        let call = Call::by_mailbox(1);
+        let call = call();
         let task = call.task();
         let worker = beside(&decision, move |decision| run(decision, &task, 7));
         let got = call.leave(&decision, 0);
@@ -35,19 +32,19 @@ fn end_against_leaving() {
     });
 }
 
+/// A caller at its deadline, while the task starts and ends. Excludes: a result that both or neither
+/// own; a caller that goes without it although it is being delivered; one that is touched
+/// after it left. All interleavings.
+#[test]
+fn end_against_leaving() {
+    leaves(|| Call::by_mailbox(1));
+}
+
 /// The same with a task from the queue. Excludes: a caller that leaves before it has been told where
 /// its task runs, and is told then. All interleavings.
 #[test]
 fn told_the_place_against_leaving() {
-    check(None, || {
-        let decision = Arc::new(Decision::new());
-        let call = Call::by_queue(8);
-        let task = call.task();
-        let worker = beside(&decision, move |decision| run(decision, &task, 7));
-        let got = call.leave(&decision, 0);
-        drop(call);
-        assert_agreed(&decision, got, worker.join().unwrap(), 7);
-    });
+    leaves(|| Call::by_queue(8));
 }
 
 /// A caller parks while its result is delivered. Excludes: a lost wake-up; a result read before it was
