@@ -194,7 +194,7 @@ fn function(line: &str) -> Option<&str> {
 
 /// Not the library's: the shim, and what is there for models only.
 fn is_ours(file: &str) -> bool {
-    file.starts_with("src/sync/") || file == "src/model.rs"
+    file.starts_with("src/sync/") || file.starts_with("src/model/")
 }
 
 const AT_REST: &str = "assert_at_rest";
