@@ -34,6 +34,11 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "values in time under overload, queue of 1,024, % of capacity (more is better)",
         "overload/1024",
+        OURS,
+    ),
+    (
+        "the same, lazypool with `min_remaining`",
+        "overload/1024",
         GUARDED,
     ),
 ];
