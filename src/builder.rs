@@ -123,8 +123,8 @@ impl Builder {
     /// If one step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
-    /// last task in it: workers x (deadline / task time - 1). If a longer queue is full, nearly
-    /// every task in it is too late. The page [`docs::sizing`](crate::docs::sizing) says more, and
+    /// last task in it: workers x (deadline / task time - 1). In a longer queue, once it is
+    /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing) says more, and
     /// what to do if task times differ. If producers wait for room ([`WhenFull::Block`]), a few
     /// tasks for each worker are enough to keep it busy.
     ///
@@ -175,7 +175,7 @@ impl Builder {
     /// own.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
-    /// returns, the process ends, even if tasks are still running. Shut the pool down before.
+    /// returns, the process ends, even if tasks are still running. Shut the pool down before `main` returns.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -257,8 +257,9 @@ impl Builder {
     /// Sets a hook that each worker calls with its slot when it ends, after its last task.
     ///
     /// While the hook runs, the slot is not free for a new worker. A submission that needs that
-    /// slot waits for the hook, whatever [`WhenFull`] says. The hook must therefore not wait for a
-    /// lock that a submitter may hold.
+    /// slot waits for the hook, or until its deadline, whatever [`WhenFull`] says. (On a worker of
+    /// this pool it is refused as [`OnWorker`](crate::Refusal::OnWorker).) The hook must therefore
+    /// not wait for a lock that a submitter may hold.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));

@@ -24,9 +24,8 @@ use std::time::Duration;
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
 /// its value, at most until a deadline. When every worker is occupied and the queue is full, both
 /// refuse, and the error holds the closure. A pool has no queue unless
-/// [`Builder::queue_capacity`] gives it one.
-///
-/// A pool cannot be cloned: to share it, put it into an [`Arc`](std::sync::Arc).
+/// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an
+/// [`Arc`](std::sync::Arc).
 ///
 /// # Dropping a pool
 ///
@@ -34,8 +33,8 @@ use std::time::Duration;
 /// task still runs, and the drop waits for that. It does not wait for an
 /// [abandoned](Stats::abandoned) task: one whose caller left at its deadline, whose group was
 /// cancelled, or that is past a deadline of its own. It does wait for a task of plain `serve`, even
-/// one that hangs. If abandoned tasks occupy all workers, it does not wait for queued tasks either:
-/// they run later, if the process lives on. A pool in a `static` is never dropped: shut it down.
+/// one that hangs. If abandoned tasks occupy all workers, it does not wait for queued ones either:
+/// they run later, if the process keeps running. A pool in a `static` is never dropped.
 ///
 /// # After `fork`
 ///
@@ -77,7 +76,7 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// Builds a pool of at most `max_workers` threads.
     ///
-    /// All else is [`Builder`]'s default: no queue, and no worker before the first task.
+    /// All other settings have [`Builder`]'s defaults: no queue, and no worker before the first task.
     ///
     /// # Errors
     /// [`BuildError::ZeroWorkers`] if `max_workers` is 0, [`BuildError::TooManyWorkers`] if it is
@@ -128,8 +127,8 @@ impl Pool {
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
-    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait for room, and it
-    ///   comes from a worker of this pool, which must not wait.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for room or for
+    ///   another thread, and it comes from a worker of this pool, which must not wait.
     /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the one that built
     ///   the pool.
     ///
@@ -437,16 +436,17 @@ impl Pool {
     /// Closes the pool, and waits until every worker has ended and its thread has been joined, at
     /// most for `timeout`.
     ///
-    /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those
-    /// that wait for room included. [`Shutdown`] says what becomes of the tasks that the pool has
-    /// accepted. The report names the workers that have not ended.
+    /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
+    /// wait for room included. [`Shutdown`] says what becomes of accepted tasks. The report names
+    /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode that was asked for stays in force. Called inside a task of the pool, this
-    /// closes the pool and returns at once, with that task's worker among the stragglers. Called in
-    /// a thread-local destructor of a worker, it returns at once, without that worker in the report.
+    /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
+    /// returns at once, with that task's worker among the stragglers; called in a thread-local
+    /// destructor of a worker, it returns at once, without that worker in the report.
     ///
-    /// `timeout` does not bound the destructors of thread-local values that tasks left behind.
+    /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
+    /// those of what discarded tasks captured, which run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
