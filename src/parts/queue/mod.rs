@@ -212,6 +212,8 @@ impl<T: Queued> Queue<T> {
 
     /// Adds the task, if it has room, and returns its position.
     pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
+        // Also for a tombstone; the quick way calls `push_at` itself.
+        assert!(task.is_some(), "a task to push");
         let mut backoff = Backoff::default();
         loop {
             let tail = self.load_tail();

@@ -183,6 +183,17 @@ fn a_tombstone_is_room_at_once_and_keeps_its_place() {
     }
 }
 
+/// Not in place of one that was taken out, either.
+#[test]
+#[should_panic(expected = "a task to push")]
+fn nothing_is_pushed_without_a_task() {
+    let queue = awake(2);
+    let at = push(&queue, 1, true).unwrap();
+    push(&queue, 2, false).unwrap();
+    assert_eq!(withdraw(&queue, at), Some(1));
+    let _ = queue.push(&mut None);
+}
+
 #[test]
 fn many_tombstones_are_filled_in_one_sweep() {
     const LEN: usize = 64;
