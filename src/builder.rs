@@ -121,8 +121,8 @@ impl Builder {
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A task that
     /// comes to a full queue may take the place of one that its caller or
     /// [`Group::cancel`](crate::Group::cancel) has taken out, and so start before tasks that came
-    /// earlier. A shutdown that discards tasks keeps those of scopes, and moves them to the end of the queue.
-    /// If one step must follow another, put both into one task.
+    /// earlier. A shutdown that discards tasks keeps those of scopes, and moves them to the end of
+    /// the queue. If one step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
     /// last task in it: workers x (deadline / task time - 1). In a longer queue, once it is
