@@ -1,6 +1,6 @@
 //! A label that one thread writes and others read.
 
-use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The label of the running task, for snapshots: a sequence lock with one
 /// writer, touched only by labelled tasks.
@@ -8,8 +8,8 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 pub(crate) struct Label {
     at: AtomicPtr<u8>,
     len: AtomicU32,
-    /// Odd during a write.
-    writes: AtomicU32,
+    /// Odd during a write. Of 64 bits: it never comes round to what a reader has seen.
+    writes: AtomicU64,
 }
 
 impl Label {
@@ -17,12 +17,13 @@ impl Label {
         Self {
             at: AtomicPtr::new(std::ptr::null_mut()),
             len: AtomicU32::new(0),
-            writes: AtomicU32::new(0),
+            writes: AtomicU64::new(0),
         }
     }
 
-    /// Only from the slot's worker.
-    pub(crate) fn set(&self, label: Option<&'static str>) {
+    /// # Safety
+    /// One thread at a time: the slot's worker.
+    pub(crate) unsafe fn set(&self, label: Option<&'static str>) {
         // Relaxed: written by this thread only.
         let writes = self.writes.load(Ordering::Relaxed);
         // ORDERING: S1: odd before the parts change, even after.
@@ -48,7 +49,7 @@ impl Label {
             if at.is_null() {
                 return None;
             }
-            // SAFETY: no write between the two equal, even readings of `writes`
+            // SAFETY: one thread writes, and no write came between the two equal, even readings of `writes`
             // (all `SeqCst`), so both parts are of one `&'static str`.
             let bytes = unsafe { std::slice::from_raw_parts(at.cast_const(), len as usize) };
             // SAFETY: as above: they were a `str`.
@@ -71,9 +72,10 @@ mod tests {
         std::thread::scope(|s| {
             s.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
-                    label.set(Some("short"));
-                    label.set(Some("a longer one"));
-                    label.set(None);
+                    for next in [Some("short"), Some("a longer one"), None] {
+                        // SAFETY: no other thread sets it.
+                        unsafe { label.set(next) };
+                    }
                 }
             });
             for _ in 0..cut(100_000) {
@@ -86,7 +88,8 @@ mod tests {
             stop.store(true, Ordering::SeqCst);
         });
         for now in [Some("one"), Some("another"), None] {
-            label.set(now);
+            // SAFETY: the other thread has ended.
+            unsafe { label.set(now) };
             assert_eq!(label.get(), now);
         }
     }

@@ -132,7 +132,8 @@ impl<'a> Ctx<'a> {
 
     pub(crate) fn set_label(&self, label: Option<&'static str>) {
         self.label.set(label);
-        self.record.label.set(label);
+        // SAFETY: the record is that of the worker's own slot, and a context stays on its thread.
+        unsafe { self.record.label.set(label) };
     }
 
     /// The running task has a deadline of its own; zero: no longer.
