@@ -178,9 +178,9 @@ impl Group {
                 }
                 Ok(())
             }
-            Err((job, why)) => {
-                self.members.refused();
-                Err(Refused::new(job.f, why))
+            Err((Member { pending, f }, why)) => {
+                self.members.refused(pending);
+                Err(Refused::new(f, why))
             }
         }
     }

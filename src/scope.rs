@@ -142,7 +142,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        let pending = inner.members.pending_task();
+        // SAFETY: this is the task, which has not kept its own.
+        let pending = unsafe { inner.members.pending_task() };
         end(Ending::of(panicked));
         // The scope may be gone after this.
         pending.end(Ended::Completed);
@@ -152,8 +153,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
     fn discard(self) -> Release {
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
-        // SAFETY: the scope waits for this task, which is pending.
-        Release::Group(unsafe { &*self.inner }.members.pending_task())
+        // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
+        Release::Group(unsafe { (*self.inner).members.pending_task() })
     }
 }
 
@@ -186,7 +187,7 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() + Send + 'scope,
     {
         let members = &self.inner.members;
-        let _pending = members.enter();
+        let pending = members.enter();
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -195,7 +196,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
         unsafe { submit_with(&self.core, job, &self.extras, options) }.map_err(|(job, why)| {
-            members.refused();
+            members.refused(pending);
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })

@@ -56,12 +56,13 @@ impl Play {
                 self.pending.push(handle.enter());
             }
             (4, Some(handle), Some(index)) => {
-                // It stays with who submits it, which gives it up.
-                let _submitted = self.pending.swap_remove(index);
-                handle.refused();
+                handle.refused(self.pending.swap_remove(index));
             }
             // Who submits a task may lose the way to the set, and finds it again.
-            (5, Some(handle), Some(index)) => self.pending[index] = handle.pending_task(),
+            (5, Some(handle), Some(index)) => {
+                // SAFETY: in place of its own.
+                self.pending[index] = unsafe { handle.pending_task() };
+            }
             (6..11, _, Some(index)) => {
                 let how = usize::from(with) / MOST % 3;
                 let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];

@@ -25,8 +25,8 @@ impl Members {
     }
 
     /// It has been refused.
-    pub fn refused(&self, _member: Member) {
-        self.0.refused();
+    pub fn refused(&self, member: Member) {
+        self.0.refused(member.0);
     }
 
     /// Tasks that are pending.

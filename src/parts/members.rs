@@ -37,7 +37,8 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A thread that ends a task: a worker, or one that cancels a group or shuts down.
+/// A thread between the two steps that end a task: a worker, or one that cancels a group or
+/// shuts down. Fewer than 2^20 threads can be between them at once.
 const INSIDE: u64 = 1;
 /// The handle is gone. Above it, 43 bits: more than 2^42 tasks are never pending.
 const LEFT: u64 = 1 << 20;
@@ -76,13 +77,17 @@ pub(crate) enum Ended {
     Discarded,
 }
 
-/// A pending task's way to its set.
+/// A pending task's way to its set, which [`Pending::end`] or [`Handle::refused`] takes from it.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Pending(NonNull<Members>);
 
 /// Keeps a set for those who submit to it and wait for it.
 #[derive(Debug)]
 pub(crate) struct Handle(NonNull<Members>);
+
+// SAFETY: as a `&Members`, which is `Sync`; and whichever thread ends the task may free them.
+unsafe impl Send for Pending {}
 
 // SAFETY: as a `Box` or `Arc` of `Members`, which are `Send` and `Sync`.
 unsafe impl Send for Handle {}
@@ -120,8 +125,7 @@ impl Handle {
         Self(NonNull::from(Box::leak(members)))
     }
 
-    /// One more: before it is submitted. To be followed by [`Handle::refused`], or by
-    /// [`Pending::end`].
+    /// One more: before it is submitted.
     #[inline]
     pub(crate) fn enter(&self) -> Pending {
         // ORDERING: G1: before the task can end.
@@ -130,13 +134,17 @@ impl Handle {
     }
 
     /// The way to the set for a task of it that is pending.
+    ///
+    /// # Safety
+    /// In place of the task's own, from [`Handle::enter`], which is used no more.
     #[inline]
-    pub(crate) fn pending_task(&self) -> Pending {
+    pub(crate) unsafe fn pending_task(&self) -> Pending {
         Pending(self.0)
     }
 
     /// One that has entered is not accepted.
-    pub(crate) fn refused(&self) {
+    pub(crate) fn refused(&self, task: Pending) {
+        assert_eq!(task.0, self.0, "a task of this set");
         // ORDERING: G1: as a task's end.
         self.entered.fetch_sub(1, Ordering::SeqCst);
         self.wake();
@@ -159,7 +167,7 @@ impl Pending {
     /// The set, as long as the task has not ended.
     #[inline]
     pub(crate) fn members(&self) -> &Members {
-        // SAFETY: not freed while a task is pending, and `end` consumes this.
+        // SAFETY: not freed while a task is pending; its end, or a refusal, consumes this.
         unsafe { self.0.as_ref() }
     }
 
@@ -330,9 +338,9 @@ mod tests {
     fn every_end_is_counted_once() {
         let set = Handle::new();
         let tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
-        set.enter();
+        let refused = set.enter();
         assert_eq!(figures(&set), [7, 0, 0, 0]);
-        set.refused();
+        set.refused(refused);
         assert_eq!(figures(&set), [6, 0, 0, 0]);
         let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
         for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
@@ -376,9 +384,9 @@ mod tests {
             while set.waiting.load(Ordering::SeqCst) < 2 {
                 std::thread::yield_now();
             }
-            set.enter();
+            let last = set.enter();
             task.end(Ended::Completed);
-            set.refused(); // what was pending last
+            set.refused(last);
         });
         assert_eq!(set.waiting.load(Ordering::SeqCst), 0);
     }

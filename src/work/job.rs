@@ -11,6 +11,7 @@ use crate::work::context::Ctx;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
+use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
 /// Bytes of a job that travel without a box.
@@ -80,7 +81,8 @@ pub(crate) trait Job: Sized {
     /// forked child, from `end` ([`Ctx::end_if_forked`]): whatever user code panics is
     /// contained.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun, for a shutdown or a cancelled group. Never unwinds.
+    /// Disposes of it unrun, for a shutdown or a cancelled group, or past its deadline. Never
+    /// unwinds.
     fn discard(self) -> Release;
     /// The group it belongs to, by address.
     fn group(&self) -> *const () {
@@ -172,10 +174,12 @@ struct Table {
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
+    /// The job, which is neither `Send` nor `Sync` for all that the bytes say.
+    job: PhantomData<*mut ()>,
 }
 
-// SAFETY: made only by `Task::new`, whose caller vouches that the job may move
-// to another thread.
+// SAFETY: made only by `Task::new` and `Task::renew`, whose callers vouch that the job may
+// move to another thread.
 unsafe impl Send for Task {}
 
 impl std::fmt::Debug for Task {
@@ -184,7 +188,7 @@ impl std::fmt::Debug for Task {
     }
 }
 
-struct TableOf<J>(std::marker::PhantomData<J>);
+struct TableOf<J>(PhantomData<J>);
 
 impl<J: Job> TableOf<J> {
     const FITS: bool = size_of::<J>() <= INLINE && align_of::<J>() <= align_of::<Bytes>();
@@ -286,6 +290,7 @@ impl Task {
         Self {
             table: &TableOf::<J>::TABLE,
             bytes: TableOf::<J>::store(job),
+            job: PhantomData,
         }
     }
 
