@@ -94,7 +94,8 @@ fn asked_against_leaving() {
             let deadline = decision.deadline(&task);
             (deadline, decision.end(&task, 7))
         });
-        let told = call.tell_deadline();
+        let told = 9;
+        call.tell_deadline(told);
         let got = call.leave(&decision, told);
         drop(call);
         let (read, delivered) = worker.join().unwrap();

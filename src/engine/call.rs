@@ -8,7 +8,7 @@ use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Completed, Leave, WaitNode, Waited, NO_DEADLINE,
+    is_queued, mailbox_id, queue_id, Completed, Leave, WaitNode, Waited,
 };
 use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
@@ -337,16 +337,16 @@ fn wait_for(
     deadline: &Deadline,
     options: &SubmitOptions<'_>,
 ) -> How {
-    let timed = !deadline.is_never();
     let mut task = Some(task);
     let location = match core.submit(&mut task, options) {
         Ok(location) => location,
         Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
-    let left_at = match timed {
-        true => node.set_deadline(core.env.epoch, deadline),
-        false => NO_DEADLINE,
-    };
+    let mut left_at = 0; // without a deadline it does not leave
+    if let Some(at) = deadline.instant() {
+        left_at = core.env.nanos(at);
+        node.set_deadline(left_at);
+    }
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
             core.keep_worker();

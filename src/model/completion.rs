@@ -4,7 +4,7 @@ use super::Deadline;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{self, Completed, Leave, WaitNode, Waited};
 use crate::parts::deadline;
-use crate::sync::{now, UnsafeCell};
+use crate::sync::UnsafeCell;
 
 /// The decision of a worker.
 #[derive(Debug)]
@@ -52,10 +52,9 @@ impl Call {
         }
     }
 
-    /// Tells the task that there is no deadline; what it tells.
-    pub fn tell_deadline(&self) -> u64 {
-        let never = deadline::Deadline::never();
-        self.node.set_deadline(now(), &never)
+    /// Tells the task its deadline, which is not zero.
+    pub fn tell_deadline(&self, nanos: u64) {
+        self.node.set_deadline(nanos);
     }
 
     /// Waits for the result, without a deadline.
@@ -115,7 +114,8 @@ impl Decision {
 
     /// The worker asks for the task's deadline.
     pub fn deadline(&self, task: &Task) -> u64 {
-        self.0.deadline(task.task_id, task.node())
+        // SAFETY: it runs, and its caller waits or says that it has left. Else loom reports it.
+        unsafe { self.0.deadline(task.task_id, task.node()) }
     }
 
     /// The worker ends the task; whether its caller gets the result.

@@ -4,7 +4,7 @@
 //! public functions read.
 
 use crate::error::TaskPanic;
-use crate::parts::completion::{WaitNode, NO_DEADLINE};
+use crate::parts::completion::WaitNode;
 use crate::parts::members::Members;
 use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
@@ -181,10 +181,9 @@ impl<'a> Ctx<'a> {
             let due = self.due.get();
             return (due != 0).then(|| self.env.instant(due));
         };
-        match self.record.decision.deadline(self.task_id.get(), node) {
-            NO_DEADLINE => None,
-            after => Some(self.env.instant(after)),
-        }
+        // SAFETY: there only in `with_caller`, while the task runs.
+        let nanos = unsafe { self.record.decision.deadline(self.task_id.get(), node) };
+        Some(self.env.instant(nanos))
     }
 
     /// Runs `f` as a task of the given group.

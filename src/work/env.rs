@@ -208,3 +208,21 @@ impl Env {
         OWNER.with(Cell::get) == self.id
     }
 }
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_name_one_instant_each() {
+        let env = Env::new(String::new(), Hooks::default());
+        let years = |n: u64| Duration::from_secs(n * 365 * 24 * 60 * 60);
+        for after in [0, 1, 60_000_000_000].map(Duration::from_nanos) {
+            for after in [after, years(100) + after, years(292) + after] {
+                let at = env.epoch + after;
+                assert_eq!(u128::from(env.nanos(at)), after.as_nanos() + 1);
+                assert_eq!(env.instant(env.nanos(at)), at);
+            }
+        }
+    }
+}

@@ -133,9 +133,12 @@ impl Decision {
     }
 
     /// Worker, during the task: the deadline that its caller has told it, as
-    /// [`WaitNode::set_deadline`] has it. `node` is its caller's, alive as long as the word
-    /// says that the caller waits.
-    pub(crate) fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
+    /// [`WaitNode::set_deadline`] has it.
+    ///
+    /// # Safety
+    /// The task has been started and not completed. `node` is its caller's: alive as long as
+    /// the word says that the caller waits, which has a deadline to tell.
+    pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
         // ORDERING: C1: what the caller does next comes after this and before.
         let pinned = self.word.compare_exchange(
             word(task_id, State::Running),

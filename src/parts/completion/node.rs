@@ -2,7 +2,7 @@
 
 use crate::parts::backoff::{Backoff, Spin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Instant, Ordering, UnsafeCell};
+use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
 
 std::thread_local! {
@@ -36,8 +36,7 @@ pub(crate) struct WaitNode {
     /// Written by the caller before `PARKED`, read by the worker after it.
     thread: UnsafeCell<Option<thread::Thread>>,
     pub(crate) label: Option<&'static str>,
-    /// Nanoseconds after the pool's epoch, plus one, once the caller has read the clock;
-    /// [`NO_DEADLINE`] where there is none.
+    /// Zero until the caller has told it.
     deadline: AtomicU64,
     /// Tells loom when the node goes, and who touches it.
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -51,9 +50,6 @@ impl Drop for WaitNode {
         self.thread.with_mut(|_| ());
     }
 }
-
-/// See [`WaitNode::set_deadline`].
-pub(crate) const NO_DEADLINE: u64 = u64::MAX;
 
 impl WaitNode {
     pub(crate) fn new(label: Option<&'static str>) -> Self {
@@ -75,19 +71,14 @@ impl WaitNode {
         self.alive.with(|_| ());
     }
 
-    /// Caller: tells its task when the deadline is. What it tells.
-    pub(crate) fn set_deadline(&self, epoch: Instant, deadline: &Deadline) -> u64 {
-        let after = deadline.instant().map_or(NO_DEADLINE, |at| {
-            let after = at.saturating_duration_since(epoch).as_nanos() + 1;
-            // Beyond 584 years, 584 years.
-            u64::try_from(after).map_or(NO_DEADLINE - 1, |n| n.min(NO_DEADLINE - 1))
-        });
+    /// Caller: tells its task when the deadline is, as nanoseconds, not zero. A task that asks
+    /// waits for it.
+    pub(crate) fn set_deadline(&self, nanos: u64) {
         // Relaxed: whoever reads it needs nothing else.
-        self.deadline.store(after, Ordering::Relaxed);
-        after
+        self.deadline.store(nanos, Ordering::Relaxed);
     }
 
-    /// Worker: what the caller has told; it may be reading the clock.
+    /// Worker: what the caller tells; it may be reading the clock.
     pub(super) fn await_deadline(&self) -> u64 {
         self.touch();
         let mut backoff = Backoff::default();
@@ -183,8 +174,8 @@ impl WaitNode {
     /// `this` is the node of a caller that still waits, its outcome is written, and this is
     /// the one call for it.
     pub(crate) unsafe fn release(this: *const Self) {
-        // SAFETY: the caller leaves only after DONE (it lost the decision), so the node is
-        // alive until the step below that sets it.
+        // SAFETY: the caller leaves only after DONE: it lost the decision, or its task was taken
+        // out and not started. So the node is alive until the step below that sets it.
         let done = unsafe {
             (*this).touch();
             &(*this).done
