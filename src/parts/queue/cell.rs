@@ -147,9 +147,13 @@ impl<T: Queued> Place<'_, T> {
         Stamp(self.cell.stamp.load(Ordering::Acquire))
     }
 
-    /// Writes the next stamp of a cell that is the caller's.
+    /// Writes the next stamp of a cell.
+    ///
+    /// # Safety
+    /// The cell is the caller's until then, and has a task where the state that it gets says
+    /// so, and only there.
     #[inline]
-    pub(super) fn write(self, from: State, to: State) {
+    pub(super) unsafe fn write(self, from: State, to: State) {
         assert_legal(from, to);
         // ORDERING: Q1, Q2: releases the task to who takes it, or the emptied cell to the
         // next push.
@@ -186,11 +190,13 @@ impl<T: Queued> Place<'_, T> {
         } else {
             State::Full
         };
-        // SAFETY: the cell is the caller's.
-        self.cell.task.with_mut(|t| unsafe {
-            (*t).write(task);
-        });
-        self.write(from, state);
+        // SAFETY: the cell is the caller's, and has the task now.
+        unsafe {
+            self.cell.task.with_mut(|t| {
+                (*t).write(task);
+            });
+            self.write(from, state);
+        }
     }
 
     /// # Safety

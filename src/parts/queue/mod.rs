@@ -131,14 +131,18 @@ impl<T: Queued> Queue<T> {
         }
     }
 
-    /// Empties a cell that is the caller's: it serves the position one lap further.
+    /// Empties a cell: it serves the position one lap further.
+    ///
+    /// # Safety
+    /// The cell is the caller's until then, has no task any more, and `head` has moved past it.
     #[inline]
-    fn release(&self, place: Place<'_, T>, from: State) {
+    unsafe fn release(&self, place: Place<'_, T>, from: State) {
         let next = Place {
             lap: place.lap.wrapping_sub(self.lap_mask),
             ..place
         };
-        next.write(from, State::Empty);
+        // SAFETY: by this function's contract.
+        unsafe { next.write(from, State::Empty) };
     }
 
     // ---- the ends ---------------------------------------------------------------
@@ -314,8 +318,10 @@ impl<T: Queued> Queue<T> {
         let ours = self.advance_head(head);
         if ours {
             // SAFETY: `head` moved past `Full` by us.
-            *place = Some(unsafe { at.read() });
-            self.release(at, State::Full);
+            unsafe {
+                *place = Some(at.read());
+                self.release(at, State::Full);
+            }
         }
         ours
     }
@@ -357,16 +363,20 @@ impl<T: Queued> Queue<T> {
                     // Nobody else moves it past a cell that is held; but it may be guarded now.
                     let moved = self.advance_head(head);
                     if !moved {
-                        at.write(State::Held, state);
+                        // SAFETY: held, and as it was.
+                        unsafe { at.write(State::Held, state) };
                         continue;
                     }
                     if state == State::Revocable {
-                        // SAFETY: held, with a task in it.
-                        *place = Some(unsafe { at.read() });
-                        self.release(at, State::Held);
+                        // SAFETY: held, with a task in it; `head` moved past it by us.
+                        unsafe {
+                            *place = Some(at.read());
+                            self.release(at, State::Held);
+                        }
                         return Popped::Task(head & !FLAGS);
                     }
-                    self.release(at, State::Held);
+                    // SAFETY: held, without one; `head` moved past it by us.
+                    unsafe { self.release(at, State::Held) };
                     self.tombstone_gone();
                 }
                 State::Held => return Popped::InProgress,

@@ -21,13 +21,17 @@ impl<T: Queued> Queue<T> {
     }
 
     /// Leaves a held cell as a tombstone.
-    fn bury(&self, position: u64, count: impl FnOnce()) {
+    ///
+    /// # Safety
+    /// The caller holds the cell, and has taken the task out.
+    unsafe fn bury(&self, position: u64, count: impl FnOnce()) {
         // ORDERING: P2: before the cell becomes one.
         self.tombstones.fetch_add(1, Ordering::SeqCst);
         count();
         // Relaxed: a hint.
         self.next_tombstone.store(position, Ordering::Relaxed);
-        self.at(position).write(State::Held, State::Tombstone);
+        // SAFETY: by this function's contract.
+        unsafe { self.at(position).write(State::Held, State::Tombstone) };
     }
 
     /// Adds the task in place of one that was taken out; the queue was full but for that.
@@ -76,10 +80,12 @@ impl<T: Queued> Queue<T> {
         if !hold_revocable(at) {
             return None;
         }
-        // SAFETY: held, with a task in it.
-        let task = unsafe { at.read() };
-        self.bury(position, count);
-        Some(task)
+        // SAFETY: held, with a task in it, and buried without.
+        unsafe {
+            let task = at.read();
+            self.bury(position, count);
+            Some(task)
+        }
     }
 
     /// Where a look through the queue begins.
@@ -112,12 +118,15 @@ impl<T: Queued> Queue<T> {
                     .task
                     .with(|t| unsafe { wanted((*t).assume_init_ref()) });
                 if ours {
-                    // SAFETY: as above.
-                    let task = unsafe { at.read() };
-                    self.bury(position, count);
-                    return Some(task);
+                    // SAFETY: as above, and buried without.
+                    unsafe {
+                        let task = at.read();
+                        self.bury(position, count);
+                        return Some(task);
+                    }
                 }
-                at.write(State::Held, State::Revocable);
+                // SAFETY: held, and as it was.
+                unsafe { at.write(State::Held, State::Revocable) };
             }
         }
         None
