@@ -270,7 +270,7 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3: before it looks through the queue.
+        // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
         self.members.cancelled.swap(true, Ordering::SeqCst);
         if !self.core.env.is_forked() {
             self.discard_queued();

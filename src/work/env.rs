@@ -142,7 +142,8 @@ impl Env {
 
     #[inline]
     fn phase(&self) -> u64 {
-        // ORDERING: P5, P9: a worker looks here after it has published that it is idle.
+        // ORDERING: P5, P9, A2: a worker looks here after it has published that it is idle, or
+        // that its task may be abandoned.
         self.phase.load(Ordering::SeqCst)
     }
 
@@ -158,7 +159,8 @@ impl Env {
         let mut before = self.phase();
         while before & RANK < rank {
             let after = before & !RANK | rank;
-            // ORDERING: P5: before who closes looks for idle workers.
+            // ORDERING: P5, A2: before who closes looks for idle workers, and a drop of the pool
+            // at which tasks are abandoned.
             let closed =
                 self.phase
                     .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);

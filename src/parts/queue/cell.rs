@@ -166,8 +166,8 @@ impl<T: Queued> Place<'_, T> {
     #[must_use]
     pub(super) fn hold(self, from: State) -> bool {
         assert_legal(from, State::Held);
-        // ORDERING: Q1: acquires the task. P3: one order with the cancelled flag of a
-        // group, which its canceller sets before it looks at the cells.
+        // ORDERING: Q1, P3: acquires the task; and a push holds a tombstone before it looks at
+        // the flag of its group.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(from).0,
             self.stamp(State::Held).0,

@@ -199,7 +199,8 @@ impl<T: Queued> Queue<T> {
         if place.see() != place.stamp(State::Empty) {
             return false;
         }
-        // ORDERING: P1: announces the task before this thread looks for an idle worker.
+        // ORDERING: P1, P3, P6: announces the task before this thread looks for an idle worker,
+        // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
         // Success says that there is room: `tail` has not moved since it was compared
         // with `head`, which only grows; and that it has no flag.
         let next = tail.wrapping_add(STEP);

@@ -106,6 +106,7 @@ impl<T: Queued> Queue<T> {
         if (head.wrapping_sub(*from) as i64) > 0 {
             *from = head;
         }
+        // ORDERING: P3: after the group's flag was set; a push that moves it later sees the flag.
         let tail = self.load_tail() & !FLAGS;
         while (tail.wrapping_sub(*from) as i64) > 0 {
             let position = *from;
@@ -138,8 +139,8 @@ impl<T: Queued> Queue<T> {
 fn hold_revocable<T: Queued>(at: Place<'_, T>) -> bool {
     let mut backoff = Backoff::default();
     loop {
-        // ORDERING: P3: after the group's flag was set; a push that this misses sees the
-        // flag.
+        // ORDERING: P3: after the group's flag was set; a push that holds a tombstone later sees
+        // the flag.
         let now = Stamp(at.cell.stamp.load(Ordering::SeqCst));
         if now == at.stamp(State::Revocable) {
             if at.hold(State::Revocable) {
