@@ -318,7 +318,6 @@ impl Group {
     /// group.wait();
     /// # Ok(()) }
     /// ```
-    #[must_use = "the guard cancels the group as soon as it is dropped"]
     pub fn drop_guard(&self) -> CancelGuard {
         CancelGuard {
             group: Some(self.clone()),
@@ -404,6 +403,7 @@ impl Group {
 
 /// A guard that cancels its group when it is dropped; [`Group::drop_guard`] returns one.
 #[derive(Debug)]
+#[must_use = "the guard cancels the group as soon as it is dropped"]
 pub struct CancelGuard {
     /// `None`: disarmed.
     group: Option<Group>,

@@ -11,6 +11,7 @@ use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Serve;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 /// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the time
@@ -41,6 +42,10 @@ pub struct Submitter<'a> {
     core: &'a Arc<Core>,
     extras: Extras,
 }
+
+// As for the pool that it borrows.
+impl UnwindSafe for Submitter<'_> {}
+impl RefUnwindSafe for Submitter<'_> {}
 
 impl fmt::Debug for Submitter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{
-    task, BuildError, Builder, DeadlineError, Group, Panic, ParseSettingError, Pool, Refusal,
-    Refusals, Refused, Scope, Shutdown, ShutdownReport, Stats, Submitter, TaskPanic, Unfinished,
-    Unrun, WhenFull, WorkerSnapshot,
+    task, BuildError, Builder, CancelGuard, DeadlineError, Group, Panic, ParseSettingError, Pool,
+    Refusal, Refusals, Refused, Scope, Shutdown, ShutdownReport, Stats, Submitter, TaskPanic,
+    Unfinished, Unrun, WhenFull, WorkerSnapshot,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -32,8 +32,9 @@ use static_assertions::{assert_impl_all, assert_not_impl_any};
 assert_impl_all!(Pool: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
 assert_not_impl_any!(Pool: Clone);
 assert_impl_all!(Builder: Debug, Default, Send);
-assert_impl_all!(Submitter<'static>: Debug, Clone, Copy, Send, Sync);
-assert_impl_all!(Group: Debug, Clone, Send, Sync);
+assert_impl_all!(Submitter<'static>: Debug, Clone, Copy, Send, Sync, UnwindSafe, RefUnwindSafe);
+assert_impl_all!(Group: Debug, Clone, Send, Sync, UnwindSafe, RefUnwindSafe);
+assert_impl_all!(CancelGuard: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
 assert_impl_all!(Scope<'static, 'static>: Debug, Send, Sync);
 assert_impl_all!(WhenFull: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
 assert_impl_all!(Shutdown: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
