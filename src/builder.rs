@@ -2,8 +2,7 @@
 
 use crate::engine::core::{Core, Mains, Settings};
 use crate::engine::{retirement, worker};
-use crate::error::TaskPanic;
-use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+use crate::error::{BuildError, TaskPanic, MAX_WORKERS};
 use crate::parts::backoff::cores;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::Arc;
@@ -308,34 +307,51 @@ impl Builder {
             hooks,
             on_drop,
         } = self;
-        let max = settings.max_workers;
-        let min = settings.min_workers;
-        if max == 0 {
-            return Err(BuildError::ZeroWorkers);
-        }
-        if max > MAX_WORKERS {
-            return Err(BuildError::TooManyWorkers {
-                given: max,
-                max: MAX_WORKERS,
-            });
-        }
-        if min > max {
-            return Err(BuildError::MinExceedsMax { min, max });
-        }
-        if settings.queue_capacity > MAX_QUEUE {
-            return Err(BuildError::QueueTooLong {
-                given: settings.queue_capacity,
-                max: MAX_QUEUE,
-            });
-        }
-        if thread_name.contains('\0') {
-            return Err(BuildError::BadThreadName);
-        }
+        check::max_workers(settings.max_workers)?;
+        check::min_workers(settings.min_workers, settings.max_workers)?;
+        check::queue_capacity(settings.queue_capacity)?;
+        check::thread_name(&thread_name)?;
         let mains = Mains {
             worker: worker::main,
             cleaner: retirement::main,
         };
         let core = Core::new(Env::new(thread_name, hooks), settings, mains);
         Ok((Arc::new(core), on_drop))
+    }
+}
+
+/// What each setting may be; settings from a file are checked where they stand, too.
+pub(crate) mod check {
+    use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+
+    pub(crate) fn max_workers(given: usize) -> Result<(), BuildError> {
+        let max = MAX_WORKERS;
+        match given {
+            0 => Err(BuildError::ZeroWorkers),
+            _ if given > max => Err(BuildError::TooManyWorkers { given, max }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn min_workers(min: usize, max: usize) -> Result<(), BuildError> {
+        if min > max {
+            return Err(BuildError::MinExceedsMax { min, max });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn queue_capacity(given: usize) -> Result<(), BuildError> {
+        let max = MAX_QUEUE;
+        if given > max {
+            return Err(BuildError::QueueTooLong { given, max });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn thread_name(given: &str) -> Result<(), BuildError> {
+        if given.contains('\0') {
+            return Err(BuildError::BadThreadName);
+        }
+        Ok(())
     }
 }

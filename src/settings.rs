@@ -4,9 +4,9 @@
 //! format (JSON's own errors give a line only), is raised where the value stands, so
 //! that a format that shows the place shows the right one, and no macro is compiled.
 
-use crate::builder::Builder;
+use crate::builder::{check, Builder};
 use crate::duration;
-use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+use crate::error::{BuildError, MAX_WORKERS};
 use crate::stats::{Shutdown, WhenFull};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -184,10 +184,13 @@ impl<'de> Visitor<'de> for Table {
             seen.push(key);
             let s = &mut settings;
             match key {
-                "max_workers" => s.max_workers = map.next_value_seed(checked(key, max_workers))?,
+                "max_workers" => {
+                    s.max_workers = map.next_value_seed(checked(key, |&n| check::max_workers(n)))?
+                }
                 "min_workers" => s.min_workers = map.next_value_seed(plain(key))?,
                 "queue_capacity" => {
-                    s.queue_capacity = map.next_value_seed(checked(key, queue_capacity))?;
+                    s.queue_capacity =
+                        map.next_value_seed(checked(key, |&n| check::queue_capacity(n)))?;
                 }
                 "when_full" => s.when_full = map.next_value_seed(plain(key))?,
                 "idle_timeout" => {
@@ -199,16 +202,13 @@ impl<'de> Visitor<'de> for Table {
                 }
                 "thread_name" => {
                     s.thread_name =
-                        map.next_value_seed(checked(key, |name: &String| thread_name(name)))?
+                        map.next_value_seed(checked(key, |name: &String| check::thread_name(name)))?
                 }
                 "stack_size" => s.stack_size = map.next_value_seed(plain(key))?,
                 _ => unreachable!("every key has its arm"),
             }
         }
-        let (min, max) = (settings.min_workers, settings.max_workers);
-        if min > max {
-            return Err(A::Error::custom(BuildError::MinExceedsMax { min, max }));
-        }
+        check::min_workers(settings.min_workers, settings.max_workers).map_err(A::Error::custom)?;
         Ok(settings)
     }
 }
@@ -248,30 +248,6 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
         (self.check)(&value).map_err(D::Error::custom)?;
         Ok(value)
     }
-}
-
-fn max_workers(&given: &usize) -> Result<(), BuildError> {
-    let max = MAX_WORKERS;
-    match given {
-        0 => Err(BuildError::ZeroWorkers),
-        _ if given > max => Err(BuildError::TooManyWorkers { given, max }),
-        _ => Ok(()),
-    }
-}
-
-fn queue_capacity(&given: &usize) -> Result<(), BuildError> {
-    let max = MAX_QUEUE;
-    if given > max {
-        return Err(BuildError::QueueTooLong { given, max });
-    }
-    Ok(())
-}
-
-fn thread_name(given: &str) -> Result<(), BuildError> {
-    if given.contains('\0') {
-        return Err(BuildError::BadThreadName);
-    }
-    Ok(())
 }
 
 /// A duration as people write it.
