@@ -190,11 +190,6 @@ impl<F> Refused<F> {
         }
     }
 
-    /// Turns what was submitted inside back into what the caller handed in; the reason stays.
-    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> Refused<G> {
-        Refused::new(f(self.closure.into_inner()), self.reason)
-    }
-
     /// Returns why the pool did not take the closure.
     ///
     /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter for the two most
@@ -406,7 +401,8 @@ impl<F> Refused<F> {
     /// # }
     /// ```
     pub fn without_closure(self) -> Refused<()> {
-        self.map(drop)
+        drop(self.closure.into_inner());
+        Refused::new((), self.reason)
     }
 
     /// Returns whether the pool was only full: a later try may succeed.

@@ -244,13 +244,6 @@ fn a_panic_in_run_reaches_the_caller() {
 }
 
 #[test]
-fn map_changes_the_closure_and_keeps_the_reason() {
-    let refused = Refused::new(20, Refusal::SpawnFailed(spawn_error())).map(|n| n + 1);
-    assert!(matches!(refused.reason(), Refusal::SpawnFailed(_)));
-    assert_eq!(refused.into_inner(), 21);
-}
-
-#[test]
 fn without_closure_drops_the_closure_and_keeps_the_rest() {
     let dropped = Rc::new(Cell::new(false));
     let refused = Refused::new(Flag(dropped.clone()), Refusal::Cancelled).without_closure();
