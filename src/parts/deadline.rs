@@ -25,10 +25,10 @@ mod imp {
     /// Between two looks of a thread that cannot park.
     const POLL: Duration = Duration::from_micros(100);
 
-    /// A longer limit is no limit: 292 years, which every platform's clock can add.
+    /// A longer limit is no limit: 292 years.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
 
-    /// The sum; half of the limit, and so on, on a platform whose clock ends before.
+    /// The sum; on a platform whose clock ends before, that of half the limit, and so on.
     fn add(from: Instant, mut limit: Duration) -> Instant {
         loop {
             match from.checked_add(limit) {

@@ -23,7 +23,8 @@ pub(crate) struct Count(u64);
 pub(crate) const AWAKE: Count = Count(1);
 pub(crate) const NOTIFIED: Count = Count(1 << 20);
 pub(crate) const TRANSIT: Count = Count(1 << 40);
-/// Larger than the number of slots, and of threads that a process can have.
+/// Larger than the number of slots, and of threads that can be at once between counting
+/// themselves and the step after it.
 const FIELD: u64 = (1 << 20) - 1;
 
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub(crate) const AGE: Duration = Duration::ZERO;
 pub(crate) struct Entry {
     /// Not on the list: taken off by an event. Written under the lock.
     notified: AtomicBool,
-    // All of these only under the lock.
+    // All of these only under the lock, but that its own thread reads `can_park` without.
     thread: RefCell<Option<thread::Thread>>,
     next: Cell<*const Entry>,
     previous: Cell<*const Entry>,
@@ -227,6 +227,7 @@ impl Waiters {
 
     fn enter_new<'a>(&'a self, entry: &'a Entry, lines_up: bool) -> (Waiting<'a>, bool) {
         let thread = current_thread();
+        let ages = Some(Deadline::from_now(AGE));
         let mut list = lock(&self.list);
         entry.ticket.set(list.next_ticket);
         list.next_ticket = list.next_ticket.wrapping_add(1);
@@ -236,7 +237,7 @@ impl Waiters {
         let waiting = Waiting {
             waiters: self,
             entry,
-            ages: Some(Deadline::from_now(AGE)),
+            ages,
         };
         if lines_up && !is_first {
             entry.untried.set(true);

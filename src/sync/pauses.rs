@@ -29,7 +29,7 @@ pub(crate) fn note_refilled() {
     REFILLED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A third of the pauses gives the core away, a third is short, a third takes milliseconds.
+/// A quarter of the pauses gives the core away, a quarter is short, half take milliseconds.
 fn step() {
     static SEED: atomic::AtomicU64 = atomic::AtomicU64::new(1);
     std::thread_local! {
