@@ -8,7 +8,7 @@ use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Completed, Leave, WaitNode, Waited,
+    is_queued, mailbox_id, queue_id, Answered, Completed, Leave, WaitNode, Waited,
 };
 use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
@@ -107,7 +107,7 @@ impl<F, R, G> WaitJob<F, R, G> {
         // SAFETY: the caller waits for `done`, and is where the job came from.
         unsafe {
             Waiter::write(waiter, how(Task::renew(self)));
-            Release::Caller(std::ptr::addr_of!((*waiter).node))
+            Release::Caller(Answered::new(std::ptr::addr_of!((*waiter).node)))
         }
     }
 }

@@ -4,7 +4,7 @@
 //! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
-use crate::parts::completion::WaitNode;
+use crate::parts::completion::Answered;
 use crate::parts::members::{Ended, Pending};
 use crate::parts::queue::Queued;
 use crate::work::context::Ctx;
@@ -58,8 +58,8 @@ impl Ending {
 #[must_use]
 pub(crate) enum Release {
     Nobody,
-    /// A caller of `do_with_deadline`, whose outcome has been written.
-    Caller(*const WaitNode),
+    /// A caller of `do_with_deadline`.
+    Caller(Answered),
     Group(Pending),
 }
 
@@ -67,9 +67,7 @@ impl Release {
     pub(crate) fn finish(self) {
         match self {
             Self::Nobody => {}
-            // SAFETY: made by the task of that caller, after the outcome was
-            // written, and consumed here.
-            Self::Caller(head) => unsafe { WaitNode::release(head) },
+            Self::Caller(caller) => caller.release(),
             Self::Group(pending) => pending.end(Ended::Discarded),
         }
     }

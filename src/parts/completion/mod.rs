@@ -37,7 +37,7 @@ mod decision;
 mod node;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Completed, Decision, Leave};
-pub(crate) use node::{WaitNode, Waited};
+pub(crate) use node::{Answered, WaitNode, Waited};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests;

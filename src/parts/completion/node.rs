@@ -51,6 +51,24 @@ impl Drop for WaitNode {
     }
 }
 
+/// A caller that waits, and whose outcome is written: to be released.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Answered(*const WaitNode);
+
+impl Answered {
+    /// # Safety
+    /// As [`WaitNode::release`], which is not called for it otherwise.
+    pub(crate) unsafe fn new(node: *const WaitNode) -> Self {
+        Self(node)
+    }
+
+    pub(crate) fn release(self) {
+        // SAFETY: as it was made; it is consumed.
+        unsafe { WaitNode::release(self.0) }
+    }
+}
+
 impl WaitNode {
     pub(crate) fn new(label: Option<&'static str>) -> Self {
         Self {
