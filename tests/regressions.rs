@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Refused, Shutdown};
+use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown};
 
 // ---------------------------------------------------------------------------------------------
 // Hooks that know their pool, and what threads leave behind
@@ -795,5 +795,40 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
         gate.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         ledger.assert_all_ran();
+    });
+}
+
+/// Law 1: on a worker of its own, too, a submission finds the only room there is in a long queue,
+/// which a task taken out has left. It looks at some hundred places at a time, and must not take
+/// that for a wait.
+#[test]
+#[cfg_attr(miri, ignore = "as long as it has to be, that takes minutes")]
+fn law01_room_in_a_long_queue_is_found_by_a_worker_of_the_pool() {
+    const LONG_QUEUE: usize = 1 << 17;
+    timed(|| {
+        let pool = Arc::new(builder(1, LONG_QUEUE).build().expect("pool"));
+        let gate = Gate::new();
+        let (own, key) = (Arc::clone(&pool), gate.key());
+        let (tx, rx) = mpsc::channel();
+        must_serve(&pool, move || {
+            key.pass();
+            for _ in 0..3 {
+                let _ = tx.send(own.serve(|| ()).map_err(Refused::without_closure));
+            }
+        });
+        gate.wait_entered(1);
+        for _ in 0..LONG_QUEUE - 2 {
+            must_serve(&pool, || ());
+        }
+        for _ in 0..2 {
+            let expired = pool.do_with_deadline(|| (), ms(1));
+            assert!(matches!(expired, Err(DeadlineError::Expired(_))));
+        }
+        gate.open();
+        for place in ["the second's", "the first's, a whole queue away"] {
+            arrives("an answer", &rx).expect(place);
+        }
+        let refused = arrives("an answer", &rx).expect_err("it is full");
+        assert!(matches!(refused.reason(), Refusal::Saturated), "{refused}");
     });
 }

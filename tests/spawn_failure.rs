@@ -240,6 +240,37 @@ fn law13_to_the_queue_while_a_worker_lives() {
     });
 }
 
+/// Law 13: the same where the only room is what a task taken out has left, far from where a look for
+/// it begins. A push looks at some hundred places only before it asks its deadline: such a task must
+/// not come back for want of a thread.
+#[test]
+fn law13_to_the_queue_however_long_it_is() {
+    const LONG_QUEUE: usize = 4_096;
+    timed(|| {
+        let pool = pool(2, LONG_QUEUE);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let _short = Shortage::total();
+        for _ in 0..LONG_QUEUE - 2 {
+            must_serve(&pool, || ());
+        }
+        for _ in 0..2 {
+            let expired = pool.do_with_deadline(|| (), ms(1));
+            assert!(matches!(expired, Err(DeadlineError::Expired(_))));
+        }
+        // Into the place of the second, behind which the next look ends; then of the first.
+        for _ in 0..2 {
+            must_serve(&pool, || ());
+        }
+        assert_eq!(pool.stats().queued, LONG_QUEUE);
+        spawn_failed(pool.serve(|| ()).unwrap_err());
+        gate.open();
+        settle(&pool);
+        assert_eq!(pool.stats().expired, 2);
+    });
+}
+
 /// Law 13: a waiting caller's task goes to the queue as well, within its deadline.
 #[test]
 fn law13_a_waiting_caller_queues() {

@@ -14,11 +14,11 @@ use super::threads::{hand, First, NotSpawned};
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, Spin, Step};
 use crate::parts::deadline::Deadline;
-use crate::parts::queue::{NotPushed, Queue};
+use crate::parts::queue::{NotPushed, Queue, Sweep};
 use crate::parts::slot::Claim;
 use crate::parts::waiters::{Entry, Waiting};
 use crate::stats::WhenFull;
-use crate::sync::Arc;
+use crate::sync::{thread, Arc};
 use crate::work::job::Task;
 use std::io;
 
@@ -207,7 +207,7 @@ impl Core {
             let awake = self.in_flight.see().is_any_awake();
             // For a worker in its start hook nothing is queued: it is as far away as a new thread.
             if awake || self.is_somebody_idle() && self.spreads(queue) {
-                if let Some(location) = self.enqueue(queue, task)? {
+                if let Some(location) = self.enqueue(queue, task, wait)? {
                     return Ok(location);
                 }
             }
@@ -224,7 +224,7 @@ impl Core {
             let Some(queue) = queue else {
                 return Err(Not::Settled);
             };
-            if let Some(location) = self.enqueue(queue, task)? {
+            if let Some(location) = self.enqueue(queue, task, wait)? {
                 return Ok(location);
             }
         }
@@ -232,7 +232,7 @@ impl Core {
             return Ok(location);
         }
         if let Some(queue) = queue {
-            if let Some(location) = self.enqueue(queue, task)? {
+            if let Some(location) = self.enqueue(queue, task, wait)? {
                 return Ok(location);
             }
         }
@@ -304,11 +304,12 @@ impl Core {
         if let Some((slot, claim)) = claimed {
             return Ok(self.hand_over(slot, claim, task));
         }
-        match queue.map(|queue| queue.push(task)) {
+        match queue.map(|queue| push_patiently(queue, task, wait.options)) {
             Some(Ok(position)) => {
                 self.notify_without_thread();
                 Ok(Location::Queue { position })
             }
+            Some(Err(NotPushed::Looking)) => Err(Not::Settled),
             Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),
             Some(Err(NotPushed::Full | NotPushed::Asleep)) | None => {
                 Err(Not::Refused(Refusal::SpawnFailed(error)))
@@ -316,20 +317,21 @@ impl Core {
         }
     }
 
-    /// `None`: full, or asleep.
+    /// `None`: full by what it has seen, or asleep.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue<Task>,
         task: &mut Option<Task>,
+        wait: &Wait<'_>,
     ) -> Result<Option<Location>, Not> {
-        match queue.push(task) {
+        match queue.push_on(task, &wait.sweep) {
             Ok(position) => {
                 if !self.in_flight.see().is_any_awake() {
                     self.notify_one_more();
                 }
                 Ok(Some(Location::Queue { position }))
             }
-            Err(NotPushed::Full | NotPushed::Asleep) => Ok(None),
+            Err(NotPushed::Full | NotPushed::Looking | NotPushed::Asleep) => Ok(None),
             Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
         }
     }
@@ -354,6 +356,22 @@ impl Core {
     }
 }
 
+/// Looks through all of the queue for room, unless its time is up.
+fn push_patiently(
+    queue: &Queue<Task>,
+    task: &mut Option<Task>,
+    options: &SubmitOptions<'_>,
+) -> Result<u64, NotPushed> {
+    // From the start: of the room that there is now, none must be missed.
+    let sweep = Sweep::default();
+    loop {
+        match queue.push_on(task, &sweep) {
+            Err(NotPushed::Looking) if !options.has_expired() => thread::yield_now(),
+            pushed => return pushed,
+        }
+    }
+}
+
 /// Why a submission without room is refused; `nested`: as it must not wait here.
 fn no_room(nested: bool) -> Refusal {
     if nested {
@@ -374,6 +392,8 @@ struct Wait<'a> {
     /// How long it may wait for room, its deadline aside.
     room_within: Deadline,
     backoff: Backoff,
+    /// For room in the middle of the queue.
+    sweep: Sweep,
     spin: Spin,
     entry: &'a Entry,
     waiting: Option<Waiting<'a>>,
@@ -397,6 +417,7 @@ impl<'a> Wait<'a> {
                 _ => Deadline::never(),
             },
             backoff: Backoff::default(),
+            sweep: Sweep::default(),
             spin: Spin::new(core.parallel),
             entry,
             waiting: None,
@@ -414,7 +435,7 @@ impl<'a> Wait<'a> {
 
     /// On a worker of its own nothing waits for more than a step of another.
     fn is_hurried(&self) -> bool {
-        self.own && self.backoff.is_spent()
+        self.own && self.backoff.is_spent() && !self.sweep.has_advanced()
     }
 
     fn no_room(&self) -> Refusal {
@@ -436,7 +457,9 @@ impl<'a> Wait<'a> {
     /// After an attempt. `settled`: all is occupied; else something is half done.
     fn before_next_try(&mut self, settled: bool) {
         let may_sleep = settled || self.backoff.is_spent() && self.is_in_transit();
+        let looks_on = self.sweep.take_advance();
         match &mut self.waiting {
+            _ if looks_on && !settled => thread::yield_now(),
             _ if !may_sleep => self.backoff.wait(),
             None if settled && self.core.may_make_room(&mut self.spin) => {}
             // Joined, it must look once more before it sleeps.

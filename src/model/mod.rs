@@ -154,7 +154,8 @@ impl Queue {
     fn push(&self, task: Named) -> Result<u64, NotPushed> {
         let pushed = self.0.push(&mut Some(task));
         pushed.map_err(|why| match why {
-            queue::NotPushed::Full => NotPushed::Full,
+            // As short as it is, one push looks through all of it.
+            queue::NotPushed::Full | queue::NotPushed::Looking => NotPushed::Full,
             queue::NotPushed::Asleep => NotPushed::Asleep,
             queue::NotPushed::Closed => NotPushed::Closed,
         })

@@ -21,7 +21,7 @@
 //! `try_pop` waits for nobody. It says `Empty` only if `head` met `tail`, and
 //! `InProgress` while another thread is between two steps at the oldest position. A push
 //! says `Full` only if `capacity` positions lay between two readings of an unmoved end
-//! and no tombstone was left. `tombstones` grows before a cell becomes one and shrinks
+//! and no tombstone was found in any of them. `tombstones` grows before a cell becomes one and shrinks
 //! after it stopped being one, so it never lags behind room that somebody was promised.
 //!
 //! Positions wrap at 2^64; one step is [`STEP`], so that flags and states fit below.
@@ -29,12 +29,14 @@
 mod cell;
 mod life;
 mod revoke;
+mod sweep;
 
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 use cell::{Cells, Place, Stamp, STEP};
 pub(crate) use cell::{Queued, State};
 use crossbeam_utils::CachePadded;
+pub(crate) use sweep::Sweep;
 
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
@@ -74,6 +76,9 @@ unsafe impl<T: Send> Sync for Queue<T> {}
 #[must_use]
 pub(crate) enum NotPushed {
     Full,
+    /// There is room that a task taken out has left, and it is yet to be found: the next push
+    /// with the same [`Sweep`] goes on.
+    Looking,
     /// No worker lives: the task needs a thread.
     Asleep,
     Closed,
@@ -215,8 +220,13 @@ impl<T: Queued> Queue<T> {
         reserved
     }
 
-    /// Adds the task, if it has room, and returns its position.
+    /// [`Queue::push_on`], for the first time.
     pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
+        self.push_on(task, &Sweep::default())
+    }
+
+    /// Adds the task, if it has room, and returns its position.
+    pub(crate) fn push_on(&self, task: &mut Option<T>, sweep: &Sweep) -> Result<u64, NotPushed> {
         // Also for a tombstone; the quick way calls `push_at` itself.
         assert!(task.is_some(), "a task to push");
         let mut backoff = Backoff::default();
@@ -237,7 +247,7 @@ impl<T: Queued> Queue<T> {
                 if self.load_tail() != tail || self.load_head() != head {
                     continue;
                 }
-                return self.revive(task, head, tail);
+                return self.revive(task, sweep, head, tail);
             }
             if self.push_at(tail, task) {
                 return Ok(tail);

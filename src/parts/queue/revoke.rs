@@ -4,6 +4,7 @@
 //! full turns one into its own cell, and inherits the position. A pop skips it.
 
 use super::cell::{Place, Stamp, STEP};
+use super::sweep::{Sweep, LOOKS};
 use super::{NotPushed, Queue, Queued, State, FLAGS};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
@@ -39,19 +40,24 @@ impl<T: Queued> Queue<T> {
     pub(super) fn revive(
         &self,
         task: &mut Option<T>,
+        sweep: &Sweep,
         head: u64,
         tail: u64,
     ) -> Result<u64, NotPushed> {
         if self.tombstones() == 0 {
+            sweep.end();
             return Err(NotPushed::Full);
         }
         // Relaxed: a hint.
-        let hint = self.next_tombstone.load(Ordering::Relaxed) & !FLAGS;
+        let hint = || self.next_tombstone.load(Ordering::Relaxed) & !FLAGS;
+        let first = sweep.next().unwrap_or_else(hint);
         let length = tail.wrapping_sub(head);
-        let ahead = hint.wrapping_sub(head);
+        let ahead = first.wrapping_sub(head);
         let start = if ahead < length { ahead } else { 0 };
         let offsets = (start..length).chain(0..start).step_by(STEP as usize);
-        for position in offsets.map(|offset| head.wrapping_add(offset)) {
+        let mut positions = offsets.map(|offset| head.wrapping_add(offset));
+        let left = (length / STEP).saturating_sub(sweep.looks());
+        for position in positions.by_ref().take(left.min(LOOKS) as usize) {
             let at = self.at(position);
             if at.see() != at.stamp(State::Tombstone) || !at.hold(State::Tombstone) {
                 continue;
@@ -68,7 +74,15 @@ impl<T: Queued> Queue<T> {
             crate::sync::pauses::note_refilled();
             return Ok(position);
         }
-        Err(NotPushed::Full)
+        if left <= LOOKS {
+            sweep.end();
+            return Err(NotPushed::Full);
+        }
+        let next = positions.next().unwrap_or(head);
+        // Relaxed: a hint. For who comes after this one, should its time be up.
+        self.next_tombstone.store(next, Ordering::Relaxed);
+        sweep.advance(next);
+        Err(NotPushed::Looking)
     }
 
     /// Takes a revocable task out again; `None` if a pop was faster. `count` is called once

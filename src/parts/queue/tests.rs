@@ -1,3 +1,4 @@
+use super::sweep::LOOKS;
 use super::*;
 use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
@@ -210,6 +211,70 @@ fn many_tombstones_are_filled_in_one_sweep() {
     filled.sort_unstable();
     assert_eq!(filled, at[1..]);
     assert_eq!(all(&queue).len(), LEN);
+}
+
+/// A full queue, four times as long as one push looks, with one tombstone, as far from where a
+/// look for it begins as can be; its position.
+fn with_far_tombstone(first: u64) -> (Queue<Item>, u64) {
+    const LEN: usize = 4 * LOOKS as usize;
+    let queue = awake_at(first, LEN);
+    let at: Vec<_> = (0..LEN).map(|id| push(&queue, id, true).unwrap()).collect();
+    let far = at[LEN - 2];
+    assert!(withdraw(&queue, far).is_some());
+    // Behind the one that is filled first the queue ends: the next look begins at its head.
+    assert!(withdraw(&queue, at[LEN - 1]).is_some());
+    assert_eq!(push(&queue, LEN, true), Ok(at[LEN - 1]));
+    (queue, far)
+}
+
+#[test]
+fn a_push_looks_for_room_for_a_while_and_the_next_goes_on() {
+    for first in [0, before_wrap(4 * LOOKS as usize)] {
+        let (queue, far) = with_far_tombstone(first);
+        let (mut task, sweep) = (Some(item(0, false)), Sweep::default());
+        for part in 1..4 {
+            let pushed = queue.push_on(&mut task, &sweep);
+            assert_eq!(pushed, Err(NotPushed::Looking));
+            assert_eq!(sweep.looks(), part * LOOKS);
+            assert!(sweep.take_advance() && !sweep.has_advanced());
+            // Others' tombstones, one after the other, do not lead it astray.
+            let near = first.wrapping_add(part * STEP);
+            assert!(withdraw(&queue, near).is_some());
+            assert_eq!(push(&queue, 1, true), Ok(near));
+        }
+        assert_eq!(queue.push_on(&mut task, &sweep), Ok(far));
+        assert!(queue.is_full());
+    }
+}
+
+/// Its time may be up before it has found any.
+#[test]
+fn who_comes_after_a_push_that_has_looked_in_vain_goes_on_from_there() {
+    let (queue, far) = with_far_tombstone(0);
+    for _ in 1..4 {
+        assert_eq!(push(&queue, 0, false), Err(NotPushed::Looking));
+    }
+    assert_eq!(push(&queue, 0, false), Ok(far));
+}
+
+/// As another push leaves it that has filled a tombstone and not yet counted it.
+#[test]
+fn a_queue_is_full_once_a_push_has_looked_at_all_of_it() {
+    let (queue, far) = with_far_tombstone(0);
+    let (mut task, sweep) = (Some(item(0, false)), Sweep::default());
+    assert!(queue.at(far).hold(State::Tombstone));
+    for _ in 0..2 {
+        for _ in 1..4 {
+            let pushed = queue.push_on(&mut task, &sweep);
+            assert_eq!(pushed, Err(NotPushed::Looking));
+        }
+        sweep.take_advance();
+        assert_eq!(queue.push_on(&mut task, &sweep), Err(NotPushed::Full));
+        assert!(!sweep.has_advanced());
+    }
+    queue.tombstone_gone();
+    assert_eq!(queue.push_on(&mut task, &sweep), Err(NotPushed::Full));
+    assert!(!sweep.has_advanced());
 }
 
 #[test]
