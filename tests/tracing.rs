@@ -6,11 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Shutdown};
+use lazypool::{Builder, DeadlineError, Pool, Shutdown, Submitter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -26,6 +26,8 @@ struct Kept {
     events: Vec<Said>,
     /// A span that the next clone or close of panics.
     bomb: Option<u64>,
+    /// A span, and where those who close it wait, but for the thread named here.
+    held: Option<(u64, Key, ThreadId)>,
 }
 
 #[derive(Clone, Debug)]
@@ -192,6 +194,14 @@ impl Subscriber for Keeper {
         if kept.bomb == Some(id.into_u64()) {
             drop(kept);
             quiet_panic("for ever");
+        }
+        let held = kept.held.clone();
+        drop(kept);
+        match held {
+            Some((held, key, free)) if held == id.into_u64() && thread::current().id() != free => {
+                key.pass();
+            }
+            _ => {}
         }
         closed
     }
@@ -620,5 +630,71 @@ fn a_slow_subscriber_breaks_no_deadline() {
         // To enter the span takes 600 ms.
         assert!(start.elapsed() < ms(600), "{:?}", start.elapsed());
         settle(&pool);
+    });
+}
+
+/// Calls within a span that nobody but this thread closes before the gate opens.
+fn call_within(own: &Keeper, gate: &Gate, pool: Submitter<'_>) -> Result<(), DeadlineError<()>> {
+    tracing::subscriber::with_default(own.clone(), || {
+        let request = tracing::info_span!("request");
+        own.kept().held = Some((id(&request), gate.key(), thread::current().id()));
+        let call = || pool.do_with_deadline(|| (), LONG);
+        request
+            .in_scope(call)
+            .map_err(DeadlineError::without_closure)
+    })
+}
+
+/// Law 3, for subscribers: one that takes its time where a span is closed does not hold up the
+/// caller whose task a shutdown discards. The discarder once let go of the caller's span first.
+#[test]
+fn law03_a_slow_close_of_a_span_holds_up_no_discarded_caller() {
+    timed(|| {
+        let own = Keeper::default();
+        let pool = named("closing", 1).queue_capacity(1).build().unwrap();
+        let (close, task) = (Gate::new(), Gate::new());
+        must_serve(&pool, task.task());
+        task.wait_entered(1);
+        thread::scope(|s| {
+            let _openers = (close.opener(), task.opener());
+            let caller = s.spawn(|| call_within(&own, &close, pool.labelled("discarded")));
+            wait_until("the call to queue", || pool.stats().queued == 1);
+            let ender = s.spawn(|| pool.shutdown(Shutdown::Discard, Duration::ZERO));
+            close.wait_entered(1);
+            wait_until("the caller's return", || caller.is_finished());
+            assert!(!ender.is_finished(), "it closes the span");
+            let returned = caller.join().unwrap();
+            assert!(matches!(returned, Err(DeadlineError::Refused(_))));
+            close.open();
+            assert_eq!(ender.join().unwrap().discarded, 1);
+        });
+        assert_eq!(own.kept().spans[0].handles, 0);
+    });
+}
+
+/// The same where its turn comes with too little of its deadline left: the span is the caller's to
+/// close, and not the worker's, which is to be had for the next task.
+#[test]
+fn law03_a_slow_close_of_a_span_holds_up_no_late_caller() {
+    timed(|| {
+        let own = Keeper::default();
+        let pool = named("closing-late", 1).queue_capacity(1).build().unwrap();
+        let (close, task) = (Gate::new(), Gate::new());
+        must_serve(&pool, task.task());
+        task.wait_entered(1);
+        thread::scope(|s| {
+            let _openers = (close.opener(), task.opener());
+            // It may start within its first millisecond.
+            let caller = s.spawn(|| call_within(&own, &close, pool.min_remaining(LONG - ms(1))));
+            wait_until("the call to queue", || pool.stats().queued == 1);
+            thread::sleep(ms(2));
+            task.open();
+            wait_until("the caller's return", || caller.is_finished());
+            let returned = caller.join().unwrap();
+            assert!(matches!(returned, Err(DeadlineError::Expired(_))));
+            pool.do_with_deadline(|| (), LONG).expect("its worker");
+        });
+        assert_eq!(close.entered(), 0);
+        assert_eq!(own.kept().spans[0].handles, 0);
     });
 }

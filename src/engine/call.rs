@@ -14,7 +14,7 @@ use crate::parts::deadline::Deadline;
 use crate::sync::{Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, Release, Task};
-use crate::work::observe;
+use crate::work::observe::{self, Seen};
 use crate::work::options::StartBy;
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
@@ -87,9 +87,11 @@ impl<F, R, G> WaitJob<F, R, G> {
     where
         Self: Job,
     {
-        ctx.forget_submission();
+        // A subscriber takes it back, in its own time: not before the release, and not on this
+        // worker, which is as good as idle then.
+        let seen = ctx.seen.take();
         // SAFETY: the worker took the task, and its decision is not started.
-        let release = unsafe { self.give_back(Outcome::TooLate) };
+        let release = unsafe { self.give_back(Outcome::TooLate, seen) };
         end(Ending::Expired);
         release.finish();
     }
@@ -99,14 +101,14 @@ impl<F, R, G> WaitJob<F, R, G> {
     /// # Safety
     /// The caller can neither take the task back nor leave it: it has been taken out of the
     /// queue or the mailbox, and not been started.
-    unsafe fn give_back(self, how: fn(Task) -> Outcome<R>) -> Release
+    unsafe fn give_back(self, how: fn(Task) -> Outcome<R>, seen: Seen) -> Release
     where
         Self: Job,
     {
         let waiter = self.waiter;
         // SAFETY: the caller waits for `done`, and is where the job came from.
         unsafe {
-            Waiter::write(waiter, how(Task::renew(self)));
+            Waiter::write(waiter, how(Task::renew(self, seen)));
             Release::Caller(Answered::new(std::ptr::addr_of!((*waiter).node)))
         }
     }
@@ -177,7 +179,7 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
 
     fn discard(self) -> Release {
         // SAFETY: the discarder took the task out of the queue.
-        unsafe { self.give_back(Outcome::Returned) }
+        unsafe { self.give_back(Outcome::Returned, Seen::default()) }
     }
 }
 

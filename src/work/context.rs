@@ -8,9 +8,9 @@ use crate::parts::completion::WaitNode;
 use crate::parts::members::Members;
 use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
-use crate::work::observe;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::work::observe::{Seen, Watch};
+use crate::work::observe::Watch;
+use crate::work::observe::{self, Seen};
 use crate::work::panics::{drop_payload, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -53,7 +53,6 @@ pub(crate) struct Ctx<'a> {
     /// For how many places in the queue the worker has yet to tell who waits for room.
     owes_room: Cell<u32>,
     /// The submission of the task about to run.
-    #[cfg(any(feature = "metrics", feature = "tracing"))]
     pub(crate) seen: Cell<Seen>,
 }
 
@@ -108,7 +107,6 @@ impl<'a> Ctx<'a> {
             task_id: Cell::new(0),
             owes_a_look: Cell::new(false),
             owes_room: Cell::new(0),
-            #[cfg(any(feature = "metrics", feature = "tracing"))]
             seen: Cell::default(),
         }
     }
@@ -278,8 +276,7 @@ impl<'a> Ctx<'a> {
 
     /// The task in hand does not run.
     pub(crate) fn forget_submission(&self) {
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        self.seen.take().forget();
+        self.seen.set(Seen::default());
     }
 
     #[cold]

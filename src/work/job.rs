@@ -8,7 +8,6 @@ use crate::parts::completion::Answered;
 use crate::parts::members::{Ended, Pending};
 use crate::parts::queue::Queued;
 use crate::work::context::Ctx;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
 use std::marker::PhantomData;
@@ -53,7 +52,27 @@ impl Ending {
     }
 }
 
-/// Whom a discarded task sets free, after it has been counted.
+/// What is left of a discarded task, to be finished after it has been counted.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Discarded {
+    release: Release,
+    seen: Seen,
+}
+
+impl Discarded {
+    /// Sets free whom the task has kept waiting; then lets go of what was seen, which may take
+    /// its time.
+    pub(crate) fn finish(self) {
+        let Self {
+            release,
+            seen: _dropped_last,
+        } = self;
+        release.finish();
+    }
+}
+
+/// Whom a discarded task sets free.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Release {
@@ -95,59 +114,9 @@ pub(crate) trait Job: Sized {
 }
 
 /// A job, and what is known of its submission. Every task holds one.
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 struct Observed<J> {
     seen: Seen,
     job: J,
-}
-
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-impl<J> Observed<J> {
-    /// At its submission, on the submitter's thread.
-    #[inline]
-    fn new(job: J) -> Self {
-        Self {
-            seen: Seen::now(),
-            job,
-        }
-    }
-
-    /// For a job that will not run.
-    fn unseen(job: J) -> Self {
-        Self {
-            seen: Seen::default(),
-            job,
-        }
-    }
-
-    fn into_job(self) -> J {
-        self.seen.forget();
-        self.job
-    }
-}
-
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-impl<J: Job> Job for Observed<J> {
-    const MUST_RUN: bool = J::MUST_RUN;
-    const AWAITED: bool = J::AWAITED;
-    const REVOCABLE: bool = J::REVOCABLE;
-
-    /// Leaves it to [`Ctx::call`], which the job comes to once it has
-    /// decided that it runs.
-    #[inline]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        ctx.seen.set(self.seen);
-        self.job.run(ctx, end);
-    }
-
-    fn discard(self) -> Release {
-        self.seen.forget();
-        self.job.discard()
-    }
-
-    fn group(&self) -> *const () {
-        self.job.group()
-    }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
@@ -164,7 +133,7 @@ struct Table {
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
-    discard: unsafe fn(&mut Bytes) -> Release,
+    discard: unsafe fn(&mut Bytes) -> Discarded,
 }
 
 /// A job with its type erased. It is consumed by `run`, `discard` or
@@ -189,7 +158,8 @@ impl std::fmt::Debug for Task {
 struct TableOf<J>(PhantomData<J>);
 
 impl<J: Job> TableOf<J> {
-    const FITS: bool = size_of::<J>() <= INLINE && align_of::<J>() <= align_of::<Bytes>();
+    const FITS: bool =
+        size_of::<Observed<J>>() <= INLINE && align_of::<Observed<J>>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
@@ -199,33 +169,33 @@ impl<J: Job> TableOf<J> {
         discard: Self::discard,
     };
 
-    fn store(job: J) -> Bytes {
+    fn store(job: Observed<J>) -> Bytes {
         let mut bytes = Bytes::uninit();
         if Self::FITS {
             // SAFETY: the job fits in size and alignment (`FITS`).
-            unsafe { bytes.as_mut_ptr().cast::<J>().write(job) }
+            unsafe { bytes.as_mut_ptr().cast::<Observed<J>>().write(job) }
         } else {
             let boxed = Box::into_raw(Box::new(job));
-            // SAFETY: a thin pointer (J is Sized) fits.
-            unsafe { bytes.as_mut_ptr().cast::<*mut J>().write(boxed) }
+            // SAFETY: a thin pointer (it is Sized) fits.
+            unsafe { bytes.as_mut_ptr().cast::<*mut Observed<J>>().write(boxed) }
         }
         bytes
     }
 
     /// # Safety
     /// The bytes were made by `store` of the same type, and hold a live job.
-    unsafe fn load(bytes: &Bytes) -> *mut J {
+    unsafe fn load(bytes: &Bytes) -> *mut Observed<J> {
         if Self::FITS {
-            bytes.as_ptr().cast::<J>().cast_mut()
+            bytes.as_ptr().cast::<Observed<J>>().cast_mut()
         } else {
             // SAFETY: `store` wrote the box's pointer there.
-            unsafe { bytes.as_ptr().cast::<*mut J>().read() }
+            unsafe { bytes.as_ptr().cast::<*mut Observed<J>>().read() }
         }
     }
 
     /// # Safety
     /// As `load`; the job is moved out.
-    unsafe fn take(bytes: &Bytes) -> J {
+    unsafe fn take(bytes: &Bytes) -> Observed<J> {
         // SAFETY: as `load`; the caller never uses the bytes again.
         let job = unsafe { Self::load(bytes) };
         if Self::FITS {
@@ -241,21 +211,30 @@ impl<J: Job> TableOf<J> {
     /// See `Table::group`.
     unsafe fn group(bytes: &Bytes) -> *const () {
         // SAFETY: live, by this function's contract; only read.
-        unsafe { (*Self::load(bytes)).group() }
+        unsafe { (*Self::load(bytes)).job.group() }
     }
 
+    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
+    /// runs.
+    ///
     /// # Safety
     /// See `Table::run`.
     unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
         // SAFETY: by this function's contract.
-        unsafe { Self::take(bytes) }.run(ctx, end);
+        let Observed { seen, job } = unsafe { Self::take(bytes) };
+        ctx.seen.set(seen);
+        job.run(ctx, end);
     }
 
     /// # Safety
     /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes) -> Release {
+    unsafe fn discard(bytes: &mut Bytes) -> Discarded {
         // SAFETY: by this function's contract.
-        unsafe { Self::take(bytes) }.discard()
+        let Observed { seen, job } = unsafe { Self::take(bytes) };
+        Discarded {
+            release: job.discard(),
+            seen,
+        }
     }
 }
 
@@ -268,26 +247,22 @@ impl Task {
     /// waits for the task's end before anything the job borrows goes away.
     #[inline]
     pub(crate) unsafe fn new<J: Job>(job: J) -> Self {
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let job = Observed::new(job);
-        Self::erase(job)
+        Self::erase(job, Seen::now())
     }
 
-    /// A job taken out of its task again, as a task that does not run.
+    /// A job taken out of its task again, as a task that does not run, and what was seen of it.
     ///
     /// # Safety
     /// As [`Task::new`].
-    pub(crate) unsafe fn renew<J: Job>(job: J) -> Self {
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let job = Observed::unseen(job);
-        Self::erase(job)
+    pub(crate) unsafe fn renew<J: Job>(job: J, seen: Seen) -> Self {
+        Self::erase(job, seen)
     }
 
     #[inline]
-    fn erase<J: Job>(job: J) -> Self {
+    fn erase<J: Job>(job: J, seen: Seen) -> Self {
         Self {
             table: &TableOf::<J>::TABLE,
-            bytes: TableOf::<J>::store(job),
+            bytes: TableOf::<J>::store(Observed { seen, job }),
             job: PhantomData,
         }
     }
@@ -299,14 +274,8 @@ impl Task {
     #[inline]
     pub(crate) unsafe fn into_job<J: Job>(self) -> J {
         let this = ManuallyDrop::new(self);
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        // SAFETY: as below.
-        return unsafe { TableOf::<Observed<J>>::take(&this.bytes) }.into_job();
-        #[cfg(not(any(feature = "metrics", feature = "tracing")))]
         // SAFETY: of type J by this function's contract; `this` is not dropped.
-        unsafe {
-            TableOf::<J>::take(&this.bytes)
-        }
+        unsafe { TableOf::<J>::take(&this.bytes) }.job
     }
 
     /// The address of the task's group; null if it has none.
@@ -337,7 +306,7 @@ impl Task {
     }
 
     /// Disposes of the job unrun, containing panics.
-    pub(crate) fn discard(self) -> Release {
+    pub(crate) fn discard(self) -> Discarded {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
         unsafe { (this.table.discard)(&mut this.bytes) }
@@ -406,7 +375,8 @@ mod tests {
         fn fits<F: FnOnce()>(_: &F) -> bool {
             TableOf::<Serve<F>>::FITS
         }
-        let (full, over) = ([0_u8; 48], [0_u8; 49]);
+        const ROOM: usize = INLINE - size_of::<Seen>();
+        let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
         let wide = Wide(0);
         assert!(fits(&|| ()));
         assert!(fits(&move || assert_ne!(full[0], 1)));
@@ -418,7 +388,6 @@ mod tests {
         assert!(!fits(&wide), "alignment above 8");
     }
 
-    #[cfg(any(feature = "metrics", feature = "tracing"))]
     #[test]
     fn each_feature_takes_8_bytes() {
         let taken =

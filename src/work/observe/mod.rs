@@ -5,8 +5,12 @@
 //! does. Around a task it runs within [`Ctx::call`](crate::work::context::Ctx), that is
 //! after the task has been started for good and before its outcome is decided:
 //! a slow one takes its time from the task, whose caller still leaves at its
-//! deadline. Elsewhere it runs with no lock held, no worker in transit and nothing
-//! half done. Its panics are contained, and those on the pool's behalf counted
+//! deadline. A task that does not run lets go of its submitter's span on the thread of
+//! a caller that gets it back; else on the thread that discards it, once whoever waits
+//! for it has been released; or on a worker that finds it late, if no caller waits for it.
+//! What runs on a caller's own thread, its own subscriber's, takes that caller's time.
+//! Nowhere does it run with a lock held, a worker in transit or anything else half done.
+//! Its panics are contained, and those on the pool's behalf counted
 //! as `hook_panics`.
 
 use crate::error::TaskPanic;
@@ -19,6 +23,19 @@ mod task;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) use task::{Seen, Watch};
+
+/// A submission: there is nothing to see.
+#[cfg(not(any(feature = "metrics", feature = "tracing")))]
+#[derive(Debug, Default)]
+pub(crate) struct Seen(());
+
+#[cfg(not(any(feature = "metrics", feature = "tracing")))]
+impl Seen {
+    #[inline(always)]
+    pub(crate) fn now() -> Self {
+        Self(())
+    }
+}
 
 // ---- events ----------------------------------------------------------------------
 

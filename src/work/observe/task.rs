@@ -10,8 +10,8 @@ use crate::work::series;
 #[cfg(feature = "tracing")]
 use tracing::{dispatcher, span, span::EnteredSpan, Span};
 
-/// A submission. Small: it takes its room from the closure's.
-#[derive(Default)]
+/// A submission. Small: it takes its room from the closure's. Its drop is contained.
+#[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// When it was, by [`series::now`].
     #[cfg(feature = "metrics")]
@@ -31,13 +31,14 @@ impl Seen {
             parent: current(),
         }
     }
+}
 
-    /// The task does not run.
+#[cfg(feature = "tracing")]
+impl Drop for Seen {
     #[inline]
-    pub(crate) fn forget(self) {
-        #[cfg(feature = "tracing")]
+    fn drop(&mut self) {
         if self.parent.is_some() {
-            drop_contained(self.parent);
+            drop_contained(self.parent.take());
         }
     }
 }
@@ -107,12 +108,14 @@ impl Watch {
         #[cfg(feature = "metrics")]
         let submitted = seen.at;
         #[cfg(feature = "tracing")]
+        let mut seen = seen;
+        #[cfg(feature = "tracing")]
         let span = if LEVEL <= tracing::level_filters::LevelFilter::current() {
             let mut span = None;
-            env.hook(|| span = Some(open(seen.parent, env, label, slot).entered()));
+            env.hook(|| span = Some(open(seen.parent.take(), env, label, slot).entered()));
             span
         } else {
-            seen.forget();
+            drop(seen);
             None
         };
         Self {
