@@ -502,6 +502,56 @@ fn law06_no_retirement_waits_for_a_thread_local_destructor() {
     });
 }
 
+/// Law 4: one cleaner at most, however long thread-local destructors take. It once joined the threads
+/// of ended workers when it was the pool's cleaner no more: each worker that came then started
+/// another.
+#[cfg(target_os = "linux")]
+#[test]
+fn law04_one_cleaner_whatever_destructors_do() {
+    timed(|| {
+        let one = builder(1, 0).idle_timeout(ms(5)).thread_name("sole");
+        let pool = one.build().expect("pool");
+        let gate = Gate::new();
+        for ended in 1..=4 {
+            let key = gate.key();
+            ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+            gate.wait_entered(ended);
+            wait_until("one cleaner", || os::cleaners_named("sole") <= 1);
+        }
+        wait_until("no cleaner", || os::cleaners_named("sole") == 0);
+        assert_eq!(gate.entered(), 4, "still in their destructors");
+        gate.open();
+        let report = returns("shutdown", move || {
+            pool.shutdown(Shutdown::Drain, Duration::MAX)
+        });
+        assert!(report.is_clean(), "{report:?}");
+    });
+}
+
+/// Law 4: a worker that has ended is gone, whatever the destructors of one that ended before it do.
+/// It once joined that one's thread.
+#[cfg(target_os = "linux")]
+#[test]
+fn law04_an_ended_worker_waits_for_no_other() {
+    timed(|| {
+        let pool = builder(2, 0).idle_timeout(ms(5)).thread_name("gone");
+        let pool = pool.build().expect("pool");
+        let (destructor, task) = (Gate::new(), Gate::new());
+        // With a worker that lives the cleaner stays.
+        must_serve(&pool, task.task());
+        task.wait_entered(1);
+        let key = destructor.key();
+        ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+        destructor.wait_entered(1);
+        for _ in 0..3 {
+            ask(&pool, || (), LONG).expect("the task");
+            wait_until("the worker to retire", || pool.stats().workers == 1);
+            wait_until("its thread to end", || os::workers_named("gone") == 2);
+        }
+        assert_eq!(destructor.entered(), 1, "still in the destructor");
+    });
+}
+
 /// Law 10: no thread of the pool outlives a clean report, also where a thread-local destructor of a
 /// worker that ended put another worker on its slot. The new one's handle once took the place of
 /// the old one's, which was never joined. Not on Windows, as above.

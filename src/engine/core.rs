@@ -7,7 +7,7 @@ use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread, thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::sync::{thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
 use crate::work::context::with_current;
 use crate::work::env::{is_in_hook, Env};
 use crate::work::job::Task;
@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::counts::Counts;
+use super::handle::Handle;
 
 /// What a builder settled.
 #[derive(Debug)]
@@ -52,12 +53,12 @@ pub(crate) struct Registry {
     /// Scopes' tasks that a discarding shutdown has pushed again.
     pub(crate) pushed_again: u64,
     /// By slot; as long as the highest slot ever used.
-    pub(crate) handles: Vec<Option<thread::JoinHandle<()>>>,
+    pub(crate) handles: Vec<Option<Handle>>,
     /// By slot: tasks that ended there before its present worker started.
     pub(crate) tasks_before: Vec<u64>,
     pub(crate) cleaner: Cleaner,
-    /// Threads past their last step, to be joined.
-    pub(crate) to_join: Vec<thread::JoinHandle<()>>,
+    /// Workers' threads past their last step, to be joined.
+    pub(crate) to_join: Vec<Handle>,
     /// Taken from there, and being joined.
     pub(crate) joining: usize,
 }
@@ -68,7 +69,9 @@ pub(crate) enum Cleaner {
     #[default]
     Absent,
     Starting,
-    Here(thread::JoinHandle<()>),
+    Here(Handle),
+    /// It is past its last step. Who starts another joins it before, so that there is one at most.
+    Ended(Handle),
 }
 
 /// Whether there is a cleaner, and what it does; see `retirement`.

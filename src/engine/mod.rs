@@ -6,6 +6,7 @@
 //! | `saturation` | when is a submission refused? |
 //! | `waking` | who is woken for a queued task? |
 //! | `threads` | how do threads start, and how are they told to end? |
+//! | `handle` | what does the system know of a thread? |
 //! | `worker` | what does a worker do, from its start to its end? |
 //! | `limit` | how many workers may there be, and which are one too many? |
 //! | `retirement` | which workers are surplus? |
@@ -21,7 +22,8 @@ pub(crate) mod admission;
 pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod counts;
-pub(crate) mod ledger;
+pub(crate) mod handle;
+mod ledger;
 pub(crate) mod limit;
 pub(crate) mod request;
 pub(crate) mod retirement;

@@ -13,7 +13,7 @@
 //! A marked worker was idle before, so nobody retires early; the next mark comes at most a
 //! quarter of the timeout after a worker went idle, so nobody retires later than one and a
 //! quarter timeouts and the finest tick. The thread exists only while there is a worker it
-//! could retire. With everybody marked it sleeps until the first is due; with nobody there it
+//! could retire, and for some moments after, in which it joins the last of them. With everybody marked it sleeps until the first is due; with nobody there it
 //! sleeps until a worker about to park wakes it (`DOZING`, pair P8 with `PARKED`).
 //!
 //! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the timeout; or,
@@ -27,6 +27,9 @@ use super::threads::{ABSENT, AWAKE, DOZING, MISSING};
 use crate::parts::slot::Word;
 use crate::sync::{lock, now, thread, Arc, Instant, Ordering};
 use std::time::Duration;
+
+/// How often the cleaner looks, before it ends, whether the last workers have.
+const REAPS: u32 = 20;
 
 /// The finest time between two marks.
 const FINEST: Duration = Duration::from_micros(250);
@@ -135,19 +138,20 @@ pub(crate) enum Round {
 pub(crate) fn main(core: &Arc<Core>) {
     let state = &core.cleaning.state;
     let mut marked = Marked::new();
+    let mut patience = REAPS;
     while matches!(lock(&core.registry).cleaner, Cleaner::Starting) {
         thread::park(); // until it is registered
     }
     loop {
         // ORDERING: P8: before it looks who is idle.
         state.swap(DOZING, Ordering::SeqCst);
+        if patience > 0 && reap(core) {
+            patience -= 1;
+            continue;
+        }
         let round = look_around(core, &mut marked);
         match round {
-            Round::End => {
-                // Not before: whose destructors take their time would hold up retirement.
-                reap(core);
-                return;
-            }
+            Round::End => return,
             // Whoever wakes it says so before; it may have before this thread was there to be
             // unparked.
             Round::Sleep(None) => {
@@ -158,31 +162,36 @@ pub(crate) fn main(core: &Arc<Core>) {
             }
             Round::Sleep(Some(limit)) => sleep(core, limit),
         }
+        patience = REAPS;
         tick(core);
     }
 }
 
-/// Joins workers that have ended: the last of them find nobody who ends after them. Each is
-/// a few instructions from its end, unless it waits for another's thread-local destructors, or
-/// runs its own: those it joins, which holds up nobody, as it is the pool's cleaner no more.
+/// Once it is of no use: joins workers that have ended. The last of them find nobody who ends after
+/// them, and are a few instructions from their end. Whether one is not there yet; it has
+/// waited a while then. Not for destructors that take their time: it still is the pool's
+/// cleaner, and may be wanted again.
 #[cfg(not(lazypool_loom))]
-fn reap(core: &Core) {
-    for _ in 0..20 {
-        let mut registry = lock(&core.registry);
-        let ending = registry.take_ending(false);
-        let is_one_left = registry.is_one_to_join();
-        drop(registry);
-        core.join(ending);
-        if !is_one_left {
-            return;
-        }
-        thread::park_timeout(Duration::from_millis(1));
+fn reap(core: &Core) -> bool {
+    let mut registry = lock(&core.registry);
+    if core.is_cleaner_of_use(&registry) || core.is_closed() {
+        return false;
     }
+    let ending = registry.take_ending(false);
+    let is_one_left = !registry.to_join.is_empty();
+    drop(registry);
+    core.join(ending);
+    if is_one_left {
+        sleep(core, Duration::from_millis(1));
+    }
+    is_one_left
 }
 
 /// Threads end in their own time here.
 #[cfg(lazypool_loom)]
-fn reap(_: &Core) {}
+fn reap(_: &Core) -> bool {
+    false
+}
 
 #[cfg(not(lazypool_loom))]
 fn sleep(core: &Core, limit: Duration) {
@@ -223,9 +232,9 @@ pub(crate) fn look_around(core: &Core, marked: &mut Marked) -> Round {
     if !core.is_cleaner_of_use(registry) {
         // ORDERING: P8: under the lock, as are all changes from and to ABSENT.
         core.cleaning.state.swap(ABSENT, Ordering::SeqCst);
-        // Its own handle: it cannot join itself.
-        if let Cleaner::Here(own) = std::mem::take(&mut registry.cleaner) {
-            registry.to_join.push(own);
+        match std::mem::take(&mut registry.cleaner) {
+            Cleaner::Here(own) => registry.cleaner = Cleaner::Ended(own),
+            other => registry.cleaner = other,
         }
         core.changed.notify_all();
         return Round::End;

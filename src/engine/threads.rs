@@ -6,16 +6,15 @@
 //! may be queued.
 
 use super::core::{Cleaner, Core, Registry};
+use super::handle::{self, Handle};
 use super::request::Location;
 use crate::parts::in_flight::{NOTIFIED, TRANSIT};
 use crate::parts::slot::Hand;
-use crate::sync::{catch_unwind, current_thread, lock, now, thread, Arc, Ordering};
+use crate::sync::{lock, now, Arc, Ordering};
 use crate::work::context::with_current;
 use crate::work::job::Task;
 use crate::work::observe;
-use crate::work::panics::drop_payload;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// A new worker's first order.
@@ -143,19 +142,10 @@ impl Core {
             "starting a thread takes time, and a task in hand has yet to start"
         );
         self.begin_start(slot, &first)?;
-        let mut builder = thread::Builder::new().name(format!("{}-{slot}", self.env.name));
-        if let Some(bytes) = self.settings.stack_size {
-            builder = builder.stack_size(bytes);
-        }
+        let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        // Not under the lock: the system may take its time.
-        let start = || builder.spawn(move || (core.mains.worker)(&core, slot));
-        // The standard library may panic instead, as for a stack size that the system refuses.
-        let started = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|payload| {
-            drop_payload(payload);
-            Err(io::Error::other("the start of a thread panicked"))
-        });
-        match started {
+        let main = move || (core.mains.worker)(&core, slot);
+        match handle::start(name, self.settings.stack_size, main) {
             Ok(handle) => Ok(self.register(slot, handle, first)),
             Err(error) => {
                 self.start_failed(slot);
@@ -204,12 +194,7 @@ impl Core {
     }
 
     /// The thread exists: it is counted, and gets its first order.
-    fn register(
-        &self,
-        slot: usize,
-        handle: thread::JoinHandle<()>,
-        first: First<'_>,
-    ) -> Option<Location> {
+    fn register(&self, slot: usize, handle: Handle, first: First<'_>) -> Option<Location> {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
@@ -277,12 +262,7 @@ impl Core {
 
     /// Tells an idle worker to end; the caller holds the registry's lock, so the handle is of
     /// the thread that is told.
-    pub(crate) fn retire(
-        &self,
-        slot: usize,
-        handle: &thread::JoinHandle<()>,
-        only_marked: bool,
-    ) -> bool {
+    pub(crate) fn retire(&self, slot: usize, handle: &Handle, only_marked: bool) -> bool {
         if !self.slots[slot].see().is_idle() {
             return false;
         }
@@ -308,17 +288,13 @@ impl Core {
         }
     }
 
-    /// Joins threads that have ended but for their thread-local destructors. Not for
-    /// submitters: those may take their time.
-    pub(crate) fn join(&self, ending: Vec<thread::JoinHandle<()>>) {
+    /// Joins threads from [`Registry::take_ending`].
+    pub(crate) fn join(&self, ending: Vec<Handle>) {
         if ending.is_empty() {
             return;
         }
         let count = ending.len();
-        for handle in ending {
-            // A worker's panics are contained; there is nothing to report.
-            let _ = handle.join();
-        }
+        ending.into_iter().for_each(Handle::join);
         let mut registry = lock(&self.registry);
         registry.joining -= count;
         self.changed.notify_all();
@@ -383,7 +359,7 @@ impl Core {
     /// there should be none.
     pub(super) fn start_cleaner(self: &Arc<Self>) -> bool {
         let mut registry = lock(&self.registry);
-        if !matches!(registry.cleaner, Cleaner::Absent) {
+        if let Cleaner::Starting | Cleaner::Here(_) = registry.cleaner {
             return false;
         }
         if !self.is_cleaner_of_use(&registry) {
@@ -392,15 +368,17 @@ impl Core {
             self.cleaning.state.swap(ABSENT, Ordering::SeqCst);
             return false;
         }
-        registry.cleaner = Cleaner::Starting;
+        let before = std::mem::replace(&mut registry.cleaner, Cleaner::Starting);
         self.put_cleaner_off();
         drop(registry);
+        if let Cleaner::Ended(thread) = before {
+            thread.join();
+        }
+        let name = format!("{}-cleaner", self.env.name);
         let core = Arc::clone(self);
-        let spawned = thread::Builder::new()
-            .name(format!("{}-cleaner", self.env.name))
-            .spawn(move || (core.mains.cleaner)(&core));
+        let started = handle::start(name, None, move || (core.mains.cleaner)(&core));
         let mut registry = lock(&self.registry);
-        registry.cleaner = match spawned {
+        registry.cleaner = match started {
             Ok(handle) => {
                 handle.thread().unpark();
                 Cleaner::Here(handle)
@@ -418,28 +396,20 @@ impl Core {
 }
 
 impl Registry {
-    /// Whether a thread other than this one is past its last step.
-    #[cfg(not(lazypool_loom))]
-    pub(super) fn is_one_to_join(&self) -> bool {
-        let me = current_thread().map(|me| me.id());
-        (self.to_join.iter()).any(|handle| Some(handle.thread().id()) != me)
-    }
-
-    /// Threads past their last step but this one, to be given to [`Core::join`]. `all`: also
-    /// those that are still busy with the joining of others.
-    pub(super) fn take_ending(&mut self, all: bool) -> Vec<thread::JoinHandle<()>> {
-        if self.to_join.is_empty() {
-            return Vec::new();
-        }
-        // `None`: its thread-locals are gone, and it is none of those to be joined.
-        let me = current_thread().map(|me| me.id());
-        let stays = |handle: &thread::JoinHandle<()>| {
-            Some(handle.thread().id()) == me || !(all || handle.is_finished())
-        };
-        let ending: Vec<_>;
-        (self.to_join, ending) = std::mem::take(&mut self.to_join)
+    /// Workers' threads past their last step, to be given to [`Core::join`]: those whose
+    /// thread-local destructors have run, so that who joins them waits for nothing. `all`: the
+    /// others, too, and the last cleaner's; for who ends the pool.
+    pub(super) fn take_ending(&mut self, all: bool) -> Vec<Handle> {
+        let mut ending: Vec<_>;
+        (ending, self.to_join) = std::mem::take(&mut self.to_join)
             .into_iter()
-            .partition(stays);
+            .partition(|thread| all || thread.is_over());
+        if all {
+            match std::mem::take(&mut self.cleaner) {
+                Cleaner::Ended(thread) => ending.push(thread),
+                other => self.cleaner = other,
+            }
+        }
         self.joining += ending.len();
         ending
     }

@@ -492,6 +492,18 @@ pub mod os {
     /// bytes of a name, so `name` must be short.
     pub fn workers_named(name: &str) -> usize {
         assert!(name.len() <= 11, "the system would truncate {name:?}");
+        let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
+        threads_of(name, is_number)
+    }
+
+    /// Cleaners of the pool named `name`, which must be short.
+    pub fn cleaners_named(name: &str) -> usize {
+        assert!(name.len() <= 7, "the system would truncate {name:?}");
+        threads_of(name, |rest| rest == "cleaner")
+    }
+
+    /// Threads called `{name}-...`.
+    fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
         tasks()
             .iter()
             // A thread that ends meanwhile has no name any more.
@@ -500,9 +512,7 @@ pub mod os {
                 comm.trim_end()
                     .strip_prefix(name)
                     .and_then(|rest| rest.strip_prefix('-'))
-                    .is_some_and(|slot| {
-                        !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit())
-                    })
+                    .is_some_and(&is_wanted)
             })
             .count()
     }
