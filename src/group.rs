@@ -272,17 +272,15 @@ impl Group {
     pub fn cancel(&self) {
         // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        if !self.core.env.is_forked() {
-            self.discard_queued();
-        }
-        // Or since then, by what a discarded task had captured.
         if self.core.env.is_forked() {
             return;
         }
+        // Code of the user's comes last: subscribers, then what discarded tasks captured.
+        self.core.waiters.notify_all();
         if self.members.pending() > 0 {
             self.core.abandon_group(self.members.address());
+            self.discard_queued();
         }
-        self.core.waiters.notify_all();
     }
 
     /// Returns whether the group has been cancelled.
@@ -330,8 +328,9 @@ impl Group {
         };
         let group = self.members.address();
         let mut from = queue.first();
-        // Nothing pending: nothing queued. What is submitted from now on sees the flag.
-        while self.members.pending() > 0 {
+        // Nothing pending: nothing queued. What is submitted from now on sees the flag. A subscriber
+        // may have forked.
+        while self.members.pending() > 0 && !self.core.env.is_forked() {
             let ours = |task: &Task| task.group() == group;
             let count = || self.core.counts.discard_queued();
             let Some(task) = queue.take_wanted(&mut from, ours, count) else {

@@ -30,8 +30,13 @@ pub(crate) fn shutdown(
     timeout: Duration,
     whom: WaitsFor,
 ) -> ShutdownReport {
-    if let Some(end) = core.close(mode).filter(|_| !core.env.is_forked()) {
-        discard_queued(core, end);
+    let discards = core.close(mode);
+    if !core.env.is_forked() {
+        // Before what discarded tasks captured is dropped: that may take its time.
+        core.waiters.notify_all();
+        if let Some(end) = discards {
+            discard_queued(core, end);
+        }
     }
     // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {
@@ -40,7 +45,6 @@ pub(crate) fn shutdown(
             stragglers: Vec::new(),
         };
     }
-    core.waiters.notify_all();
     core.retire_idle();
     let waits = !core.env.is_own_worker();
     if waits {

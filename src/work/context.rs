@@ -202,8 +202,8 @@ impl<'a> Ctx<'a> {
     #[cold]
     fn found_cancelled(&self, group: *const ()) {
         if self.record.find_cancelled(group) {
-            observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
             (self.pay)(Owed::Drop);
+            observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
         }
     }
 

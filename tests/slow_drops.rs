@@ -1,0 +1,202 @@
+//! Wake first, then user code: while what a task captured is dropped, which may take as long as it
+//! likes, nobody waits for it who has been told all that there is to tell.
+
+mod common;
+
+use std::sync::{mpsc, Arc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{DeadlineError, Group, Pool, Refused, Shutdown, WhenFull};
+
+/// Its drop waits at a gate.
+struct AtGate(Key);
+
+impl Drop for AtGate {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// A task whose captures are dropped only once the gate is open.
+fn drops_at(gate: &Gate) -> impl FnOnce() + Send + 'static {
+    let capture = AtGate(gate.key());
+    move || drop(capture)
+}
+
+/// One worker, occupied by a task at `busy`, and a queue of one that holds `queued`.
+fn full(busy: &Gate, queued: impl FnOnce(&Pool)) -> Arc<Pool> {
+    let builder = Pool::builder().max_workers(1).queue_capacity(1);
+    let pool = builder.when_full(WhenFull::Block).build().expect("pool");
+    must_serve(&pool, busy.task());
+    busy.wait_entered(1);
+    queued(&pool);
+    assert_eq!(pool.stats().queued, 1);
+    Arc::new(pool)
+}
+
+/// A blocked submission; what became of it.
+fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(), Refused<()>>> {
+    let (told, outcome) = mpsc::channel();
+    let before = pool.stats().waiting;
+    let (core, group) = (Arc::clone(pool), group.cloned());
+    thread::spawn(move || {
+        let served = match group {
+            Some(group) => group.serve(|| ()).map_err(Refused::without_closure),
+            None => core.serve(|| ()).map_err(Refused::without_closure),
+        };
+        drop(core);
+        told.send(served)
+    });
+    wait_until("the submission to wait", || {
+        pool.stats().waiting == before + 1
+    });
+    outcome
+}
+
+/// Laws 10 and 14: a shutdown tells blocked submitters before it drops what it discards. A capture
+/// may well wait for them as it is dropped.
+#[test]
+fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
+    timed(|| {
+        for mode in [Shutdown::Discard, Shutdown::Cancel] {
+            let (busy, slow) = (Gate::new(), Gate::new());
+            let pool = full(&busy, |pool| must_serve(pool, drops_at(&slow)));
+            let outcome = blocked(&pool, None);
+            let closer = Arc::clone(&pool);
+            let shutdown = thread::spawn(move || closer.shutdown(mode, Duration::ZERO).discarded);
+            slow.wait_entered(1);
+            let refused = outcome.recv_timeout(LIMIT).expect("it is told");
+            assert!(refused.unwrap_err().is_closed());
+            assert!(!shutdown.is_finished());
+            slow.open();
+            assert_eq!(shutdown.join().expect("no panic"), 1);
+            busy.open();
+        }
+    });
+}
+
+/// Laws 14 and 20: a cancel tells the blocked submitters of its group, and those behind them of the
+/// room that it makes, before it drops what it discards.
+#[test]
+fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
+    timed(|| {
+        for members in [1, 2] {
+            let (busy, slow) = (Gate::new(), Gate::new());
+            let mut group = None;
+            let pool = full(&busy, |pool| {
+                group
+                    .insert(pool.group())
+                    .serve(drops_at(&slow))
+                    .map_err(Refused::without_closure)
+                    .expect("room");
+            });
+            let group = group.expect("made");
+            let of_group: Vec<_> = (0..members).map(|_| blocked(&pool, Some(&group))).collect();
+            let stranger = blocked(&pool, None);
+            let canceller = group.clone();
+            let cancel = thread::spawn(move || canceller.cancel());
+            slow.wait_entered(1);
+            for outcome in of_group {
+                let refused = outcome.recv_timeout(LIMIT).expect("it is told");
+                assert!(refused.unwrap_err().to_string().contains("cancelled"));
+            }
+            let served = stranger.recv_timeout(LIMIT).expect("there is room");
+            assert!(served.is_ok());
+            assert!(!cancel.is_finished());
+            slow.open();
+            cancel.join().expect("no panic");
+            assert_eq!((group.discarded(), group.pending()), (1, 0));
+            busy.open();
+        }
+    });
+}
+
+/// Law 10: a drop of the pool does not wait for the running task of a group whose cancel is still
+/// dropping captures.
+#[test]
+fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = pool(1, 1);
+        let group = pool.group();
+        group
+            .serve(busy.task())
+            .map_err(Refused::without_closure)
+            .expect("a worker");
+        busy.wait_entered(1);
+        group
+            .serve(drops_at(&slow))
+            .map_err(Refused::without_closure)
+            .expect("room");
+        let canceller = group.clone();
+        let cancel = thread::spawn(move || canceller.cancel());
+        slow.wait_entered(1);
+        assert_eq!(pool.stats().abandoned, 1);
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            drop(pool);
+            done.send(())
+        });
+        ended
+            .recv_timeout(LIMIT)
+            .expect("nobody waits for the task");
+        assert!(!cancel.is_finished());
+        slow.open();
+        cancel.join().expect("no panic");
+    });
+}
+
+/// Laws 10 and 17: a task that was too late to start is abandoned while its captures are dropped.
+#[test]
+fn law10_a_drop_does_not_wait_for_the_captures_of_a_late_task() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = pool(1, 1);
+        must_serve(&pool, busy.task());
+        busy.wait_entered(1);
+        let start = Instant::now();
+        let late = pool.with_deadline(ms(20)).serve(drops_at(&slow));
+        late.map_err(Refused::without_closure).expect("room");
+        wait_until("its deadline", || start.elapsed() > ms(20));
+        busy.open();
+        slow.wait_entered(1);
+        assert_eq!(pool.stats().abandoned, 1);
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            drop(pool);
+            done.send(())
+        });
+        ended
+            .recv_timeout(LIMIT)
+            .expect("nobody waits for the task");
+        slow.open();
+    });
+}
+
+/// Law 10: a caller whose task a shutdown hands back does not wait for the captures of another.
+#[test]
+fn law10_a_discarded_call_comes_back_before_later_captures_are_dropped() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = Arc::new(pool(1, 2));
+        must_serve(&pool, busy.task());
+        busy.wait_entered(1);
+        let (told, outcome) = mpsc::channel();
+        let caller = Arc::clone(&pool);
+        thread::spawn(move || told.send(caller.do_with_deadline(|| (), LONG)));
+        wait_until("the call to be queued", || pool.stats().queued == 1);
+        must_serve(&pool, drops_at(&slow));
+        let closer = Arc::clone(&pool);
+        let shutdown = thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::ZERO));
+        slow.wait_entered(1);
+        match outcome.recv_timeout(LIMIT).expect("it is told") {
+            Err(DeadlineError::Refused(refused)) => assert!(refused.is_closed()),
+            other => panic!("{other:?}"),
+        }
+        slow.open();
+        assert_eq!(shutdown.join().expect("no panic").discarded, 2);
+        busy.open();
+    });
+}
