@@ -18,7 +18,7 @@ use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::panic::{resume_unwind, AssertUnwindSafe};
+use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 
 /// What the tasks know of their scope, which does not return before they have ended.
 #[derive(Debug)]
@@ -105,9 +105,15 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: Extras,
+    /// Opened on a worker of the pool: that worker waits for each task, whoever serves it.
+    on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
+
+// As for a pool: panics of user code are caught before they reach a step of the scope's own.
+impl UnwindSafe for Scope<'_, '_> {}
+impl RefUnwindSafe for Scope<'_, '_> {}
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,6 +135,9 @@ impl<F: FnOnce()> Job for Scoped<F> {
         let Self { inner, f } = self;
         // SAFETY: the scope waits for this task, which is pending.
         let inner = unsafe { &*inner };
+        // Before the closure, which may fork: the scope's stack may be another's in the child.
+        // SAFETY: this is the task, which has not kept its own.
+        let pending = unsafe { inner.members.pending_task() };
         // SAFETY: made with a closure, and consumed here.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
@@ -142,8 +151,6 @@ impl<F: FnOnce()> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        // SAFETY: this is the task, which has not kept its own.
-        let pending = unsafe { inner.members.pending_task() };
         end(Ending::of(panicked));
         // The scope may be gone after this.
         pending.end(Ended::Completed);
@@ -151,10 +158,12 @@ impl<F: FnOnce()> Job for Scoped<F> {
 
     /// At its deadline only: no shutdown discards it.
     fn discard(self) -> Release {
+        // Before the drop, which may fork.
+        // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
+        let pending = unsafe { (*self.inner).members.pending_task() };
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
-        // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
-        Release::Group(unsafe { (*self.inner).members.pending_task() })
+        Release::Group(pending)
     }
 }
 
@@ -166,9 +175,9 @@ impl<'scope> Scope<'scope, '_> {
     /// bytes that a closure may have without an allocation.
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). On a worker of the same pool the task never
-    /// queues: if no worker is idle and none can be started, it is refused as
-    /// [`OnWorker`](crate::Refusal::OnWorker).
+    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
+    /// pool, or this is called on one, the task never queues: if no worker is idle and none can be
+    /// started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -192,7 +201,7 @@ impl<'scope> Scope<'scope, '_> {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
         };
-        let options = SubmitOptions::AWAITED.of_group(&members.cancelled);
+        let options = SubmitOptions::AWAITED.on_worker(self.on_worker);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
         unsafe { submit_with(&self.core, job, &self.extras, options) }.map_err(|(job, why)| {
@@ -214,6 +223,7 @@ where
             panic: Mutex::new(None),
         },
         extras,
+        on_worker: core.env.is_own_worker(),
         scope: PhantomData,
         env: PhantomData,
     };

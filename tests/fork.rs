@@ -867,3 +867,42 @@ fn law19_a_scope_is_left_at_once_in_the_child() {
         check_at_rest(&pool, &settle(&pool));
     });
 }
+
+/// In the child the stack of the scope's caller, another thread, may be gone when the task returns.
+#[test]
+fn law19_a_scopes_task_that_forks_leaves_the_scope_alone() {
+    isolated(
+        "law19_a_scopes_task_that_forks_leaves_the_scope_alone",
+        || {
+            for panics in [false, true] {
+                let it = Forks::new(|builder, _, _| builder);
+                let (child, me) = (Arc::clone(&it.child), it.parent);
+                let pool = it.pool();
+                let forking = move || {
+                    fork_into(&child);
+                    if std::process::id() != me {
+                        // The C library gives back the stacks that it has kept, once they are too many.
+                        for _ in 0..2 {
+                            let other = thread::Builder::new().stack_size(64 << 20);
+                            other.spawn(|| ()).unwrap().join().unwrap();
+                        }
+                    }
+                    if panics {
+                        quiet_panic("in both");
+                    }
+                };
+                let scope = || {
+                    panic::catch_unwind(AssertUnwindSafe(|| {
+                        pool.scope(|s| s.serve(forking).unwrap())
+                    }))
+                };
+                thread::scope(|s| {
+                    let caller = thread::Builder::new().stack_size(96 << 20);
+                    let outcome = caller.spawn_scoped(s, scope).unwrap().join().unwrap();
+                    assert_eq!(outcome.is_err(), panics);
+                });
+                it.assert_ended(1);
+            }
+        },
+    );
+}

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Pool, Refused, Scope, Shutdown, WhenFull};
+use lazypool::{task, Pool, Refusal, Refused, Scope, Shutdown, WhenFull};
 
 /// Law 15: `scope` returns when every task served in it has ended, with what its closure returned;
 /// tasks borrow from outside, mutably too.
@@ -423,6 +423,38 @@ fn law14_scope_serve_on_a_worker_never_queues() {
                 scope.serve(|| ()).unwrap();
                 assert_eq!(pool.stats().queued, 1);
             });
+        }
+    });
+}
+
+/// Law 14: the worker that opened a scope waits for each of its tasks, so none queues, whichever
+/// thread serves it, and none waits for room: that worker may be the only one.
+#[test]
+fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
+    timed(|| {
+        for policy in [WhenFull::Refuse, WhenFull::Block] {
+            let builder = Pool::builder().max_workers(1).queue_capacity(4);
+            let pool = Arc::new(builder.when_full(policy).build().unwrap());
+            let other = Pool::new(1).unwrap();
+            let inner = Arc::clone(&pool);
+            let outcome = pool.do_with_deadline(
+                move || {
+                    inner.scope(|scope| {
+                        let serve = || scope.serve(|| ()).map_err(Refused::without_closure);
+                        let by_thread = thread::scope(|s| s.spawn(serve).join().unwrap());
+                        let mut by_worker = Ok(());
+                        other.scope(|s| {
+                            s.serve(|| by_worker = serve()).unwrap();
+                        });
+                        [by_thread, by_worker]
+                            .map(|served| matches!(served.unwrap_err().reason(), Refusal::OnWorker))
+                    })
+                },
+                LONG,
+            );
+            assert_eq!(outcome.unwrap(), [true; 2]);
+            let s = settle(&pool);
+            assert_eq!((s.refused, s.completed), (2, 1), "{s:?}");
         }
     });
 }

@@ -76,7 +76,7 @@ impl Core {
                 }
             {
                 self.counts.refuse(Reason::Saturated);
-                let nested = options.awaited && self.env.is_own_worker();
+                let nested = options.awaited && options.is_on_worker(&self.env);
                 return Err(SubmitError::Refused(no_room(nested)));
             }
         }
@@ -107,12 +107,12 @@ impl Core {
                     return Some(self.hand_over(slot, claim, task));
                 }
             }
-            if !(options.awaited && self.env.is_own_worker()) {
+            if !(options.awaited && options.is_on_worker(&self.env)) {
                 let awake = self.in_flight.see().is_any_awake();
                 let tail = queue.room()?;
                 let occupied = if awake { None } else { self.nobody_idle() };
                 if awake || occupied.is_some() {
-                    return self.push_fast(queue, tail, task, occupied);
+                    return self.push_fast(queue, tail, task, options, occupied);
                 }
                 even_parked = !self.spreads(queue);
             }
@@ -130,11 +130,13 @@ impl Core {
         queue: &Queue<Task>,
         tail: u64,
         task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
         occupied: Option<Occupied>,
     ) -> Option<Location> {
         let position = if queue.push_at(tail, task) {
             tail
         } else {
+            options.start();
             queue.push(task).ok()?
         };
         let looked_after = match occupied {
@@ -142,6 +144,7 @@ impl Core {
             None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {
+            options.start();
             self.notify_another();
         }
         Some(Location::Queue { position })
@@ -385,7 +388,7 @@ fn no_room(nested: bool) -> Refusal {
 struct Wait<'a> {
     core: &'a Core,
     options: &'a SubmitOptions<'a>,
-    /// On a worker of the pool.
+    /// On a worker of the pool, or for one that waits.
     own: bool,
     may_queue: bool,
     may_block: bool,
@@ -403,7 +406,7 @@ struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     fn new(core: &'a Core, options: &'a SubmitOptions<'a>, entry: &'a Entry) -> Self {
-        let own = core.env.is_own_worker();
+        let own = options.is_on_worker(&core.env);
         let blocks = options.blocks(core.blocks);
         let may_block = !own && blocks;
         let mut this = Self {

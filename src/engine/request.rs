@@ -5,6 +5,7 @@ use crate::error::Refusal;
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
 use crate::sync::{AtomicBool, Ordering};
+use crate::work::env::Env;
 use std::time::Duration;
 
 /// Where an accepted task went.
@@ -38,6 +39,8 @@ pub(crate) struct SubmitOptions<'a> {
     deadline: Option<&'a Deadline>,
     /// Somebody waits for the task's end: on a worker of the pool it must not queue.
     pub(crate) awaited: bool,
+    /// Who waits is a worker of the pool, whichever thread submits.
+    on_worker: bool,
     /// Its group's flag.
     cancelled: Option<&'a AtomicBool>,
     /// What it does where there is no room; `None`: as the pool does.
@@ -74,6 +77,7 @@ impl<'a> SubmitOptions<'a> {
     pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
         deadline: None,
         awaited: false,
+        on_worker: false,
         cancelled: None,
         when_full: None,
         served: false,
@@ -83,6 +87,10 @@ impl<'a> SubmitOptions<'a> {
         awaited: true,
         ..SubmitOptions::PLAIN
     };
+
+    pub(crate) const fn on_worker(self, on_worker: bool) -> Self {
+        Self { on_worker, ..self }
+    }
 
     pub(crate) const fn until(self, deadline: &'a Deadline) -> Self {
         Self {
@@ -110,6 +118,13 @@ impl<'a> SubmitOptions<'a> {
             cancelled: Some(cancelled),
             ..self
         }
+    }
+
+    /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
+    /// wait for another.
+    #[inline]
+    pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
+        self.on_worker || env.is_own_worker()
     }
 
     /// Whether it waits for room where there is none; `pool`: whether the pool's
