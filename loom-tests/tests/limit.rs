@@ -6,7 +6,7 @@ use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The limit is lowered beside a submission, with two idle workers: one of them ends, and the
@@ -132,6 +132,39 @@ fn lowered_against_going_idle() {
             thread::yield_now();
         }
         second.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// The limit is lowered beside a push that relies on a worker that watches: that one is told to end,
+/// and its stop hook waits for the task. Excludes: a task that waits for the hook beside an idle
+/// worker. Preemptions: 2.
+#[test]
+fn lowered_beside_a_stop_hook() {
+    check(Some(2), || {
+        let (told, has_run) = mpsc::channel();
+        let has_run = Mutex::new(Some(has_run));
+        let waits = move |_| {
+            let first = has_run.lock().unwrap().take();
+            first
+                .into_iter()
+                .for_each(|has_run| has_run.recv().unwrap());
+        };
+        let pool = Arc::new(quietly(|| {
+            let pool = Pool::builder().max_workers(2).queue_capacity(2);
+            let pool = pool.idle_timeout(Duration::from_nanos(1));
+            let pool = pool.on_worker_stop(waits).build().expect("valid settings");
+            let both = pool.group();
+            both.serve(|| ()).unwrap();
+            both.serve(|| ()).unwrap();
+            both.wait();
+            pool
+        }));
+        // Its worker watches after this.
+        assert!(pool.serve(|| ()).is_ok());
+        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
+        assert!(pool.serve(move || told.send(()).unwrap()).is_ok());
+        limits.join().unwrap();
         end(&pool);
     });
 }

@@ -17,10 +17,11 @@
 //! * a worker that has gone idle asks before it sleeps. Who lowers the limit sets the flag, then
 //!   looks for idle workers; a worker publishes `Idle`, then reads the flag (P9).
 //!
-//! One that is retiring while a slot is owed ends whatever is queued, if another worker lives
-//! (where one is just being started, it waits for the outcome: that may fail);
-//! once its slot is back it notifies another. So no task is stranded: it is left to a worker
-//! that lives and has not been told to end, or to one that stays.
+//! One that is retiring while a slot is owed ends whatever is queued, if another worker lives that
+//! is not on its way to its end (where one is just being started, it waits for the outcome: that
+//! may fail); it notifies another before its stop hook, and once its slot is back. So no task is
+//! stranded, or waits for a hook: it is left to a worker that lives and has not been told to end,
+//! or to one that stays.
 
 use super::core::{Core, Registry};
 use crate::parts::queue::{Popped, Queue};
@@ -92,10 +93,25 @@ impl Core {
             .count()
     }
 
-    /// Whether a worker more has to end, and another lives or is being started that need not.
-    fn is_one_surplus(&self, registry: &Registry) -> bool {
+    /// How many more workers have to end, while one lives or is being started that need not.
+    fn surplus(&self, registry: &Registry) -> usize {
         let retiring = self.retiring(registry);
-        registry.owed() > retiring && registry.live + registry.starting > retiring + 1
+        let others = (registry.live + registry.starting).saturating_sub(retiring + 1);
+        registry.owed().saturating_sub(retiring).min(others)
+    }
+
+    fn is_one_surplus(&self, registry: &Registry) -> bool {
+        self.surplus(registry) > 0
+    }
+
+    /// Worker that retires: whether it has to end whatever is queued. Others on their way to their
+    /// end come first, which may be in their stop hooks: what is queued must not wait for those.
+    pub(super) fn must_end(&self, registry: &Registry) -> bool {
+        if registry.owed() == 0 {
+            return false;
+        }
+        let others = self.retiring(registry) - 1;
+        registry.owed() > others && registry.live > others + 1
     }
 
     /// Worker that retires: waits as long as it depends on a thread being started whether it
@@ -113,14 +129,13 @@ impl Core {
         if registry.owed() == 0 {
             return;
         }
+        let mut left = self.surplus(registry);
         for (slot, handle) in registry.handles.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
             if let Some(handle) = handle {
-                if self.slots[slot].see().is_idle() {
-                    if !self.is_one_surplus(registry) {
-                        break;
-                    }
-                    self.retire(slot, handle, false);
-                }
+                left -= usize::from(self.retire(slot, handle, false));
             }
         }
     }

@@ -13,9 +13,10 @@
 //! A task's end goes in this order, which the laws on admission and accounting rest on: the
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
 //! *then* releases whoever waits for it, *then* tells the first who waits for room. So who
-//! sees the end of a task, by its counters or its result, finds its worker free. No step up to
-//! the release waits for another thread: a push that is half done is left for the look at the
-//! queue that follows it.
+//! sees the end of a task, by its counters or its result, finds its worker free. Up to the
+//! release it waits for no other thread but that caller, if it is just leaving, and for another
+//! panic of the same scope: a push that is half done is left for the look at the queue that
+//! follows.
 //!
 //! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
 //! as well as its own word, and counts as awake. One that was handed an awaited task watches its
@@ -401,6 +402,8 @@ impl Worker<'_> {
             match &self.core.env.hooks.stop {
                 Some(stop) if !has_stopped => {
                     drop(registry);
+                    // For those who relied on it while it watched: the hook may take its time.
+                    self.core.notify_another();
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -416,10 +419,9 @@ impl Worker<'_> {
     /// Whether it is needed after all.
     fn stays(&self, registry: &Registry) -> bool {
         let core = self.core;
-        let is_surplus = registry.owed() > 0 && registry.live > 1;
         // Told to end as one too many, and the limit has been raised again.
         let is_missed = registry.live <= core.settings.min_workers && !core.is_closed();
-        !is_surplus && (is_missed || !core.nothing_queued())
+        !core.must_end(registry) && (is_missed || !core.nothing_queued())
     }
 
     /// It has stopped, so it starts again.
