@@ -7,7 +7,7 @@ use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::sync::{thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex, PlainU64};
 use crate::work::context::with_current;
 use crate::work::env::{is_in_hook, Env};
 use crate::work::job::Task;
@@ -99,6 +99,8 @@ pub(crate) struct Core {
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
     pub(crate) waiters: Waiters,
+    /// The slot of the marked worker that was claimed last: a hint, which models do not follow.
+    pub(crate) last_marked: PlainU64,
     pub(crate) cleaning: Cleaning,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
@@ -140,6 +142,7 @@ impl Core {
             free: Ring::new(max, max),
             in_flight: InFlight::new(),
             waiters: Waiters::new(),
+            last_marked: PlainU64::new(0),
             cleaning: Cleaning {
                 state: AtomicU32::new(0),
                 due: AtomicU64::new(0),

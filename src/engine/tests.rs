@@ -1,6 +1,7 @@
 //! The protocol page says what the code does.
 
 use super::call::do_with_deadline;
+use super::core::Core;
 use super::request::SubmitOptions;
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
@@ -8,9 +9,9 @@ use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::lock;
+use crate::sync::{lock, Arc};
 use crate::work::job::Serve;
-use std::sync::mpsc;
+use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -154,6 +155,64 @@ fn a_worker_that_looks_around_is_not_taken_for_an_occupied_one() {
     worker.thread().unpark();
     drop(registry);
     assert!(!refused, "one worker, and no task");
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
+/// Law 20: of many slots few have a worker, and a submission does not look through all of them for
+/// the one that it used before.
+#[test]
+fn a_marked_worker_is_looked_for_where_one_was_claimed_last() {
+    let builder = Builder::new().max_workers(3).idle_timeout(Duration::MAX);
+    let (core, _) = builder.into_core().expect("a pool");
+    let (meet, met) = (Arc::new(Barrier::new(4)), |core: &Core| {
+        core.stats().idle == 3
+    });
+    for _ in 0..3 {
+        let meet = Arc::clone(&meet);
+        let task = Serve {
+            f: move || drop(meet.wait()),
+        };
+        // SAFETY: Send and 'static.
+        assert!(unsafe { submit(&core, task, &SubmitOptions::PLAIN) }.is_ok());
+    }
+    meet.wait();
+    while !met(&core) {
+        thread::yield_now();
+    }
+    for slot in &core.slots {
+        core.in_flight.mark();
+        while !slot.mark() {
+            thread::yield_now(); // it is about to sleep
+        }
+    }
+    let order =
+        |core: &Core| -> Vec<_> { core.marked_workers(false).map(|(slot, _)| slot).collect() };
+    assert_eq!(order(&core), [0, 1, 2]);
+    core.last_marked
+        .store(2, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(order(&core), [2, 0, 1]);
+    core.last_marked
+        .store(0, std::sync::atomic::Ordering::Relaxed);
+    for slot in 0..3 {
+        let (claimed, _claim) = core.claim_marked(false).expect("marked");
+        assert_eq!(claimed, slot);
+        // SAFETY: this thread has just claimed it.
+        unsafe { core.make_idle(slot) };
+        // It sleeps, and its word says so no more.
+        let registry = lock(&core.registry);
+        registry.handles[slot]
+            .as_ref()
+            .expect("a worker")
+            .thread()
+            .unpark();
+        drop(registry);
+        assert_eq!(order(&core).len(), 2 - slot, "it is listed");
+        assert_eq!(
+            core.last_marked.load(std::sync::atomic::Ordering::Relaxed),
+            slot as u64
+        );
+    }
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

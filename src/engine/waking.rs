@@ -17,9 +17,28 @@ impl Core {
 
     /// Whether a worker is idle, or was a moment ago; those in their start hook aside.
     pub(super) fn is_somebody_idle(&self) -> bool {
-        let is_marked =
-            |slot: &Slot<Task, Record>| slot.see().is_marked() && !slot.record.is_in_start_hook();
-        !self.ready.is_empty() || self.in_flight.is_any_marked() && self.slots.iter().any(is_marked)
+        !self.ready.is_empty() || self.marked_workers(false).next().is_some()
+    }
+
+    /// The slots of marked workers, beginning with the one that was claimed last: others may be
+    /// many slots away. Those in their start hook only if `even_in_start_hook`.
+    pub(super) fn marked_workers(
+        &self,
+        even_in_start_hook: bool,
+    ) -> impl Iterator<Item = (usize, &Slot<Task, Record>)> {
+        let is_marked = move |(_, slot): &(usize, &Slot<Task, Record>)| {
+            slot.see().is_marked() && (even_in_start_hook || !slot.record.is_in_start_hook())
+        };
+        // Relaxed: a hint.
+        let first = self.last_marked.load(std::sync::atomic::Ordering::Relaxed) as usize;
+        let all = match self.in_flight.is_any_marked() {
+            true => 0..self.slots.len(),
+            false => 0..0,
+        };
+        let turned = all.clone().skip(first).chain(all.take(first));
+        turned
+            .map(|index| (index, &self.slots[index]))
+            .filter(is_marked)
     }
 
     /// The worker that this thread's last task went to, if it is idle; asleep only if
@@ -57,18 +76,15 @@ impl Core {
         None
     }
 
-    /// The marked worker with the lowest slot: the others get to retire. Those in their start
-    /// hook are as far from a task as a new thread: only if `even_in_start_hook`.
+    /// The marked worker that was claimed last, if it can be had: the others get to retire. Those
+    /// in their start hook are as far from a task as a new thread: only if `even_in_start_hook`.
     pub(super) fn claim_marked(&self, even_in_start_hook: bool) -> Option<(usize, Claim)> {
-        if !self.in_flight.is_any_marked() {
-            return None;
-        }
-        for (index, slot) in self.slots.iter().enumerate() {
-            if !slot.see().is_marked() || slot.record.is_in_start_hook() && !even_in_start_hook {
-                continue;
-            }
+        for (index, slot) in self.marked_workers(even_in_start_hook) {
             if let Some(claim) = slot.claim_marked() {
                 self.in_flight.unmark();
+                // Relaxed: a hint.
+                let order = std::sync::atomic::Ordering::Relaxed;
+                self.last_marked.store(index as u64, order);
                 return Some((index, claim));
             }
         }
