@@ -171,7 +171,9 @@ fn a_marked_worker_is_looked_for_where_one_was_claimed_last() {
     for _ in 0..3 {
         let meet = Arc::clone(&meet);
         let task = Serve {
-            f: move || drop(meet.wait()),
+            f: move || {
+                let _ = meet.wait();
+            },
         };
         // SAFETY: Send and 'static.
         assert!(unsafe { submit(&core, task, &SubmitOptions::PLAIN) }.is_ok());
