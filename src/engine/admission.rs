@@ -124,7 +124,7 @@ impl Core {
         Some(self.hand_over(slot, claim, task))
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_fast(
         self: &Arc<Self>,
         queue: &Queue<Task>,

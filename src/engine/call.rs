@@ -148,20 +148,21 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         }
 
         let mut panicked = false;
-        let result = ctx.with_label(label, || {
-            ctx.with_caller(timed.then_some(node), || {
-                let result = ctx.call(f);
-                panicked = result.is_err();
-                if decision.complete(task_id) == Completed::CallerWaits {
-                    return Some(result);
-                }
-                panicked = ctx.drop_result(result);
-                // Its caller may have been leaving, and does not exist here.
-                ctx.end_if_forked();
-                decision.forget(task_id);
-                None
-            })
-        });
+        let run = || {
+            let result = ctx.call(f);
+            panicked = result.is_err();
+            if decision.complete(task_id) == Completed::CallerWaits {
+                return Some(result);
+            }
+            panicked = ctx.drop_result(result);
+            // Its caller may have been leaving, and does not exist here.
+            ctx.end_if_forked();
+            decision.forget(task_id);
+            None
+        };
+        // SAFETY: the decision was started for this node's caller.
+        let awaited = || unsafe { ctx.with_caller(timed.then_some(node), run) };
+        let result = ctx.with_label(label, awaited);
         end(Ending::of(panicked));
         if let Some(result) = result {
             let outcome = match result {

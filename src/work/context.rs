@@ -157,7 +157,10 @@ impl<'a> Ctx<'a> {
 
     /// Runs `f` as a task whose caller waits; with the caller's node, if there is a
     /// deadline.
-    pub(crate) fn with_caller<R>(
+    ///
+    /// # Safety
+    /// The node is that of the caller for whom this worker has started its decision.
+    pub(crate) unsafe fn with_caller<R>(
         &self,
         caller: Option<*const WaitNode>,
         f: impl FnOnce() -> R,
