@@ -64,8 +64,14 @@ mod real {
     /// A thread's end, which a thread-local value tells as it is dropped. The first one made: the
     /// standard library drops the others before it. `JoinHandle::is_finished` tells only that the
     /// destructors, which may take their time, are about to run.
-    #[derive(Clone, Debug, Default)]
+    #[derive(Clone, Debug)]
     pub(super) struct End(Arc<AtomicBool>);
+
+    impl Default for End {
+        fn default() -> Self {
+            Self(Arc::new(AtomicBool::new(false)))
+        }
+    }
 
     thread_local! {
         static OWN: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
