@@ -152,13 +152,16 @@ impl Queue {
     }
 
     fn push(&self, task: Named) -> Result<u64, NotPushed> {
-        let pushed = self.0.push(&mut Some(task));
-        pushed.map_err(|why| match why {
-            // As short as it is, one push looks through all of it.
-            queue::NotPushed::Full | queue::NotPushed::Looking => NotPushed::Full,
-            queue::NotPushed::Asleep => NotPushed::Asleep,
-            queue::NotPushed::Closed => NotPushed::Closed,
-        })
+        let (mut task, sweep) = (Some(task), queue::Sweep::default());
+        loop {
+            match self.0.push_on(&mut task, &sweep) {
+                Ok(position) => return Ok(position),
+                Err(queue::NotPushed::Full) => return Err(NotPushed::Full),
+                Err(queue::NotPushed::Asleep) => return Err(NotPushed::Asleep),
+                Err(queue::NotPushed::Closed) => return Err(NotPushed::Closed),
+                Err(queue::NotPushed::Looking) => {}
+            }
+        }
     }
 
     /// Pushes a plain task, and returns its position.

@@ -84,10 +84,6 @@ pub(crate) mod thread {
             }))
         }
 
-        pub(crate) fn id(&self) -> *const () {
-            Arc::as_ptr(&self.0).cast()
-        }
-
         pub(crate) fn unpark(&self) {
             let mut token = super::super::lock(&self.0.token);
             *token = true;
