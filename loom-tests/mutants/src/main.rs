@@ -5,7 +5,7 @@
 //! cargo run --release -p mutants             # all of it
 //! cargo run --release -p mutants ring slot   # sites and edits whose name has one of these
 //! cargo run --release -p mutants -- --sites  # accesses only; --edits: edits only
-//! cargo run --release -p mutants -- --check  # whether each edit's old texts are there once; runs nothing
+//! cargo run --release -p mutants -- --check  # whether each edit can be made, and each survivor is there; runs nothing
 //! cargo run --release -p mutants -- --upto=2  # by models that take two seconds at most, for a first look
 //! cargo run --release -p mutants -- --over=2 'src/parts/ring.rs pop: the line / Relaxed'   # by the others
 //! cargo run --release -p mutants -- --shuttle=2  # edits, by random schedules: two seconds a scenario and scheduler
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     }
     let root = models::root();
     if check_only {
-        return match edits::check(&root) {
+        return match edits::check(&root) + sites::check(&root) {
             0 => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         };

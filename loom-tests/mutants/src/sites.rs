@@ -125,6 +125,39 @@ impl Source {
         format!("{} {function}: {}{number}{column}", site.file, line.trim())
     }
 
+    /// Whether there is the line, in the function, of an access that was weakened: `file function: line / act`.
+    fn has(&self, name: &str) -> bool {
+        let split = || {
+            let (access, _act) = name.rsplit_once(" / ")?;
+            let (place, line) = access.split_once(": ")?;
+            let (file, function) = place.split_once(' ')?;
+            Some((self.0.get(file)?, function, line))
+        };
+        let Some((lines, of, wanted)) = split() else {
+            return false;
+        };
+        let mut within = false;
+        let mut alike = 0;
+        for line in lines {
+            if let Some(function) = function(line) {
+                within = function == of;
+            }
+            // Several alike are numbered, and so are several on one line.
+            let line = line.trim();
+            if within
+                && wanted
+                    .strip_prefix(line)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ']))
+            {
+                alike += 1;
+            }
+        }
+        let number = wanted
+            .rsplit_once(" #")
+            .and_then(|(_, n)| n.split(' ').next()?.parse().ok());
+        alike >= number.unwrap_or(1)
+    }
+
     /// Accesses in the code of models' reach, by file, line and column: all but
     /// those in tests, for `std` only, and in functions that are their callers'
     /// (`track_caller`).
@@ -198,6 +231,19 @@ fn is_ours(file: &str) -> bool {
 }
 
 const AT_REST: &str = "assert_at_rest";
+
+/// Whether each access among the survivors is still in the source; returns how many are not.
+pub(crate) fn check(root: &Path) -> usize {
+    let source = Source::read(root);
+    let mut gone = 0;
+    for (name, _) in Survivors::read(root).accesses() {
+        if !source.has(name) {
+            gone += 1;
+            println!("listed as a survivor, but gone: {name}");
+        }
+    }
+    gone
+}
 
 /// Weakens every access; returns how many survivors nobody has explained.
 pub(crate) fn run(root: &Path, filters: &[String], which: &Which) -> usize {
