@@ -25,7 +25,7 @@ use std::time::Duration;
 /// its value, at most until a deadline. When every worker is occupied and the queue is full, both
 /// refuse, and the error holds the closure. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an
-/// [`Arc`](std::sync::Arc).
+/// [`Arc`].
 ///
 /// # Dropping a pool
 ///

@@ -2,7 +2,7 @@
 //!
 //! One word is the truth about a slot; the rings only hint at it. The word holds a
 //! [state](State), three flags and a generation, and changes only by
-//! read-modify-write. The module's steps are the arrows of [`LEGAL`]; the protocol
+//! read-modify-write. The module's steps are the arrows of `LEGAL`; the protocol
 //! page says who takes which, and what each publishes.
 //!
 //! **Invariant**: an `Idle` slot is listed in the ready ring or marked, so a thread
