@@ -3,7 +3,7 @@
 
 use lazypool::Shutdown;
 use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -116,14 +116,19 @@ fn hooks() {
     explore("hooks", |dice| {
         let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
         let slot: Arc<OnceLock<Weak<Bench>>> = Arc::default();
+        // What a stop hook submits may need a new worker, which stops in its turn, and so on.
+        let left = Arc::new(AtomicUsize::new(16));
         let hook = |dice: &mut Dice| {
             let (slot, seed) = (Arc::clone(&slot), dice.below(1 << 30));
+            let left = Arc::clone(&left);
             let (serves, panics) = (dice.one_in(2), dice.one_in(8));
             let verb = dice.below(3);
             move |index: usize| {
                 let mut dice = Dice::new(seed + index as u64);
                 dice.pause(6);
+                let serves = serves && left.load(Ordering::Relaxed) > 0;
                 if let (true, Some(bench)) = (serves, slot.get().and_then(Weak::upgrade)) {
+                    left.fetch_sub(1, Ordering::Relaxed);
                     if verb == 0 {
                         bench.wait_small(ticks(dice.below(10)));
                     } else {
