@@ -65,10 +65,6 @@ impl Thread {
         }))
     }
 
-    pub(crate) fn id(&self) -> *const () {
-        Arc::as_ptr(&self.0).cast()
-    }
-
     #[allow(dead_code)] // as std's
     pub(crate) fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
