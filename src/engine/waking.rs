@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::threads::First;
-use crate::parts::in_flight::{Seen, NOTIFIED};
+use crate::parts::in_flight::{Count, Seen, NOTIFIED, TRANSIT};
 use crate::parts::slot::{Claim, Slot};
 use crate::sync::Arc;
 use crate::work::job::Task;
@@ -98,7 +98,7 @@ impl Core {
     /// back. Whoever searches, or is on the way there, is enough.
     #[cold]
     pub(super) fn notify_another(self: &Arc<Self>) {
-        if self.wake_idle(Seen::is_any_searching) == Notified::Nobody {
+        if self.wake_idle(Seen::is_any_searching, NOTIFIED) == Notified::Nobody {
             self.start_searcher();
         }
     }
@@ -107,29 +107,31 @@ impl Core {
     /// told, so that a burst spreads.
     #[cold]
     pub(super) fn notify_one_more(self: &Arc<Self>) {
-        if self.wake_idle(Seen::is_any_awake) == Notified::Nobody {
+        if self.wake_idle(Seen::is_any_awake, NOTIFIED) == Notified::Nobody {
             self.start_searcher();
         }
     }
 
     /// After a push, where the system gives no thread: a worker lives.
     pub(super) fn notify_without_thread(&self) {
-        let _ = self.wake_idle(Seen::is_any_awake);
+        let _ = self.wake_idle(Seen::is_any_awake, TRANSIT);
     }
 
     /// By a caller that took its task back, whose time is up: it starts no thread for others. If
     /// nobody is idle, the worker that it had has another order, or is in its start hook, and
     /// looks at the queue after that.
     pub(super) fn notify_in_time(&self) {
-        let _ = self.wake_idle(Seen::is_any_searching);
+        let _ = self.wake_idle(Seen::is_any_searching, TRANSIT);
     }
 
     /// Tells an idle worker to look at the queue, unless there are `enough` who will.
     ///
-    /// The attempt counts as notified from before it claims a worker, and others may rely on
+    /// The attempt counts from before it claims a worker: as notified, so that others may rely on
     /// it. If it finds nobody, it takes the count back, and *then* looks again: that look is
-    /// theirs, too.
-    fn wake_idle(&self, enough: impl Fn(Seen) -> bool) -> Notified {
+    /// theirs, too. One that must start no thread cannot take that over for others: it counts as in
+    /// transit, so that nobody relies on it.
+    fn wake_idle(&self, enough: impl Fn(Seen) -> bool, attempt: Count) -> Notified {
+        let in_transit = attempt == TRANSIT;
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
                 return Notified::Enough;
@@ -137,18 +139,28 @@ impl Core {
             if !self.is_somebody_idle() {
                 return Notified::Nobody;
             }
-            self.in_flight.add(NOTIFIED);
+            self.in_flight.add(attempt);
             let claimed = self.affinity().and_then(|(slot, _)| {
                 let claim = self.slots[slot].claim_last_used(0, true)?;
                 self.may_use(slot).then_some((slot, claim))
             });
             if let Some((slot, claim)) = claimed.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
+                if in_transit {
+                    self.in_flight.shift(TRANSIT, NOTIFIED);
+                }
                 // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
                 unsafe { self.slots[slot].send_searching(claim) };
+                if in_transit {
+                    self.settled();
+                }
                 return Notified::Enough;
             }
-            self.in_flight.sub(NOTIFIED);
+            if in_transit {
+                self.leave_transit();
+            } else {
+                self.in_flight.sub(NOTIFIED);
+            }
         }
     }
 

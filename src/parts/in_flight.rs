@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// What a worker or an attempt counts as.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
 pub(crate) const AWAKE: Count = Count(1);
