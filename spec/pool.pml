@@ -420,20 +420,28 @@ inline notify(even_notified, starts) {
         :: NO_READY && marked == 0 -> i = W + 1
         :: else ->
 #if FAULT != 6
-           notified++;
+           if :: starts -> notified++ :: else -> transit++ fi;    /* nobody relies on one that starts none */
 #endif
            if EACH(AFFINE) :: claim_idle() fi;
 #if FAULT == 6
            if :: i < W -> notified++ :: else fi;
 #endif
            if
-           :: i < W -> send(i); break
+           :: i < W ->
+#if FAULT != 6
+              if :: starts -> skip :: else -> atomic { transit--; notified++ } fi;
+#endif
+              send(i);
+              if :: starts -> skip :: else -> settled() fi;
+              break
 #if FAULT == 6
            :: else -> break
-#elif FAULT == 5
-           :: else -> notified--; break
 #else
-           :: else -> notified--
+           :: else ->
+              if :: starts -> notified-- :: else -> leave_transit() fi
+#if FAULT == 5
+              ; break
+#endif
 #endif
            fi
         fi;
