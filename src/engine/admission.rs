@@ -8,7 +8,7 @@
 
 use super::core::Core;
 use super::counts::Reason;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::Occupied;
 use super::threads::{hand, First, NotSpawned};
 use crate::error::Refusal;
@@ -375,15 +375,6 @@ fn push_patiently(
     }
 }
 
-/// Why a submission without room is refused; `nested`: as it must not wait here.
-fn no_room(nested: bool) -> Refusal {
-    if nested {
-        Refusal::OnWorker
-    } else {
-        Refusal::Saturated
-    }
-}
-
 /// How a submission waits between its attempts.
 struct Wait<'a> {
     core: &'a Core,
@@ -453,7 +444,10 @@ impl<'a> Wait<'a> {
             if std::mem::take(&mut self.lined_up) {
                 waiting.sleep(self.options.earlier(&self.room_within));
             }
-            waiting.rejoin();
+            if waiting.rejoin() {
+                // It was notified of room, which may lie behind where the sweep is.
+                self.sweep.end();
+            }
         }
     }
 
@@ -465,8 +459,11 @@ impl<'a> Wait<'a> {
             _ if looks_on && !settled => thread::yield_now(),
             _ if !may_sleep => self.backoff.wait(),
             None if settled && self.core.may_make_room(&mut self.spin) => {}
-            // Joined, it must look once more before it sleeps.
-            None => self.waiting = Some(self.core.waiters.join(self.entry)),
+            // Joined, it must look once more, everywhere, before it sleeps.
+            None => {
+                self.waiting = Some(self.core.waiters.join(self.entry));
+                self.sweep.end();
+            }
             Some(waiting) if settled => waiting.sleep(self.options.earlier(&self.room_within)),
             Some(waiting) => waiting.sleep(self.options.earlier(&Deadline::never())),
         }

@@ -118,7 +118,10 @@ impl Core {
     /// is one too many, or the last.
     pub(super) fn registry_to_end(&self) -> MutexGuard<'_, Registry> {
         let mut registry = lock(&self.registry);
-        while registry.owed() > 0 && registry.live == 1 && registry.starting > 0 {
+        while registry.owed() > 0
+            && registry.starting > 0
+            && self.retiring(&registry) == registry.live
+        {
             registry = sync::wait(&self.changed, registry, None);
         }
         registry

@@ -33,6 +33,15 @@ impl SubmitError {
     }
 }
 
+/// Why a submission without room is refused; `nested`: as it must not wait here.
+pub(super) fn no_room(nested: bool) -> Refusal {
+    if nested {
+        Refusal::OnWorker
+    } else {
+        Refusal::Saturated
+    }
+}
+
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {

@@ -6,7 +6,7 @@
 //! of page replacement (CLOCK, F. Corbato, 1968), with a mark instead of a hand:
 //!
 //! * Now and then it marks every idle worker. A submitter takes a marked one only if no other
-//!   worker is idle, the lowest slot first, and that takes the mark away.
+//!   worker is idle, the one claimed last first, and that takes the mark away.
 //! * A worker that is still marked after `idle_timeout` was not needed at any moment of that
 //!   time, whichever others were: it is told to end.
 //!
@@ -243,7 +243,7 @@ pub(crate) fn look_around(core: &Core, marked: &mut Marked) -> Round {
     let mut surplus = surplus(core, registry);
     let now = now();
     let mut next: Option<Instant> = None;
-    // Submitters take the lowest marked slot; retire from the other end.
+    // The highest slots first: new workers begin in the lowest ones.
     for (slot, handle) in registry.handles.iter().enumerate().rev() {
         let Some(handle) = handle else { continue };
         let Some(since) = idle_since(core, slot, &mut marked[slot], now) else {

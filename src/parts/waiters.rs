@@ -318,12 +318,14 @@ impl Waiting<'_> {
         self.entry.notified.load(Ordering::Relaxed)
     }
 
-    /// Back to its place on the list, if it was taken off: before the next try.
-    pub(crate) fn rejoin(&mut self) {
-        if self.is_notified() {
+    /// Back to its place on the list, if it was taken off: before the next try. Whether it was.
+    pub(crate) fn rejoin(&mut self) -> bool {
+        let was_off = self.is_notified();
+        if was_off {
             let thread = current_thread();
             self.enter(lock(&self.waiters.list), thread);
         }
+        was_off
     }
 
     /// Sleeps until taken off the list, or the deadline.

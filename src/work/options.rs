@@ -90,16 +90,15 @@ impl<J: Job> Job for Timed<J> {
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { window, job } = self;
-        ctx.set_due(window.due);
         if window.start_by.has_passed(ctx.env) {
             // What is dropped may take its time.
             ctx.pay_debts();
             ctx.forget_submission();
             let release = job.discard();
-            ctx.set_due(0);
             end(Ending::Expired);
             return release.finish();
         }
+        ctx.set_due(window.due);
         job.run(ctx, &mut |how| {
             let late = ctx.is_past_due();
             ctx.set_due(0);

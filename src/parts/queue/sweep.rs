@@ -47,7 +47,8 @@ impl Sweep {
         self.has_advanced.set(true);
     }
 
-    pub(super) fn end(&self) {
+    /// The next push looks at all cells again.
+    pub(crate) fn end(&self) {
         self.looks.set(0);
     }
 }
