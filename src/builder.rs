@@ -117,17 +117,17 @@ impl Builder {
     /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
     /// by side and end in any order. A task that is handed to an idle or a new worker does not
     /// enter the queue, and may start before a queued one whose worker is just waking up; a call of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A task that
-    /// comes to a full queue may take the place of one that its caller or
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A task
+    /// that comes to a full queue may take the place of one that its caller or
     /// [`Group::cancel`](crate::Group::cancel) has taken out, and so start before tasks that came
     /// earlier. A shutdown that discards tasks keeps those of scopes, and moves them to the end of
     /// the queue. If one step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
-    /// last task in it: workers x (deadline / task time - 1). In a longer queue, once it is
-    /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing) says more, and
-    /// what to do if task times differ. If producers wait for room ([`WhenFull::Block`]), a few
-    /// tasks for each worker are enough to keep it busy.
+    /// last task in it: workers x (deadline / task time - 1). In a longer queue, once it is full,
+    /// nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing) says
+    /// more, and what to do if task times differ. If producers wait for room
+    /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
     ///
     /// ```
     /// use std::time::Duration;
@@ -176,7 +176,8 @@ impl Builder {
     /// own.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
-    /// returns, the process ends, even if tasks are still running. Shut the pool down before `main` returns.
+    /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
+    /// returns.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};

@@ -15,16 +15,6 @@ fn pool(max: usize, queue: usize) -> Pool {
     builder.build().expect("pool")
 }
 
-/// Drops the pool on a thread of its own; how that ends is waited for.
-fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
-    let (done, ended) = mpsc::channel();
-    thread::spawn(move || {
-        drop(pool);
-        done.send(()).unwrap_or(());
-    });
-    ended
-}
-
 fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
 }

@@ -481,18 +481,25 @@ fn law03_no_submitter_waits_for_a_thread_local_destructor() {
     });
 }
 
+/// One of two workers at the second gate, the other past its last task: in a thread-local destructor
+/// at the first.
+fn beside_a_destructor(pool: &Pool) -> (Gate, Gate) {
+    let (destructor, task) = (Gate::new(), Gate::new());
+    must_serve(pool, task.task());
+    task.wait_entered(1);
+    let key = destructor.key();
+    ask(pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+    destructor.wait_entered(1);
+    (destructor, task)
+}
+
 /// Law 6: a worker's thread-local destructors hold up no other's retirement. The cleaner once joined
 /// that thread, and looked at nobody meanwhile.
 #[test]
 fn law06_no_retirement_waits_for_a_thread_local_destructor() {
     timed(|| {
         let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
-        let (destructor, task) = (Gate::new(), Gate::new());
-        must_serve(&pool, task.task());
-        task.wait_entered(1);
-        let key = destructor.key();
-        ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
-        destructor.wait_entered(1);
+        let (destructor, task) = beside_a_destructor(&pool);
         // Nothing shows that the cleaner looks again: give it ample time to.
         thread::sleep(ms(50));
         task.open();
@@ -536,13 +543,8 @@ fn law04_an_ended_worker_waits_for_no_other() {
     timed(|| {
         let pool = builder(2, 0).idle_timeout(ms(5)).thread_name("gone");
         let pool = pool.build().expect("pool");
-        let (destructor, task) = (Gate::new(), Gate::new());
         // With a worker that lives the cleaner stays.
-        must_serve(&pool, task.task());
-        task.wait_entered(1);
-        let key = destructor.key();
-        ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
-        destructor.wait_entered(1);
+        let (destructor, _task) = beside_a_destructor(&pool);
         for _ in 0..3 {
             ask(&pool, || (), LONG).expect("the task");
             wait_until("the worker to retire", || pool.stats().workers == 1);

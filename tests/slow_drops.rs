@@ -135,11 +135,7 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
         let cancel = thread::spawn(move || canceller.cancel());
         slow.wait_entered(1);
         assert_eq!(pool.stats().abandoned, 1);
-        let (done, ended) = mpsc::channel();
-        thread::spawn(move || {
-            drop(pool);
-            done.send(())
-        });
+        let ended = drop_aside(pool);
         ended
             .recv_timeout(LIMIT)
             .expect("nobody waits for the task");
@@ -167,11 +163,7 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
                 ran.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let (done, ended) = mpsc::channel();
-        thread::spawn(move || {
-            drop(pool);
-            done.send(())
-        });
+        let ended = drop_aside(pool);
         thread::sleep(ms(20)); // past the deadline, and the pool closed
         busy.open();
         slow.wait_entered(1);

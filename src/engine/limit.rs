@@ -35,6 +35,12 @@ impl Registry {
     pub(super) fn owed(&self) -> usize {
         self.beyond - self.withheld.len()
     }
+
+    /// How many of so many workers have to end besides those that are retiring, while one stays.
+    fn surplus_of(&self, workers: usize, retiring: usize) -> usize {
+        let others = workers.saturating_sub(retiring + 1);
+        self.owed().saturating_sub(retiring).min(others)
+    }
 }
 
 impl Core {
@@ -95,9 +101,8 @@ impl Core {
 
     /// How many more workers have to end, while one lives or is being started that need not.
     fn surplus(&self, registry: &Registry) -> usize {
-        let retiring = self.retiring(registry);
-        let others = (registry.live + registry.starting).saturating_sub(retiring + 1);
-        registry.owed().saturating_sub(retiring).min(others)
+        let there = registry.live + registry.starting;
+        registry.surplus_of(there, self.retiring(registry))
     }
 
     fn is_one_surplus(&self, registry: &Registry) -> bool {
@@ -111,7 +116,7 @@ impl Core {
             return false;
         }
         let others = self.retiring(registry) - 1;
-        registry.owed() > others && registry.live > others + 1
+        registry.surplus_of(registry.live, others) > 0
     }
 
     /// Worker that retires: waits as long as it depends on a thread being started whether it

@@ -13,8 +13,9 @@
 //! A marked worker was idle before, so nobody retires early; the next mark comes at most a
 //! quarter of the timeout after a worker went idle, so nobody retires later than one and a
 //! quarter timeouts and the finest tick. The thread exists only while there is a worker it
-//! could retire, and for some moments after, in which it joins the last of them. With everybody marked it sleeps until the first is due; with nobody there it
-//! sleeps until a worker about to park wakes it (`DOZING`, pair P8 with `PARKED`).
+//! could retire, and for some moments after, in which it joins the last of them. With everybody
+//! marked it sleeps until the first is due; with nobody there it sleeps until a worker about to
+//! park wakes it (`DOZING`, pair P8 with `PARKED`).
 //!
 //! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the timeout; or,
 //! where all are woken before, any about to park a quarter later. So no submission starts a thread

@@ -104,6 +104,16 @@ pub fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
+/// Drops the pool on a thread of its own; how that ends is waited for.
+pub fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        drop(pool);
+        done.send(()).unwrap_or(());
+    });
+    ended
+}
+
 /// A panic without the panic hook: no message, no backtrace, so thousands of them are cheap.
 pub fn quiet_panic(message: &'static str) -> ! {
     panic::resume_unwind(Box::new(message))
