@@ -5,6 +5,7 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -696,5 +697,58 @@ fn law03_a_slow_close_of_a_span_holds_up_no_late_caller() {
         });
         assert_eq!(close.entered(), 0);
         assert_eq!(own.kept().spans[0].handles, 0);
+    });
+}
+
+/// Law 19, for subscribers: in a child, the parent's spans are not closed, as a task that the fork
+/// left half discarded was once. Either who discards it was in the middle of it.
+#[cfg(unix)]
+#[test]
+fn law19_a_child_closes_no_span_of_a_discarded_task() {
+    /// Forks when it is dropped. The child says how many handles the span has at the end.
+    struct ForksInDrop(Arc<AtomicI32>);
+
+    impl Drop for ForksInDrop {
+        fn drop(&mut self) {
+            // SAFETY: the child uses the pool, the subscriber, which no other thread uses, and `_exit`.
+            self.0.store(unsafe { libc::fork() }, Ordering::SeqCst);
+        }
+    }
+
+    isolated("law19_a_child_closes_no_span_of_a_discarded_task", || {
+        for by_shutdown in [false, true] {
+            let own = Keeper::default();
+            let pool = named("forks", 1).queue_capacity(1).build().unwrap();
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            let group = pool.group();
+            let child = Arc::new(AtomicI32::new(0));
+            let capture = ForksInDrop(Arc::clone(&child));
+            tracing::subscriber::with_default(own.clone(), || {
+                let _request = tracing::info_span!("request").entered();
+                group.serve(move || drop(capture)).unwrap();
+            });
+            assert_eq!(own.kept().spans[0].handles, 1, "the task's");
+            if by_shutdown {
+                pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            } else {
+                group.cancel();
+            }
+            let (child, handles) = (child.load(Ordering::SeqCst), own.kept().spans[0].handles);
+            if child == 0 {
+                // SAFETY: ends the process without running anything of its parent's.
+                unsafe { libc::_exit(handles as i32) };
+            }
+            assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+            assert_eq!(handles, 0, "in the parent");
+            let mut status = 0;
+            // SAFETY: `status` is valid for the call, `child` our own.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status), "{status:#x}");
+            assert_eq!(libc::WEXITSTATUS(status), 1, "handles in the child");
+            gate.open();
+            settle(&pool);
+        }
     });
 }
