@@ -15,6 +15,8 @@ pub(crate) struct Book {
     pub(crate) running: usize,
     pub(crate) tickets: Vec<Known>,
     pub(crate) undropped: usize,
+    /// Somebody waits until none is undropped.
+    pub(crate) awaited: bool,
     /// Calls of `do_with_deadline` that got the closure back from a shutdown, or never
     /// had it accepted.
     pub(crate) closed: u64,
@@ -131,6 +133,7 @@ impl Books {
 
     pub(crate) fn wait_until_idle(&self) {
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.book().awaited = true;
         while self.book().undropped > 0 {
             guard = (self.gone.wait(guard)).unwrap_or_else(PoisonError::into_inner);
         }
@@ -214,19 +217,20 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let (known, left) = {
+        let (known, tells) = {
             let mut book = self.books.book();
             book.undropped -= 1;
             let known = &mut book.tickets[self.number];
             known.drops += 1;
-            (*known, book.undropped)
+            (*known, book.undropped == 0 && book.awaited)
         };
         let drops = known.drops;
         if drops != 1 {
             eprintln!("closure {} is dropped again", self.number);
             std::process::abort();
         }
-        if left == 0 {
+        // Only then: a thread that is stopped here holds up those that come here after it.
+        if tells {
             drop(self.books.lock.lock());
             self.books.gone.notify_all();
         }
