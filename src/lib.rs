@@ -46,14 +46,18 @@
 
 // The house, from the ground up. Imports go down only.
 //
-// | folder | what it holds |
+// | module | what it holds |
 // |---|---|
 // | `sync` | the switch between `std` and the model checkers |
 // | `parts` | mechanisms: ring, slot, queue, completion, waiters, members, waiting |
+// | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
 // | `engine` | how the pool works: one question a file; **the protocol page** |
-// | `pool`, `builder`, `group`, `scope`, `settings`, `task` | the public rest |
+// | `pool`, `builder`, `group`, `scope`, `settings`, `submitter`, `task` | the public rest |
+// | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
+// | `docs` | guides: text only |
+// | `model` | what the models in `loom-tests` and the scenarios in `shuttle-tests` see of all that |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
