@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | awake | workers without a task that watch the queue | before they leave `Busy` or `Idle` | after they have a task, or before their last look at the queue |
 //! | notified | workers told to look at the queue, and not there yet; attempts to tell one | before the worker leaves its ring | it is awake; or the attempt has found nobody, and then looks again |
-//! | transit | slots that get a thread or lose it | before the slot or worker leaves its ring | it is back, occupied, notified or idle |
+//! | transit | slots that get a thread or lose it; attempts to notify that may start no thread | before the slot or worker leaves its ring | it is back, occupied, notified or idle |
 //!
 //! Beside them is the count of marked workers, which are idle: before they are marked,
 //! until they are no more.
