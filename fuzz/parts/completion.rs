@@ -154,7 +154,7 @@ impl Play {
             }
             Next::Place => {
                 // SAFETY: the caller does not leave before, and this is the one call.
-                unsafe { WaitNode::publish_place(self.node, SLOT) };
+                unsafe { WaitNode::publish_slot(self.node, SLOT) };
                 self.own().expect("it waits").is_placed = true;
                 Next::Complete
             }
@@ -255,7 +255,7 @@ impl Play {
         }
         for call in &self.calls {
             assert_eq!(call.node.is_done(), call.is_done);
-            assert_eq!(call.node.place(), call.is_placed.then_some(SLOT));
+            assert_eq!(call.node.worker_slot(), call.is_placed.then_some(SLOT));
         }
     }
 }

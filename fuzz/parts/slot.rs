@@ -2,7 +2,7 @@
 //! the cleaner and the worker each take a step that is theirs.
 
 use crate::parts::ring::Ring;
-use crate::parts::slot::{Claim, Hand, Order, Rest, Slot, State};
+use crate::parts::slot::{Claim, HandOver, Order, Rest, Slot, State};
 use crate::Step;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -202,33 +202,33 @@ impl Play {
                 self.state = State::Searching;
             }
             (_, n) => {
-                let hand = [Hand::Over, Hand::Offer][usize::from(n & 1)];
-                self.hand_over(holder, is_first, hand);
+                let how = [HandOver::Final, HandOver::Revocable][usize::from(n & 1)];
+                self.hand_over(holder, is_first, how);
             }
         }
     }
 
-    fn hand_over(&mut self, holder: Holder, is_first: bool, hand: Hand) {
+    fn hand_over(&mut self, holder: Holder, is_first: bool, how: HandOver) {
         self.tasks += 1;
         let task = Box::new(self.tasks);
         self.generation = (self.generation + 1) & GENERATIONS;
         let generation = match holder {
             Holder::Claimed(claim) => {
                 thread::park_timeout(Duration::ZERO);
-                let generation = own!(self.slot.hand_over(claim, task, hand));
+                let generation = own!(self.slot.hand_over(claim, task, how));
                 check_woken(claim);
                 generation
             }
             _ => {
                 assert!(is_first);
-                own!(self.slot.hand_first(task, hand))
+                own!(self.slot.hand_first(task, how))
             }
         };
         assert_eq!(generation, self.generation);
         self.mailbox = Some(self.tasks);
-        self.state = match hand {
-            Hand::Over => State::Busy,
-            Hand::Offer => State::Offered,
+        self.state = match how {
+            HandOver::Final => State::Busy,
+            HandOver::Revocable => State::Offered,
         };
     }
 

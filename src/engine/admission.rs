@@ -10,9 +10,9 @@ use super::core::Core;
 use super::counts::Reason;
 use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::Occupied;
-use super::threads::{hand, First, NotSpawned};
+use super::threads::{how_to_hand_over, First, NotSpawned};
 use crate::error::Refusal;
-use crate::parts::backoff::{Backoff, Spin, Step};
+use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::parts::queue::{NotPushed, Queue, Sweep};
 use crate::parts::slot::Claim;
@@ -342,9 +342,9 @@ impl Core {
     #[inline]
     fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
-        let hand = hand(&task);
+        let how = how_to_hand_over(&task);
         // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
-        let generation = unsafe { self.slots[slot].hand_over(claim, task, hand) };
+        let generation = unsafe { self.slots[slot].hand_over(claim, task, how) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }
     }
@@ -388,7 +388,7 @@ struct Wait<'a> {
     backoff: Backoff,
     /// For room in the middle of the queue.
     sweep: Sweep,
-    spin: Spin,
+    spin: BoundedSpin,
     entry: &'a Entry,
     waiting: Option<Waiting<'a>>,
     /// It has lined up behind others, and has not been notified yet.
@@ -412,7 +412,7 @@ impl<'a> Wait<'a> {
             },
             backoff: Backoff::default(),
             sweep: Sweep::default(),
-            spin: Spin::new(core.parallel),
+            spin: BoundedSpin::new(core.parallel),
             entry,
             waiting: None,
             lined_up: false,
@@ -479,7 +479,7 @@ impl<'a> Wait<'a> {
 impl Core {
     /// Watches for room, which is a few short tasks' ends away, before it is worth the while
     /// to sleep for it; not in front of others who do.
-    fn may_make_room(&self, spin: &mut Spin) -> bool {
+    fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
         while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {
                 Some(queue) => queue.has_ample_room(),

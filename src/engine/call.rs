@@ -143,8 +143,8 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         let node = unsafe { std::ptr::addr_of!((*waiter).node) };
         if is_queued(task_id) {
             // SAFETY: the caller of a queued task cannot leave before it has been told the
-            // place: its node is alive. That of another may have left.
-            unsafe { WaitNode::publish_place(node, ctx.slot) };
+            // slot: its node is alive. That of another may have left.
+            unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
 
         let mut panicked = false;
@@ -354,7 +354,7 @@ fn wait_for(
         Waited::Done => {
             core.keep_worker();
             // The worker that took it from the queue is likely to be idle and awake.
-            if let (Location::Queue { .. }, Some(slot)) = (&location, node.place()) {
+            if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
             return How::Outcome;
@@ -397,7 +397,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
     let (slot, task_id) = match location {
         Location::Mailbox { slot, generation } => (slot, mailbox_id(generation)),
         Location::Queue { position } => loop {
-            if let Some(slot) = node.place() {
+            if let Some(slot) = node.worker_slot() {
                 break (slot, queue_id(position));
             }
             if node.is_done() {

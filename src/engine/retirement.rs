@@ -139,15 +139,15 @@ pub(crate) enum Round {
 pub(crate) fn main(core: &Arc<Core>) {
     let state = &core.cleaning.state;
     let mut marked = Marked::new();
-    let mut patience = REAPS;
+    let mut reaps_left = REAPS;
     while matches!(lock(&core.registry).cleaner, Cleaner::Starting) {
         thread::park(); // until it is registered
     }
     loop {
         // ORDERING: P8: before it looks who is idle.
         state.swap(DOZING, Ordering::SeqCst);
-        if patience > 0 && reap(core) {
-            patience -= 1;
+        if reaps_left > 0 && reap(core) {
+            reaps_left -= 1;
             continue;
         }
         let round = look_around(core, &mut marked);
@@ -163,7 +163,7 @@ pub(crate) fn main(core: &Arc<Core>) {
             }
             Round::Sleep(Some(limit)) => sleep(core, limit),
         }
-        patience = REAPS;
+        reaps_left = REAPS;
         tick(core);
     }
 }

@@ -9,7 +9,7 @@ use super::core::{Cleaner, Core, Registry};
 use super::handle::{self, Handle};
 use super::request::Location;
 use crate::parts::in_flight::{NOTIFIED, TRANSIT};
-use crate::parts::slot::Hand;
+use crate::parts::slot::HandOver;
 use crate::sync::{lock, now, Arc, Ordering};
 use crate::work::context::with_current;
 use crate::work::job::Task;
@@ -50,11 +50,11 @@ pub(super) const AWAKE: u32 = 3;
 pub(super) const MAY_END: u32 = 4;
 
 /// How a task is handed over.
-pub(super) fn hand(task: &Task) -> Hand {
+pub(super) fn how_to_hand_over(task: &Task) -> HandOver {
     if task.is_awaited() {
-        Hand::Offer
+        HandOver::Revocable
     } else {
-        Hand::Over
+        HandOver::Final
     }
 }
 
@@ -227,9 +227,9 @@ impl Core {
         match first {
             First::Run(task) => {
                 let task = task.take().expect("a task to begin with");
-                let hand = hand(&task);
+                let how = how_to_hand_over(&task);
                 // SAFETY: held by this thread.
-                let generation = unsafe { it.hand_first(task, hand) };
+                let generation = unsafe { it.hand_first(task, how) };
                 self.set_affinity(slot, generation);
                 return Some(Location::Mailbox { slot, generation });
             }

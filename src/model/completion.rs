@@ -76,7 +76,7 @@ impl Call {
     /// that is delivered. `left_at` is for the task.
     pub fn leave(&self, decision: &Decision, left_at: u64) -> Option<usize> {
         let mut backoff = Backoff::default();
-        while completion::is_queued(self.task_id) && self.node.place().is_none() {
+        while completion::is_queued(self.task_id) && self.node.worker_slot().is_none() {
             backoff.wait();
         }
         loop {
@@ -108,7 +108,7 @@ impl Decision {
         self.0.start(task.task_id);
         if completion::is_queued(task.task_id) {
             // SAFETY: the caller does not leave before it is told. Else loom reports it.
-            unsafe { WaitNode::publish_place(task.node(), 0) };
+            unsafe { WaitNode::publish_slot(task.node(), 0) };
         }
     }
 

@@ -1,6 +1,6 @@
 //! A slot of its own.
 
-use crate::parts::slot::{Claim, Hand, Order, Rest, State};
+use crate::parts::slot::{Claim, HandOver, Order, Rest, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -84,9 +84,13 @@ impl Slot {
 
     /// Hands a task over, for good or until it is taken back; its generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
-        let hand = if revocable { Hand::Offer } else { Hand::Over };
+        let how = if revocable {
+            HandOver::Revocable
+        } else {
+            HandOver::Final
+        };
         // SAFETY: claimed.
-        unsafe { self.slot.hand_over(held.0, task, hand) }
+        unsafe { self.slot.hand_over(held.0, task, how) }
     }
 
     /// Sends the worker to the queue.

@@ -43,7 +43,7 @@ mod limits {
 
 /// One wait that starts spinning and ends in the advice to park.
 #[derive(Debug)]
-pub(crate) struct Spin {
+pub(crate) struct BoundedSpin {
     looks: u32,
     yields: u32,
     /// Looks until the core is offered before its time; zero: it is not.
@@ -60,7 +60,7 @@ pub(crate) enum Step {
     Spent,
 }
 
-impl Spin {
+impl BoundedSpin {
     /// `parallel`: another core can run what we wait for.
     #[inline]
     pub(crate) fn new(parallel: bool) -> Self {
@@ -129,7 +129,7 @@ impl Spin {
 #[derive(Debug)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
-    /// See [`Spin::offering`].
+    /// See [`BoundedSpin::offering`].
     offers: Cell<bool>,
     long: Cell<bool>,
     /// Of the short sleeps: which are followed by a long spin.
@@ -190,7 +190,7 @@ impl AdaptiveSpin {
     /// As a sleep where two miss each other: one thread is woken meanwhile.
     const SHORT: Duration = Duration::from_micros(200);
 
-    /// `parallel`: as for [`Spin::new`].
+    /// `parallel`: as for [`BoundedSpin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
         Self {
             parallel,
@@ -228,8 +228,8 @@ impl AdaptiveSpin {
     }
 
     #[inline]
-    fn spin(&self) -> Spin {
-        let mut spin = Spin::new(self.parallel).offering(self.offers.get());
+    fn spin(&self) -> BoundedSpin {
+        let mut spin = BoundedSpin::new(self.parallel).offering(self.offers.get());
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
         }
@@ -238,7 +238,7 @@ impl AdaptiveSpin {
 
     /// What it waited for came during that spin.
     #[inline]
-    fn met(&self, spin: &Spin) {
+    fn met(&self, spin: &BoundedSpin) {
         self.offers.set(spin.has_offered());
         if !self.long.replace(false) {
             self.rarely.went_well();

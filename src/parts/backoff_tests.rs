@@ -14,7 +14,7 @@ fn one_long_spin_after_a_short_sleep() {
     assert!(!is_long(&adaptive), "it was idle");
     adaptive.slept(SOON);
     assert!(is_long(&adaptive));
-    assert!(adaptive.spin().looks > 8 * Spin::new(true).looks);
+    assert!(adaptive.spin().looks > 8 * BoundedSpin::new(true).looks);
     adaptive.met(&adaptive.spin());
     assert!(!is_long(&adaptive), "once");
     let alone = AdaptiveSpin::new(false);
@@ -103,7 +103,7 @@ fn the_core_is_offered_early_where_that_has_helped() {
 #[test]
 fn a_wait_ends_in_the_advice_to_park() {
     for (parallel, looks) in [(true, limits::LOOKS), (false, 0)] {
-        let mut spin = Spin::new(parallel);
+        let mut spin = BoundedSpin::new(parallel);
         for _ in 0..looks {
             assert_eq!(spin.step(), Step::Spun);
         }

@@ -28,7 +28,7 @@
 //! nobody inside. It becomes that once, by one of these steps, and who makes it so frees
 //! the memory. The steps acquire and release: all others' touches happen before.
 
-use crate::parts::backoff::{Spin, Step};
+use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{
     self, fork, lock, lock_unless, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering,
@@ -287,7 +287,7 @@ impl Members {
         if self.is_forked() {
             return self.has_ended();
         }
-        let mut spin = Spin::new(parallel);
+        let mut spin = BoundedSpin::new(parallel);
         while spin.step() != Step::Spent {
             if self.has_ended() {
                 return true;

@@ -29,7 +29,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use parts::backoff::{AdaptiveSpin, Step};
 use parts::queue::{Popped, Queue};
 use parts::ring::Ring;
-use parts::slot::{Hand, Order, Rest};
+use parts::slot::{HandOver, Order, Rest};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -226,7 +226,7 @@ fn hand_over(slot: &Slot) {
     });
     let claim = claimed.expect("just waited for it");
     // SAFETY: claimed above, handed over once.
-    unsafe { slot.hand_over(claim, empty_task::<3>(), Hand::Over) };
+    unsafe { slot.hand_over(claim, empty_task::<3>(), HandOver::Final) };
 }
 
 /// The worker's half: waits for a task, disposes of it, is idle again.
@@ -356,7 +356,7 @@ fn parking(c: &mut Criterion) {
     });
     g.bench_function("our wait, from spinning to the advice to park", |b| {
         b.iter_batched(
-            || parts::backoff::Spin::new(true),
+            || parts::backoff::BoundedSpin::new(true),
             |mut spin| while spin.step() != Step::Spent {},
             BatchSize::SmallInput,
         )

@@ -1,12 +1,12 @@
 //! What a waiting caller and its worker share: a node on the caller's stack.
 
-use crate::parts::backoff::{Backoff, Spin, Step};
+use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
 
 std::thread_local! {
-    /// See [`Spin::offering`]. It needs no destructor, so it can always be asked.
+    /// See [`BoundedSpin::offering`]. It needs no destructor, so it can always be asked.
     static OFFERS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct WaitNode {
     /// `WAITING -> PARKED` (caller) and either `-> DONE` (worker).
     done: AtomicU32,
     /// Slot + 1 of the worker that took the task from the queue.
-    place: AtomicU32,
+    worker_slot: AtomicU32,
     /// Written by the caller before `PARKED`, read by the worker after it.
     thread: UnsafeCell<Option<thread::Thread>>,
     pub(crate) label: Option<&'static str>,
@@ -73,7 +73,7 @@ impl WaitNode {
     pub(crate) fn new(label: Option<&'static str>) -> Self {
         Self {
             done: AtomicU32::new(WAITING),
-            place: AtomicU32::new(0),
+            worker_slot: AtomicU32::new(0),
             thread: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
@@ -112,23 +112,23 @@ impl WaitNode {
     /// Worker: tells the caller of a queued task whose decision to look at.
     ///
     /// # Safety
-    /// `this` is the node of a caller that waits for the place, and this is the one call for
+    /// `this` is the node of a caller that waits for it, and this is the one call for
     /// it: the caller cannot leave before.
-    pub(crate) unsafe fn publish_place(this: *const Self, slot: usize) {
+    pub(crate) unsafe fn publish_slot(this: *const Self, slot: usize) {
         // SAFETY: alive until the store below, by this function's contract.
-        let place = unsafe {
+        let told = unsafe {
             (*this).touch();
-            &(*this).place
+            &(*this).worker_slot
         };
         // ORDERING: C3: the decision has been started.
-        place.store(slot as u32 + 1, Ordering::Release);
+        told.store(slot as u32 + 1, Ordering::Release);
     }
 
     /// Caller: the slot of the worker that has taken its task from the queue, if it has.
-    pub(crate) fn place(&self) -> Option<usize> {
+    pub(crate) fn worker_slot(&self) -> Option<usize> {
         // ORDERING: C3: the decision has been started.
-        let place = self.place.load(Ordering::Acquire);
-        (place as usize).checked_sub(1)
+        let told = self.worker_slot.load(Ordering::Acquire);
+        (told as usize).checked_sub(1)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -138,7 +138,7 @@ impl WaitNode {
 
     /// Waits until the outcome is there, or the deadline.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
-        let mut spin = Spin::new(parallel).offering(OFFERS.get());
+        let mut spin = BoundedSpin::new(parallel).offering(OFFERS.get());
         loop {
             if self.is_done() {
                 OFFERS.set(spin.has_offered());

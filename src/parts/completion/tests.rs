@@ -118,8 +118,8 @@ fn a_node_may_go_once_its_caller_is_released() {
 #[test]
 fn a_place_is_told_once_the_task_is_taken() {
     let node = WaitNode::new(Some("label"));
-    assert_eq!((node.place(), node.label), (None, Some("label")));
+    assert_eq!((node.worker_slot(), node.label), (None, Some("label")));
     // SAFETY: it waits, and this is the one call.
-    unsafe { WaitNode::publish_place(&node, 65_535) };
-    assert_eq!(node.place(), Some(65_535));
+    unsafe { WaitNode::publish_slot(&node, 65_535) };
+    assert_eq!(node.worker_slot(), Some(65_535));
 }

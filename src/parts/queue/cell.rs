@@ -121,21 +121,21 @@ pub(super) struct Cell<T> {
 
 /// The cell of one position, and that position's lap.
 #[derive(Debug)]
-pub(super) struct Place<'a, T> {
+pub(super) struct CellAt<'a, T> {
     pub(super) cell: &'a Cell<T>,
     /// The position without what says which cell.
     pub(super) lap: u64,
 }
 
-impl<T> Clone for Place<'_, T> {
+impl<T> Clone for CellAt<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Place<'_, T> {}
+impl<T> Copy for CellAt<'_, T> {}
 
-impl<T: Queued> Place<'_, T> {
+impl<T: Queued> CellAt<'_, T> {
     #[inline]
     pub(super) fn stamp(self, state: State) -> Stamp {
         Stamp(self.lap | state as u64)

@@ -33,7 +33,7 @@ mod sweep;
 
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
-use cell::{Cells, Place, Stamp, STEP};
+use cell::{CellAt, Cells, Stamp, STEP};
 pub(crate) use cell::{Queued, State};
 use crossbeam_utils::CachePadded;
 pub(crate) use sweep::Sweep;
@@ -129,8 +129,8 @@ impl<T: Queued> Queue<T> {
     }
 
     #[inline]
-    fn at(&self, position: u64) -> Place<'_, T> {
-        Place {
+    fn at(&self, position: u64) -> CellAt<'_, T> {
+        CellAt {
             cell: self.cells.at(position),
             lap: position & self.lap_mask,
         }
@@ -141,8 +141,8 @@ impl<T: Queued> Queue<T> {
     /// # Safety
     /// The cell is the caller's until then, has no task any more, and `head` has moved past it.
     #[inline]
-    unsafe fn release(&self, place: Place<'_, T>, from: State) {
-        let next = Place {
+    unsafe fn release(&self, place: CellAt<'_, T>, from: State) {
+        let next = CellAt {
             lap: place.lap.wrapping_sub(self.lap_mask),
             ..place
         };
@@ -325,7 +325,7 @@ impl<T: Queued> Queue<T> {
 
     /// Takes the task at `head`, whose stamp was `Full`, unless another pop does.
     #[inline]
-    fn take_full(&self, head: u64, at: Place<'_, T>, place: &mut Option<T>) -> bool {
+    fn take_full(&self, head: u64, at: CellAt<'_, T>, place: &mut Option<T>) -> bool {
         let ours = self.advance_head(head);
         if ours {
             // SAFETY: `head` moved past `Full` by us.

@@ -3,7 +3,7 @@
 //! A task taken out leaves a tombstone. It is room at once: a push that finds the queue
 //! full turns one into its own cell, and inherits the position. A pop skips it.
 
-use super::cell::{Place, Stamp, STEP};
+use super::cell::{CellAt, Stamp, STEP};
 use super::sweep::{Sweep, LOOKS};
 use super::{NotPushed, Queue, Queued, State, FLAGS};
 use crate::parts::backoff::Backoff;
@@ -150,7 +150,7 @@ impl<T: Queued> Queue<T> {
 
 /// Holds the cell of a position that has been pushed, if its task is revocable; waits for a
 /// push or another owner that is half done.
-fn hold_revocable<T: Queued>(at: Place<'_, T>) -> bool {
+fn hold_revocable<T: Queued>(at: CellAt<'_, T>) -> bool {
     let mut backoff = Backoff::default();
     loop {
         // ORDERING: P3: after the group's flag was set; a push that holds a tombstone later sees

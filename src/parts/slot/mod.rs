@@ -49,18 +49,18 @@ impl Claim {
 
 /// How a task is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hand {
+pub(crate) enum HandOver {
     /// For good.
-    Over,
+    Final,
     /// Its caller may take it back until the worker starts it.
-    Offer,
+    Revocable,
 }
 
-impl Hand {
+impl HandOver {
     const fn state(self) -> State {
         match self {
-            Self::Over => State::Busy,
-            Self::Offer => State::Offered,
+            Self::Final => State::Busy,
+            Self::Revocable => State::Offered,
         }
     }
 }
@@ -246,12 +246,12 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     #[inline]
-    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, hand: Hand) -> u64 {
+    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, how: HandOver) -> u64 {
         // Cloned before the worker can end and another take the slot.
         // SAFETY: the slot is held.
         let sleeper = unsafe { self.sleeper(claim) };
         // SAFETY: as above.
-        let generation = unsafe { self.hand_first(task, hand) };
+        let generation = unsafe { self.hand_first(task, how) };
         debug_assert_eq!(
             generation,
             claim.generation.wrapping_add(1) & (u64::MAX / GENERATION)
@@ -267,12 +267,12 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller holds the slot (`Held`).
     #[inline]
-    pub(crate) unsafe fn hand_first(&self, task: T, hand: Hand) -> u64 {
+    pub(crate) unsafe fn hand_first(&self, task: T, how: HandOver) -> u64 {
         // SAFETY: the slot is held: the mailbox is empty and the caller's.
         self.hot.mailbox.with_mut(|m| unsafe {
             (*m).write(task);
         });
-        let before = self.step(State::Held, hand.state(), 1);
+        let before = self.step(State::Held, how.state(), 1);
         Word(before.0.wrapping_add(GENERATION)).generation()
     }
 

@@ -1,6 +1,6 @@
 use super::word::LEGAL;
 use super::*;
-use crate::parts::backoff::{Spin, Step};
+use crate::parts::backoff::{BoundedSpin, Step};
 use std::sync::atomic::AtomicUsize;
 
 /// A step of the slot's owner.
@@ -26,9 +26,9 @@ fn idle(ready: &Ring) -> Channel {
     slot
 }
 
-fn hand_over(slot: &Channel, claim: Claim, task: &'static str, hand: Hand) -> u64 {
+fn hand_over(slot: &Channel, claim: Claim, task: &'static str, how: HandOver) -> u64 {
     // SAFETY: claimed.
-    unsafe { slot.hand_over(claim, task, hand) }
+    unsafe { slot.hand_over(claim, task, how) }
 }
 
 fn run(slot: &Channel) -> (&'static str, u64) {
@@ -63,7 +63,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     let claim = slot.claim_listed().expect("idle");
     assert!(!claim.parked && !claim.marked);
     assert!(slot.claim_last_used(0, true).is_none());
-    assert_eq!(hand_over(&slot, claim, "a", Hand::Over), 1);
+    assert_eq!(hand_over(&slot, claim, "a", HandOver::Final), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.see().is_idle());
@@ -78,12 +78,12 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     // Its entry is still there; who pops it finds it busy and drops it.
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
-    hand_over(&slot, claim, "a", Hand::Over);
+    hand_over(&slot, claim, "a", HandOver::Final);
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
     // Listed anew; and by hint again, the entry staying.
     let claim = slot.claim_last_used(0, true).expect("idle");
-    assert_eq!(hand_over(&slot, claim, "b", Hand::Over), 2);
+    assert_eq!(hand_over(&slot, claim, "b", HandOver::Final), 2);
     assert!(!ready.is_empty());
 }
 
@@ -94,7 +94,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     for last in 0..2 {
         let claim = slot.claim_last_used(last, true).expect("idle");
         assert!(slot.claim_last_used(last + 1, true).is_none());
-        let generation = hand_over(&slot, claim, "a", Hand::Offer);
+        let generation = hand_over(&slot, claim, "a", HandOver::Revocable);
         assert_eq!(generation, last + 1);
         assert_eq!(slot.revoke(generation), Some("a"));
         own!(slot.publish_idle(&ready, 0));
@@ -131,14 +131,14 @@ fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "a", Hand::Offer);
+    let generation = hand_over(&slot, claim, "a", HandOver::Revocable);
     assert!(slot.revoke(generation + 1).is_none(), "another task");
     assert_eq!(slot.revoke(generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "b", Hand::Offer);
+    let generation = hand_over(&slot, claim, "b", HandOver::Revocable);
     assert_eq!(run(&slot), ("b", generation));
     assert!(slot.revoke(generation).is_none(), "started");
 }
@@ -191,13 +191,16 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             own!(slot.begin_start());
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             // SAFETY: held.
-            assert_eq!(unsafe { slot.hand_first("a", Hand::Over) }, generation);
+            assert_eq!(unsafe { slot.hand_first("a", HandOver::Final) }, generation);
             assert_eq!(slot.see().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
             let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            assert_eq!(hand_over(&slot, claim, "b", Hand::Offer), generation);
+            assert_eq!(
+                hand_over(&slot, claim, "b", HandOver::Revocable),
+                generation
+            );
             assert_eq!(slot.revoke(generation), Some("b"));
             own!(slot.publish_marked());
             assert!(slot.see().is_marked());
@@ -218,7 +221,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             while slot.is_held() {
                 std::thread::yield_now();
             }
-            let mut spin = Spin::new(true);
+            let mut spin = BoundedSpin::new(true);
             loop {
                 if let Some(order) = own!(slot.poll_order()) {
                     return order;
@@ -237,7 +240,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         }
         assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
         let claim = slot.claim_last_used(0, true).expect("idle");
-        hand_over(&slot, claim, "a", Hand::Over);
+        hand_over(&slot, claim, "a", HandOver::Final);
         (claim, worker.join().unwrap())
     });
     assert!(claim.parked && !claim.marked);
