@@ -263,7 +263,8 @@ impl Members {
     pub(crate) fn completed(&self) -> usize {
         self.of_rare(|rare| {
             let (entered, pending) = self.entered_and_pending();
-            entered - pending - rare.panicked - rare.discarded
+            let others = pending + rare.panicked + rare.discarded;
+            entered.wrapping_sub(others)
         })
     }
 
@@ -350,6 +351,64 @@ mod tests {
         }
         assert_eq!(figures(&set), [0, 2, 2, 2]);
         assert!(set.wait(&Deadline::never(), true));
+    }
+
+    /// As many tasks before as lead each step across the wrap of `ended`'s count, and of `entered`.
+    fn near_the_wrap() -> impl Iterator<Item = u64> {
+        let wraps = [1 << (u64::BITS - ENDED_SHIFT), 0];
+        let before = |wrap: u64| (0..=8).map(move |n| wrap.wrapping_sub(n));
+        wraps.into_iter().flat_map(before)
+    }
+
+    #[test]
+    fn every_end_is_counted_once_across_the_wrap() {
+        for start in near_the_wrap() {
+            let set = Handle::starting_at(start);
+            let since = |figures: [usize; 4]| {
+                let [pending, completed, rest @ ..] = figures;
+                (pending, completed.wrapping_sub(start as usize), rest)
+            };
+            assert_eq!(since(figures(&set)), (0, 0, [0, 0]), "{start:#x}");
+            let mut tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
+            let refused = set.enter();
+            assert_eq!(since(figures(&set)), (7, 0, [0, 0]), "{start:#x}");
+            set.refused(refused);
+            let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
+            for n in 1..=6 {
+                assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
+                tasks.pop().expect("six").end(ends[n % 3]);
+                let expected = (6 - n, n / 3, [(n + 2) / 3, (n + 1) / 3]);
+                assert_eq!(since(figures(&set)), expected, "{start:#x}");
+            }
+            assert!(set.wait(&Deadline::never(), true), "{start:#x}");
+        }
+    }
+
+    #[test]
+    fn a_waiter_is_woken_and_the_last_one_frees_across_the_wrap() {
+        for start in near_the_wrap() {
+            let set = Handle::starting_at(start);
+            let tasks = [(); 3].map(|()| set.enter());
+            assert_eq!(set.pending(), 3, "{start:#x}");
+            std::thread::scope(|s| {
+                s.spawn(|| assert!(set.wait(&Deadline::never(), false)));
+                while set.waiting.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                for task in tasks {
+                    task.end(Ended::Completed);
+                }
+            });
+            let mut left = [(); 4].map(|()| set.enter()).into_iter();
+            left.next().expect("four").end(Ended::Discarded);
+            drop(set);
+            // The last end must make the word `LEFT`: then it frees.
+            for (task, pending) in left.zip([3, 2, 1]) {
+                let word = task.members().ended.load(Ordering::SeqCst);
+                assert_eq!(word.wrapping_add(pending * ENDED), LEFT, "{start:#x}");
+                task.end(Ended::Completed);
+            }
+        }
     }
 
     #[test]
