@@ -11,14 +11,16 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::{sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::oneshot, time::timeout};
 
-/// Runs `work` on the pool and awaits its value; no thread of the runtime ever blocks.
+/// Runs `work` on the pool and awaits its value; no thread of the runtime waits for it.
 pub(crate) async fn offload<T: Send + 'static>(
     pool: &Pool,
     deadline: Duration,
+    takes: Duration, // with less time left, `work` is not started
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StatusCode> {
     let (reply, answer) = oneshot::channel();
-    let group = pool.labelled("offload").with_deadline(deadline).group();
+    let submitter = pool.labelled("offload").with_deadline(deadline);
+    let group = submitter.min_remaining(takes).group();
     let unwanted = group.drop_guard(); // cancels the task when the client hangs up
     let task = move || match catch_unwind(AssertUnwindSafe(work)) {
         Ok(_) if task::remaining() == Some(Duration::ZERO) => {} // past the deadline: nobody waits
@@ -37,13 +39,14 @@ pub(crate) async fn offload<T: Send + 'static>(
             result
         }
         Ok(Err(_)) if pool.is_closed() => Err(StatusCode::SERVICE_UNAVAILABLE), // discarded
-        _ => Err(StatusCode::GATEWAY_TIMEOUT), // it leaves the queue, or sees `task::is_cancelled()`
+        _ => Err(StatusCode::GATEWAY_TIMEOUT), // too late: never started, or sees `is_cancelled()`
     }
 }
 
 async fn sum(State(pool): State<Arc<Pool>>) -> Result<String, StatusCode> {
     let work = || (1..=1_000_000_u64).sum::<u64>();
-    let sum = offload(&pool, Duration::from_millis(250), work).await?;
+    let (deadline, takes) = (Duration::from_millis(250), Duration::from_millis(20));
+    let sum = offload(&pool, deadline, takes, work).await?;
     Ok(format!("{sum}\n"))
 }
 

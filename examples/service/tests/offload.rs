@@ -7,7 +7,6 @@ mod minimal;
 
 use axum::http::StatusCode;
 use lazypool::{task, Pool, Shutdown};
-use minimal::offload;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -19,6 +18,15 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn pool(queue: usize) -> Arc<Pool> {
     let builder = Pool::builder().max_workers(1).queue_capacity(queue);
     Arc::new(builder.build().expect("pool"))
+}
+
+/// For work of which nobody knows how long it takes.
+async fn offload<T: Send + 'static>(
+    pool: &Pool,
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StatusCode> {
+    minimal::offload(pool, deadline, Duration::ZERO, work).await
 }
 
 async fn until(what: &str, cond: impl Fn() -> bool) {
@@ -90,6 +98,21 @@ async fn time_out() {
     let stats = pool.stats();
     assert_eq!((stats.timed_out, stats.completed), (1, 1), "{stats:?}");
     assert_eq!(stats.expired + stats.discarded, 1, "{stats:?}");
+    assert!(!never.load(Ordering::SeqCst));
+}
+
+/// With less time left than the work takes, it is given up long before the deadline.
+#[tokio::test]
+async fn too_late_to_start() {
+    let pool = pool(0);
+    let never = Arc::new(AtomicBool::new(false));
+    let ran = Arc::clone(&never);
+    let work = move || ran.store(true, Ordering::SeqCst);
+    let start = Instant::now();
+    let late = minimal::offload(&pool, LONG, 2 * LONG, work).await;
+    assert_eq!(late, Err(StatusCode::GATEWAY_TIMEOUT));
+    assert!(start.elapsed() < LONG);
+    until("the count", || pool.stats().expired == 1).await;
     assert!(!never.load(Ordering::SeqCst));
 }
 
