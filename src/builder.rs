@@ -13,8 +13,7 @@ use std::time::Duration;
 ///
 /// [`Pool::builder`](crate::Pool::builder) returns one with all defaults. Each method sets one
 /// setting, and [`build`](Builder::build) checks them all. If a setting or hook is set twice,
-/// the last one counts. A panic in a hook is contained, and counted in
-/// [`Stats::hook_panics`](crate::Stats::hook_panics).
+/// the last one counts.
 ///
 /// ```
 /// use lazypool::{Pool, Shutdown, WhenFull};
@@ -32,6 +31,38 @@ use std::time::Duration;
 ///     .build()?;
 /// assert_eq!(pool.workers().len(), 1);
 /// # Ok::<(), lazypool::BuildError>(())
+/// ```
+///
+/// # Hooks
+///
+/// [`on_worker_start`](Builder::on_worker_start), [`on_worker_stop`](Builder::on_worker_stop),
+/// [`around`](Builder::around) and [`on_panic`](Builder::on_panic) set hooks, which the workers
+/// call.
+///
+/// * **A hook may block.** Each method says who waits for it meanwhile.
+/// * **A hook may submit tasks** to its own pool, as any code on a worker may: it never waits for
+///   room there. A task that it would wait for goes to another worker, or is refused as
+///   [`OnWorker`](crate::Refusal::OnWorker).
+/// * **A panic in a hook** is caught, and counted in
+///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.
+///
+/// ```
+/// use lazypool::Pool;
+/// use std::cell::RefCell;
+/// use std::time::Duration;
+///
+/// thread_local! {
+///     /// Each worker has a buffer of its own.
+///     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// }
+/// let pool = Pool::builder()
+///     .on_worker_start(|_slot| BUFFER.with_borrow_mut(|b| b.reserve(4096)))
+///     .on_worker_stop(|slot| println!("worker {slot} ends"))
+///     .on_panic(|panic| eprintln!("{:?}: {:?}", panic.label, panic.message()))
+///     .build()?;
+/// let room = pool.do_with_deadline(|| BUFFER.with_borrow(Vec::capacity), Duration::MAX);
+/// assert!(room? >= 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Priorities
@@ -93,7 +124,9 @@ impl Builder {
     ///
     /// The default is four per core ([`std::thread::available_parallelism`], asked once in a
     /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
-    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
+    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number. Other numbers
+    /// make [`build`](Builder::build) fail with [`BuildError::ZeroWorkers`] or
+    /// [`BuildError::TooManyWorkers`].
     #[doc(alias = "num_threads")]
     #[doc(alias = "size")]
     pub fn max_workers(mut self, n: usize) -> Self {
@@ -103,7 +136,13 @@ impl Builder {
 
     /// Sets how many workers [`build`](Builder::build) starts. They do not retire when idle.
     ///
-    /// The default is 0: each worker starts with the first task that needs it.
+    /// The default is 0: each worker starts with the first task that needs it. More than
+    /// [`max_workers`](Builder::max_workers) make `build` fail with [`BuildError::MinExceedsMax`];
+    /// if the system gives no thread, it fails with [`BuildError::Spawn`].
+    ///
+    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. To raise the
+    /// limit again does not start them: they start when tasks need them. This many of them then do
+    /// not retire.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
@@ -111,8 +150,9 @@ impl Builder {
 
     /// Sets how many tasks may wait in the queue for a worker, at most 16,777,216.
     ///
-    /// The default is 0: there is no queue, and a task that no worker can take at once is
-    /// refused.
+    /// The default is 0: there is no queue, and a task that neither an idle nor a new worker can
+    /// take is refused. A number above the maximum makes [`build`](Builder::build) fail with
+    /// [`BuildError::QueueTooLong`].
     ///
     /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
     /// by side and end in any order. A task that is handed to an idle or a new worker does not
@@ -159,9 +199,10 @@ impl Builder {
 
     /// Sets how long a worker may be idle before it retires.
     ///
-    /// An idle worker ends after at most twice this time. The resolution is 1 ms. The default is 10
-    /// s. With [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as soon as
-    /// it is idle.
+    /// A worker that has been idle for this time ends, at the latest after twice this time. The
+    /// resolution is about 1 ms: with a shorter time a worker may stay for two or three. The default
+    /// is 10 s. With [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as
+    /// soon as the pool finds it idle.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
@@ -201,8 +242,8 @@ impl Builder {
     /// Sets the name of the pool's threads: workers are `"{name}-{slot}"`, and the thread that
     /// retires idle workers is `"{name}-cleaner"`.
     ///
-    /// The default is `"lazypool"`. A name with a NUL byte is an error of
-    /// [`build`](Builder::build). Linux shows the first 15 bytes.
+    /// The default is `"lazypool"`. A name with a NUL byte makes [`build`](Builder::build) fail with
+    /// [`BuildError::BadThreadName`]. Linux shows the first 15 bytes.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -210,7 +251,11 @@ impl Builder {
 
     /// Sets the stack size of the workers in bytes.
     ///
-    /// The default is that of [`std::thread`].
+    /// The default is that of [`std::thread`]. Any number is allowed, and a number below the
+    /// system's minimum is raised to it. If it is more than the system can give, no thread can be
+    /// started: each submission is refused as [`SpawnFailed`](crate::Refusal::SpawnFailed), and
+    /// [`build`](Builder::build) with [`min_workers`](Builder::min_workers) fails with
+    /// [`BuildError::Spawn`].
     ///
     /// **Nested calls.** A task that is submitted by another task of the same pool runs on another
     /// worker, with a stack of its own. If the submitting task would have to wait for another
@@ -250,6 +295,12 @@ impl Builder {
     }
 
     /// Sets a hook that each new worker calls with its slot before its first task.
+    ///
+    /// A task that is handed to the worker meanwhile waits for the hook. A caller of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) takes it back at its deadline.
+    ///
+    /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
+    /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "start_handler")]
     pub fn on_worker_start(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.start = Some(Box::new(f));
@@ -258,10 +309,15 @@ impl Builder {
 
     /// Sets a hook that each worker calls with its slot when it ends, after its last task.
     ///
+    /// If work arrives during the hook, the worker stays: it calls
+    /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
+    /// tasks. Each start has one stop.
+    ///
     /// While the hook runs, the slot is not free for a new worker. A submission that needs that
     /// slot waits for the hook, or until its deadline, whatever [`WhenFull`] says. (On a worker of
     /// this pool it is refused as [`OnWorker`](crate::Refusal::OnWorker).) The hook must therefore
-    /// not wait for a lock that a submitter may hold.
+    /// not wait for a lock that a submitter may hold. A shutdown waits for the hook, too, until its
+    /// time-out. [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));
@@ -273,7 +329,8 @@ impl Builder {
     ///
     /// If `f` does not call its argument, the task runs right after `f`. A second call of the
     /// argument does nothing. The argument never unwinds, as a panic of the task is caught inside
-    /// it.
+    /// it. The time that `f` takes is a part of the task's. [`Builder`](Builder#hooks) says what a
+    /// hook may do.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -294,6 +351,10 @@ impl Builder {
 
     /// Sets a hook that the worker calls for every task that panicked, before a caller that waits
     /// for the task gets the payload.
+    ///
+    /// A caller whose deadline passes during the hook leaves: for it, the task has
+    /// [timed out](crate::DeadlineError::TimedOut). [`Builder`](Builder#hooks) says what a hook may
+    /// do.
     #[doc(alias = "panic_handler")]
     pub fn on_panic(mut self, f: impl Fn(&TaskPanic<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_panic = Some(Box::new(f));

@@ -140,7 +140,8 @@ impl Group {
 
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, as a member of this group.
     ///
-    /// The group takes 8 of the 48 bytes that a closure may have without an allocation.
+    /// The group
+    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve), and
@@ -198,9 +199,9 @@ impl Group {
     /// meanwhile. Put the tasks that you wait for into a group. To end a pool, use
     /// [`Pool::shutdown`](crate::Pool::shutdown).
     ///
-    /// On a worker of the same pool this **can deadlock**: the group's tasks may need the very
-    /// worker that waits for them. In a [forked](crate::Refusal::Forked) child it returns at
-    /// once, whatever is pending.
+    /// **Do not call this on a worker of the same pool: it can deadlock.** The group's tasks may
+    /// need the worker that waits for them. Then this call never returns. In a
+    /// [forked](crate::Refusal::Forked) child it returns at once, whatever is pending.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -389,7 +390,11 @@ impl Group {
     }
 
     /// Returns how many tasks were dropped before they started: by [`Group::cancel`], by a
-    /// shutdown, or at their [deadline](crate::Submitter::with_deadline).
+    /// shutdown, or because of their [deadline](crate::Submitter::with_deadline).
+    ///
+    /// A group has this one figure for all of them. The pool counts the last kind as
+    /// [`Stats::expired`](crate::Stats::expired), the others as
+    /// [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -403,6 +408,24 @@ impl Group {
 }
 
 /// A guard that cancels its group when it is dropped; [`Group::drop_guard`] returns one.
+///
+/// ```
+/// fn import(pool: &lazypool::Pool, files: &[&'static str]) -> Result<(), lazypool::Refused<()>> {
+///     let group = pool.group();
+///     let guard = group.drop_guard(); // if one file is refused, all others are cancelled
+///     for &file in files {
+///         let task = move || println!("reading {file}");
+///         group.serve(task).map_err(lazypool::Refused::without_closure)?;
+///     }
+///     group.wait();
+///     guard.disarm();
+///     Ok(())
+/// }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(2).build()?;
+/// import(&pool, &["a", "b"])?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the guard cancels the group as soon as it is dropped"]
 pub struct CancelGuard {

@@ -24,32 +24,33 @@ use std::time::Duration;
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
 /// its value, at most until a deadline. When every worker is occupied and the queue is full, both
 /// refuse, and the error holds the closure. A pool has no queue unless
-/// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an
-/// [`Arc`].
+/// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
 ///
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every accepted
-/// task still runs, and the drop waits for that. It does not wait for an
-/// [abandoned](Stats::abandoned) task: one whose caller left at its deadline, whose group was
-/// cancelled, or that is past a deadline of its own. It does wait for a task of plain `serve`, even
-/// one that hangs. If abandoned tasks occupy all workers, it does not wait for queued ones either:
-/// they run later, if the process keeps running. A pool in a `static` is never dropped.
+/// task still runs, and the drop waits for that. It waits for a task of plain `serve` even if that
+/// task hangs. A pool in a `static` is never dropped.
+///
+/// # When the drop returns early
+///
+/// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
+/// deadline, whose group was cancelled, or that is past a deadline of its own. If abandoned tasks
+/// occupy all workers, it does not wait for queued ones either: they run later, if the process
+/// keeps running. On a worker of the pool itself, the drop does not wait at all.
 ///
 /// # After `fork`
 ///
-/// A child process made by `fork` without `exec` has a copy of the pool's memory but none of its
-/// threads. There, every submission is refused as [`Forked`](crate::Refusal::Forked), and
-/// shutdowns, drops, waits and scopes return at once.
+/// In a child process made by `fork`, every submission is refused as
+/// [`Forked`](crate::Refusal::Forked), and shutdowns, drops, waits and scopes return at once.
 ///
 /// ```
 /// use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(4)?;
 /// pool.serve(|| println!("on a worker"))?;
 /// let sum = pool.do_with_deadline(|| (1..=10).sum::<u32>(), Duration::from_secs(1));
 /// assert_eq!(sum?, 55);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Pool {
     core: Arc<Core>,
@@ -84,8 +85,7 @@ impl Pool {
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
-    /// assert_eq!(pool.max_workers(), 2);
-    /// assert_eq!(pool.stats().workers, 0);
+    /// assert_eq!((pool.max_workers(), pool.stats().workers), (2, 0));
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
     pub fn new(max_workers: usize) -> Result<Self, BuildError> {
@@ -108,16 +108,21 @@ impl Pool {
         &self.core
     }
 
-    /// Hands `closure` to a worker and returns, without waiting for it to run.
+    /// Hands `closure` to a worker and returns; it does not wait for the closure to run. Other
+    /// pools call this `spawn`, `execute` or `submit`.
     ///
-    /// An idle worker takes the task. If no worker is idle, the pool starts one, up to
-    /// [`max_workers`](Pool::max_workers). If it may start none, the task waits in the queue, if
-    /// there is one with room. If the queue is full, the task is refused, unless
-    /// [`WhenFull::Block`] or [`WhenFull::BlockFor`] lets the call wait for room.
+    /// The task goes to the first of these that can take it: an idle worker; a worker in its start
+    /// hook; a new worker, below the [`limit`](Pool::limit); the queue, if it has room. In a pool
+    /// with a queue, a task may pass through it even if a worker is idle. If none can take the
+    /// task, it is refused, or the call waits for room, as [`WhenFull`] says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
-    /// [`Builder::on_panic`]. A closure of up to 48 bytes (alignment up to 8) is stored without an
-    /// allocation; a larger one is boxed.
+    /// [`Builder::on_panic`]. A small closure costs
+    /// [no allocation](crate::docs::guarantees#closures-without-an-allocation).
+    ///
+    /// **Blocking.** This call may start a thread. If the queue is full and no worker is free, it
+    /// waits for one that is being started or is ending, [`Builder::on_worker_stop`] included,
+    /// whatever [`WhenFull`] says. [How to avoid it](crate::docs::async_code#what-can-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
@@ -129,21 +134,16 @@ impl Pool {
     ///   gave none, and neither another worker nor the queue could take the task.
     /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for room or for
     ///   another thread, and it comes from a worker of this pool, which must not wait.
-    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the one that built
-    ///   the pool.
+    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
     ///
     /// ```
     /// use lazypool::{Pool, Refused};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// // Runs here if the pool is saturated; an error if it is shut down.
     /// pool.serve(|| println!("hello")).or_else(Refused::caller_runs)?;
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "execute")]
-    #[doc(alias = "spawn")]
-    #[doc(alias = "submit")]
-    #[doc(alias = "spawn_blocking")]
+    #[doc(alias("execute", "spawn", "submit", "spawn_blocking"))]
     #[inline]
     pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
     where
@@ -165,8 +165,8 @@ impl Pool {
     /// occupied until it ends. The closure can ask
     /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
-    /// A closure of up to 32 bytes (alignment up to 8) is stored without an allocation; a larger
-    /// one is boxed. The value may have any size and alignment and is never boxed.
+    /// Neither a small closure nor the value costs an
+    /// [allocation](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// **This call blocks its thread.** Do not call it on a thread of an async runtime; the page
     /// [`docs::async_code`](crate::docs::async_code) shows how to await a task instead.
@@ -186,7 +186,6 @@ impl Pool {
     /// ```
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// let n = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(5));
     /// assert!(matches!(n, Ok(42)));
@@ -194,11 +193,9 @@ impl Pool {
     /// let slow = || std::thread::sleep(Duration::from_millis(200));
     /// let late = pool.do_with_deadline(slow, Duration::from_millis(1));
     /// assert!(matches!(late, Err(DeadlineError::TimedOut | DeadlineError::Expired(_))));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "timeout")]
-    #[doc(alias = "install")]
-    #[doc(alias = "join_timeout")]
+    #[doc(alias("timeout", "install", "join_timeout"))]
     #[inline]
     pub fn do_with_deadline<F, R>(
         &self,
@@ -215,18 +212,15 @@ impl Pool {
     /// Returns a [`Submitter`] that gives each of its tasks this label.
     ///
     /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`] gets it, and the task
-    /// itself can ask for it ([`task::label`](crate::task::label)). With
-    /// [`serve`](Submitter::serve) it takes 16 of the 48 bytes that a closure may have without an
-    /// allocation; with [`do_with_deadline`](Submitter::do_with_deadline) it takes none.
+    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
+    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let parsing = pool.labelled("parse");
-    /// let label = parsing.do_with_deadline(lazypool::task::label, Duration::MAX);
+    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
     /// assert_eq!(label?, Some("parse"));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn labelled(&self, label: &'static str) -> Submitter<'_> {
@@ -235,6 +229,14 @@ impl Pool {
 
     /// Returns a [`Submitter`] with this policy for a full pool, in place of
     /// [`Builder::when_full`]'s; see [`Submitter::when_full`].
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
+    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
+    /// batch.serve(|| println!("one"))?;
+    /// batch.serve(|| println!("two"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
         Submitter::new(&self.core).when_full(policy)
@@ -242,6 +244,13 @@ impl Pool {
 
     /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
     /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
+    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).with_deadline(d)
@@ -249,6 +258,14 @@ impl Pool {
 
     /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
     /// deadline; see [`Submitter::min_remaining`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
+    /// let queries = pool.min_remaining(Duration::from_millis(20)); // so long one takes
+    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).min_remaining(d)
@@ -257,7 +274,6 @@ impl Pool {
     /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(8).build()?;
     /// let group = pool.group();
     /// for n in 0..4 {
@@ -265,7 +281,7 @@ impl Pool {
     /// }
     /// group.wait();
     /// assert_eq!(group.completed(), 4);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
@@ -285,7 +301,6 @@ impl Pool {
     /// have ended. If several panic, the payload is `f`'s, otherwise that of the first task.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(2)?;
     /// let (mut a, mut b) = (vec![3, 1, 2], vec![6, 5, 4]);
     /// pool.scope(|s| {
@@ -293,7 +308,7 @@ impl Pool {
     ///     s.serve(|| b.sort()).unwrap_or_else(lazypool::Refused::run);
     /// });
     /// assert_eq!((a, b), (vec![1, 2, 3], vec![4, 5, 6]));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where
@@ -304,15 +319,13 @@ impl Pool {
 
     /// Returns the pool's statistics: what it has done since it was built, and what it does now.
     ///
-    /// They are exact while the pool is at rest. While tasks come and go, the figures are read one
-    /// after the other; [`Stats`] says what holds between them even then.
+    /// They are exact while the pool is at rest. [`Stats`] says what holds while tasks come and go.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// assert_eq!(pool.stats(), lazypool::Stats::default());
     /// println!("{}", pool.stats());
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -323,8 +336,7 @@ impl Pool {
     ///
     /// ```
     /// let pool = lazypool::Pool::builder().max_workers(4).min_workers(2).build()?;
-    /// assert_eq!(pool.workers().len(), 2);
-    /// assert!(pool.workers().iter().all(|w| !w.busy));
+    /// assert_eq!(pool.workers().iter().filter(|w| !w.busy).count(), 2);
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
     #[must_use]
@@ -332,56 +344,49 @@ impl Pool {
         self.core.workers()
     }
 
-    /// Returns how many workers may exist at once, as the builder set it; [`limit`](Pool::limit)
-    /// may be lower.
+    /// Returns the [`Builder::max_workers`] of the pool; its [`limit`](Pool::limit) may be lower.
     ///
     /// ```
-    /// assert_eq!(lazypool::Pool::new(3)?.max_workers(), 3);
-    /// # Ok::<(), lazypool::BuildError>(())
+    /// assert_eq!(lazypool::Pool::new(3).unwrap().max_workers(), 3);
     /// ```
     #[must_use]
     pub fn max_workers(&self) -> usize {
         self.core.settings.max_workers
     }
 
-    /// Returns how many workers may exist at once now: [`max_workers`](Pool::max_workers), until
-    /// [`set_limit`](Pool::set_limit) changes it.
+    /// Returns the present limit on the number of workers: [`max_workers`](Pool::max_workers),
+    /// until [`set_limit`](Pool::set_limit) changes it.
     ///
     /// ```
-    /// assert_eq!(lazypool::Pool::new(3)?.limit(), 3);
-    /// # Ok::<(), lazypool::BuildError>(())
+    /// assert_eq!(lazypool::Pool::new(3).unwrap().limit(), 3);
     /// ```
     #[must_use]
     pub fn limit(&self) -> usize {
         self.core.limit()
     }
 
-    /// Sets how many workers may exist at once, from 1 to [`max_workers`](Pool::max_workers), and
-    /// returns without waiting.
+    /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
+    /// number is a [`BuildError`]. The call does not wait for workers to end.
     ///
     /// From then on no task starts while `n` others run, and a submission is refused as
-    /// [`Saturated`](crate::Refusal::Saturated) when `n` workers are occupied and the queue is
-    /// full. A task that was being started, handed over or taken from the queue during the call
-    /// counts as running.
+    /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are occupied and the queue is full.
+    /// A task being started, handed over or taken from the queue during the call counts as running.
     ///
     /// If the limit is lowered, surplus workers end: idle ones at once, occupied ones after their
-    /// task. It may be lower than [`min_workers`](Pool::min_workers). If it is raised, new
-    /// workers are started as they are needed; queued tasks and submitters that wait for room get
-    /// them, too.
+    /// task. A limit below [`min_workers`](Pool::min_workers) ends some of those, too. If the limit
+    /// is raised, workers are started when tasks need them, queued tasks and submitters that wait
+    /// for room included. Those of `min_workers` are not started in advance a second time.
     ///
     /// # Errors
     /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
     /// `max_workers`. The limit then stays as it was.
     ///
     /// ```
-    /// use lazypool::{BuildError, Pool};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = Pool::new(8)?;
+    /// let pool = lazypool::Pool::new(8)?;
     /// pool.set_limit(2)?; // the machine is busy with something else
     /// assert_eq!(pool.limit(), 2);
-    /// let err = pool.set_limit(9).unwrap_err();
-    /// assert!(matches!(err, BuildError::TooManyWorkers { given: 9, max: 8 }));
-    /// # Ok(()) }
+    /// assert!(pool.set_limit(9).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
         let max = self.max_workers();
@@ -395,11 +400,11 @@ impl Pool {
         }
     }
 
-    /// Returns how many workers [`Builder::build`] started; they do not retire when idle.
+    /// Returns how many workers [`Builder::build`] started. So many do not retire when idle, but a
+    /// [lower limit](Pool::set_limit) ends them.
     ///
     /// ```
-    /// assert_eq!(lazypool::Pool::new(3)?.min_workers(), 0);
-    /// # Ok::<(), lazypool::BuildError>(())
+    /// assert_eq!(lazypool::Pool::new(3).unwrap().min_workers(), 0);
     /// ```
     #[must_use]
     pub fn min_workers(&self) -> usize {
@@ -409,8 +414,7 @@ impl Pool {
     /// Returns how many tasks may wait for a worker; 0 if the pool has no queue.
     ///
     /// ```
-    /// assert_eq!(lazypool::Pool::new(3)?.queue_capacity(), 0);
-    /// # Ok::<(), lazypool::BuildError>(())
+    /// assert_eq!(lazypool::Pool::new(3).unwrap().queue_capacity(), 0);
     /// ```
     #[must_use]
     pub fn queue_capacity(&self) -> usize {
@@ -421,10 +425,9 @@ impl Pool {
     /// [`Closed`](crate::Refusal::Closed).
     ///
     /// ```
-    /// use std::time::Duration;
     /// let pool = lazypool::Pool::new(1)?;
     /// assert!(!pool.is_closed());
-    /// pool.shutdown(lazypool::Shutdown::Drain, Duration::MAX);
+    /// pool.shutdown(lazypool::Shutdown::Drain, std::time::Duration::MAX);
     /// assert!(pool.is_closed());
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
@@ -442,8 +445,7 @@ impl Pool {
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
     /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
-    /// returns at once, with that task's worker among the stragglers; called in a thread-local
-    /// destructor of a worker, it returns at once, without that worker in the report.
+    /// returns at once, with that task's worker among the stragglers.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
     /// those of what discarded tasks captured, which run on the calling thread.
@@ -451,13 +453,11 @@ impl Pool {
     /// ```
     /// use lazypool::{Pool, Shutdown};
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// pool.serve(|| std::thread::sleep(Duration::from_millis(10)))?;
-    /// let report = pool.shutdown(Shutdown::Drain, Duration::from_secs(10));
-    /// assert!(report.is_clean());
+    /// assert!(pool.shutdown(Shutdown::Drain, Duration::from_secs(10)).is_clean());
     /// assert_eq!(pool.stats().completed, 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shutdown(&self, mode: Shutdown, timeout: Duration) -> ShutdownReport {
         end::shutdown(&self.core, mode, timeout, WaitsFor::All)

@@ -171,8 +171,8 @@ impl<'scope> Scope<'scope, '_> {
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does; the task may borrow.
     ///
     /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
-    /// [deadline](crate::Submitter::with_deadline) passes first. The scope takes 8 of the 48
-    /// bytes that a closure may have without an allocation.
+    /// [deadline](crate::Submitter::with_deadline) passes first. The scope
+    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same

@@ -14,8 +14,8 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the time
-/// that must be left of it for a start.
+/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the
+/// minimum time left before its deadline at which a task may still start.
 ///
 /// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
 /// [`Pool::with_deadline`](crate::Pool::with_deadline) and
@@ -119,7 +119,8 @@ impl<'a> Submitter<'a> {
     ///
     /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
     ///   at the latest when its turn in the queue comes. It counts as
-    ///   [`expired`](crate::Stats::expired), and in its group as discarded.
+    ///   [`expired`](crate::Stats::expired), and in its group as
+    ///   [`discarded`](Group::discarded), as all tasks that never started do there.
     /// * A task that is still running at its deadline runs on, and
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
@@ -130,8 +131,11 @@ impl<'a> Submitter<'a> {
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
-    /// express (292 years). With [`Duration::ZERO`] a task is accepted and never started. A
-    /// deadline takes 16 of the 48 bytes that a closure may have without an allocation.
+    /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts one if
+    /// there is room, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
+    /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With `serve`
+    /// a deadline
+    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,9 +165,9 @@ impl<'a> Submitter<'a> {
     /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This has no effect on a task without a deadline. If `d` is longer than the time from
-    /// submission to deadline, no task is ever started. It takes 8 of the 32 bytes that a closure
-    /// of `do_with_deadline` may have without an allocation.
+    /// This option has no effect on a task without a deadline. If `d` is longer than the time from
+    /// submission to deadline, no task is ever started. With `do_with_deadline` this option
+    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};

@@ -55,7 +55,7 @@ pub enum Refusal {
     /// and again, lower [`max_workers`](crate::Builder::max_workers) or
     /// [`stack_size`](crate::Builder::stack_size), or raise the system's limit on threads.
     SpawnFailed(io::Error),
-    /// The submission came from a worker of this pool, and no other worker could take the task at once.
+    /// The submission came from a worker of this pool, and no idle or new worker could take the task.
     ///
     /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
     /// waits for room, and [`do_with_deadline`](crate::Pool::do_with_deadline) and

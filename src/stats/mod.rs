@@ -72,6 +72,7 @@ pub struct Stats {
     /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
     pub expired: u64,
     /// Accepted tasks that were not started because of a shutdown, or because their group was cancelled.
+    /// ([`Group::discarded`](crate::Group::discarded) counts the group's `expired` tasks, too.)
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
@@ -89,7 +90,8 @@ pub struct Stats {
     pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that are occupied now: their task is running, has just been handed over, or is just ending.
+    /// Workers that are [occupied](crate::docs::guarantees#occupied-workers) now, and those whose task has
+    /// just ended and is not counted yet.
     pub running: usize,
     /// Workers that exist now.
     pub workers: usize,

@@ -34,8 +34,11 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The submission is refused at once, as [`Refusal::Saturated`](crate::Refusal::Saturated). This is the
-    /// default.
+    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated), without a wait for
+    /// room. This is the default.
+    ///
+    /// It still waits for a worker that is being started or is ending: not every worker is occupied then.
+    /// See [what can block](crate::docs::async_code#what-can-block).
     Refuse,
     /// The submission waits for room: `serve` as long as it takes, `do_with_deadline` until its deadline.
     ///
@@ -140,8 +143,14 @@ impl FromStr for WhenFull {
 pub enum Shutdown {
     /// Every accepted task still runs.
     Drain,
-    /// Tasks that a worker has started or been handed still run. Queued tasks are discarded; if a caller of
-    /// `do_with_deadline` waits for one, it gets the closure back. The tasks of a scope are never discarded.
+    /// Tasks that a worker has started or been handed still run. Queued tasks are discarded:
+    ///
+    /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
+    /// * A closure that came by `serve` is dropped, and nobody is told. Only figures show it:
+    ///   [`Stats::discarded`](crate::Stats::discarded),
+    ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
+    ///   [group](crate::Group::discarded).
+    /// * The tasks of a scope are never discarded.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop
