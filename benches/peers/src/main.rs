@@ -164,6 +164,7 @@ fn main() -> ExitCode {
         println!("\nFor README.md:");
         digest::print(&tables, cores);
         println!("\nFor benches/README.md:");
+        digest::print_round_trip(&tables);
         targets::print_markdown(&tables, other.as_ref());
     }
     if let Some(other) = other {
