@@ -124,9 +124,10 @@ impl Builder {
     ///
     /// The default is four per core ([`std::thread::available_parallelism`], asked once in a
     /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
-    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number. Other numbers
-    /// make [`build`](Builder::build) fail with [`BuildError::ZeroWorkers`] or
-    /// [`BuildError::TooManyWorkers`].
+    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
+    ///
+    /// A number out of bounds makes [`build`](Builder::build) fail with
+    /// [`BuildError::ZeroWorkers`] or [`BuildError::TooManyWorkers`].
     #[doc(alias = "num_threads")]
     #[doc(alias = "size")]
     pub fn max_workers(mut self, n: usize) -> Self {

@@ -40,10 +40,9 @@ impl Pool {
     /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the histograms of up to
     /// 64 labels. For further labels it asks the recorder at each task.
     ///
-    /// With this feature each task takes 8 bytes more: closures of up to 40 bytes (`serve`) or 24
-    /// bytes (`do_with_deadline`) are stored without an allocation. With the feature `tracing` as
-    /// well it is 32 or 16 bytes. [`docs::measurements`](crate::docs::measurements) says what it
-    /// costs.
+    /// With this feature each task takes
+    /// [8 bytes more](crate::docs::guarantees#closures-without-an-allocation).
+    /// [`docs::measurements`](crate::docs::measurements) says what it costs.
     ///
     /// ```
     /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
