@@ -377,7 +377,7 @@ mod tests {
             for n in 1..=6 {
                 assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
                 tasks.pop().expect("six").end(ends[n % 3]);
-                let expected = (6 - n, n / 3, [(n + 2) / 3, (n + 1) / 3]);
+                let expected = (6 - n, n / 3, [n.div_ceil(3), (n + 1) / 3]);
                 assert_eq!(since(figures(&set)), expected, "{start:#x}");
             }
             assert!(set.wait(&Deadline::never(), true), "{start:#x}");
