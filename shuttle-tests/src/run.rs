@@ -218,6 +218,11 @@ const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxe
 impl Scheduler for Chooser {
     fn new_execution(&mut self) -> Option<Schedule> {
         let n = self.executions.load(RELAXED);
+        if n > 0 && !FAILED.get() {
+            // All threads of the execution before have ended, and `PLAN` is still its.
+            let left = lazypool::model::unfreed();
+            assert_eq!(left, 0, "sets of a group's members that nobody has freed");
+        }
         if FAILED.get() || n >= self.most || (n > 0 && Instant::now() >= self.until) {
             return None;
         }
@@ -299,8 +304,9 @@ impl Chooser {
     }
 
     fn by_priority(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> TaskId {
-        let newest = runnable.iter().map(|t| usize::from(t.id())).max();
-        while self.priorities.len() <= newest.unwrap_or(0) {
+        // The current one may have to wait from now on.
+        let newest = runnable.iter().map(|t| t.id()).chain(current).max();
+        while self.priorities.len() <= newest.map_or(0, usize::from) {
             let priority = 1 + (self.dice.next() >> 2) as i64;
             self.priorities.push(priority);
         }

@@ -379,15 +379,22 @@ pub(crate) use per_thread as thread_local;
 /// What scenarios steer and ask; `lazypool::model` passes it on.
 pub(crate) mod control {
     pub use super::thread::{is_parked, is_unparking, sleep, spawn, JoinHandle};
-    pub use super::world::{begin, below, peek, set_options, ticks, Options};
+    pub use super::world::{begin, below, peek, set_options, ticks, unfreed, Options};
 }
 
-/// Nothing: shuttle has no memory of its own.
+/// A part of memory that is to be freed before its execution ends.
 #[derive(Debug)]
-pub(crate) struct Track;
+pub(crate) struct Track(());
 
 impl Track {
     pub(crate) fn new((): ()) -> Self {
-        Self
+        world::allocated();
+        Self(())
+    }
+}
+
+impl Drop for Track {
+    fn drop(&mut self) {
+        world::freed();
     }
 }

@@ -46,6 +46,8 @@ struct World {
     ticks: u64,
     /// By thread.
     stamps: Vec<Stamp>,
+    /// See [`unfreed`].
+    unfreed: usize,
 }
 
 std::thread_local! {
@@ -56,6 +58,7 @@ std::thread_local! {
             dice: 0,
             ticks: 0,
             stamps: Vec::new(),
+            unfreed: 0,
         })
     };
     /// See [`peek`].
@@ -80,6 +83,7 @@ pub fn begin(options: Options) {
             dice: options.seed,
             ticks: 0,
             stamps: Vec::new(),
+            unfreed: 0,
         }
     });
 }
@@ -111,6 +115,21 @@ pub(super) fn thread_is_refused() -> bool {
 
 pub(super) fn parks_in_vain() -> bool {
     one_in(with(|world| world.options.spurious_one_in))
+}
+
+/// Parts of memory that the execution has allocated and not freed, of those that say so. None
+/// once all its threads have ended.
+#[must_use]
+pub fn unfreed() -> usize {
+    with(|world| world.unfreed)
+}
+
+pub(super) fn allocated() {
+    with(|world| world.unfreed += 1);
+}
+
+pub(super) fn freed() {
+    with(|world| world.unfreed -= 1);
 }
 
 /// Ticks so far: does not add one.
