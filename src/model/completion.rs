@@ -25,6 +25,10 @@ pub struct Task {
     task_id: u64,
 }
 
+// SAFETY: the memory that it leads to is touched by one thread at a time, as the decision and
+// the node say. Else loom or shuttle reports it.
+unsafe impl Send for Task {}
+
 impl Call {
     /// A call whose task is the slot's `generation`-th.
     pub fn by_mailbox(generation: u64) -> Self {

@@ -49,6 +49,11 @@ impl Members {
         assert!(self.0.wait(&Deadline::never(), false));
     }
 
+    /// The same until the deadline; whether nothing was pending.
+    pub fn wait_until(&self, deadline: &super::Deadline) -> bool {
+        self.0.wait(&deadline.0, false)
+    }
+
     /// The same, with a deadline that has passed.
     pub fn wait_no_longer(&self) -> bool {
         self.0.wait(&Deadline::from_now(Duration::ZERO), false)

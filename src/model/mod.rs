@@ -8,21 +8,21 @@ use crate::pool::Pool;
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
-#[cfg(lazypool_loom)]
+#[cfg(lazypool_shuttle)]
+pub use clock::Deadline;
 pub use completion::{Call, Decision, Task};
-#[cfg(lazypool_loom)]
 pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
 pub use words::{Counts, Label};
 
-#[cfg(lazypool_loom)]
+#[cfg(lazypool_shuttle)]
+mod clock;
 mod completion;
 mod guard;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
-#[cfg(lazypool_loom)]
 mod members;
 mod slot;
 #[cfg(lazypool_loom)]
@@ -296,7 +296,6 @@ impl Waiters {
         self.0.notify_all();
     }
 
-    #[cfg(lazypool_loom)]
     /// Waits as a blocked submitter does, until `attempt` or the deadline: it lines up
     /// behind whoever has waited for long. Whether the attempt succeeded.
     pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut() -> bool) -> bool {
