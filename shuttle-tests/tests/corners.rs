@@ -2,6 +2,7 @@
 //! thread-local destructors; waits for room that end.
 #![cfg(lazypool_shuttle)]
 
+use lazypool::model::set_options;
 use lazypool::Shutdown;
 use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::cell::RefCell;
@@ -77,6 +78,45 @@ fn all_run_at_once() {
                     .expect("within bounds");
             }));
         }
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
+/// The limit rises beside one or two pushes behind occupied workers, whose tasks wait for the pushed
+/// ones, and nothing is submitted after: none of them is left behind a worker while another may be
+/// started. Laws 4 and 5.
+#[test]
+fn raised_beside_one_push() {
+    explore("raised_beside_one_push", |dice| {
+        let workers = dice.between(2, 3);
+        let queue = dice.between(workers - 1, 3) as usize;
+        let idle = dice.of(&[Duration::MAX, Duration::MAX, ticks(10)]);
+        let bench = Bench::new(workers as usize, queue, |b| b.idle_timeout(idle));
+        bench.pool.set_limit(1).expect("within bounds");
+        bench.expect_limit(1);
+        let meeting = Meeting::of(workers);
+        let meet = move |bench: &Arc<Bench>, waits| {
+            let meeting = Arc::clone(&meeting);
+            let meet = move || meeting.meet();
+            let served = if waits {
+                bench.wait_work(meet)
+            } else {
+                bench.serve_work(Via::Pool, meet)
+            };
+            assert!(served, "the queue has room for all");
+        };
+        meet(&bench, false);
+        let mut all = bench.submitters(dice, workers - 1, move |bench, dice| {
+            dice.pause(20);
+            meet(bench, dice.one_in(2));
+        });
+        all.extend(bench.submitters(dice, 1, move |bench, dice| {
+            dice.pause(30);
+            let limit = workers as usize;
+            bench.pool.set_limit(limit).expect("within bounds");
+        }));
         join_all(all);
         bench.wait_until_idle();
         bench.finish(false);
@@ -207,6 +247,45 @@ fn last_worker_leaves() {
                 }
                 // Until some step of the worker's end.
                 dice.pause(60);
+            }
+        });
+        join_all(all);
+        bench.wait_until_idle();
+        bench.finish(false);
+    });
+}
+
+/// The only worker ends, with or without a hook, as one or two threads push, or take their tasks
+/// back, and the system gives no other thread: what it accepts it runs. Laws 6 and 13.
+#[test]
+fn last_thread_leaves() {
+    explore("last_thread_leaves", |dice| {
+        let (workers, queue) = (dice.between(1, 2) as usize, dice.between(1, 3) as usize);
+        let (idle, steps) = (ticks(dice.of(&[0, 0, 1])), dice.of(&[0, 2, 8]));
+        let hook = dice.one_in(2);
+        let bench = Bench::new(workers, queue, |b| {
+            let b = b.idle_timeout(idle);
+            if !hook {
+                return b;
+            }
+            b.on_worker_stop(move |_| {
+                for _ in 0..steps {
+                    step();
+                }
+            })
+        });
+        assert!(bench.serve_small().is_ok(), "a new pool");
+        set_options(|o| o.refuse_one_in = 1);
+        let threads = dice.between(1, 2);
+        let all = bench.submitters(dice, threads, |bench, dice| {
+            for _ in 0..dice.between(1, 3) {
+                // Until some step of the worker's end.
+                dice.pause(80);
+                if dice.one_in(3) {
+                    bench.wait_small(ticks(dice.between(1, 20)));
+                } else {
+                    let _ = bench.serve_small();
+                }
             }
         });
         join_all(all);

@@ -1,10 +1,10 @@
 //! The ring and the queue alone, by more threads than loom can take.
 #![cfg(lazypool_shuttle)]
 
-use lazypool::model::{spawn, NotPushed, Queue, Ring};
-use shuttle_tests::explore;
+use lazypool::model::{spawn, JoinHandle, NotPushed, Queue, Ring};
+use shuttle_tests::{explore, join_all, Dice};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads that take an index and put it back: nobody has another's, none is lost, and
 /// a ring that holds as many as there are threads is never found empty.
@@ -109,5 +109,136 @@ fn queue() {
         assert_eq!(*taken.lock().unwrap(), pushed);
         queue.assert_at_rest();
         assert_eq!(queue.pushed(), pushed.len() as u64);
+    });
+}
+
+/// A queue, and whether its one worker lives.
+struct Line {
+    queue: Queue,
+    lives: shuttle::sync::Mutex<bool>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    taken: Mutex<HashSet<usize>>,
+    /// `close` has returned.
+    closed: std::sync::atomic::AtomicBool,
+}
+
+impl Line {
+    fn take(&self, name: usize) {
+        assert!(self.taken.lock().unwrap().insert(name), "{name} twice");
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether it was accepted; where it is, if it is in the queue.
+    fn push(self: &Arc<Self>, name: usize, revocable: bool) -> Option<Option<u64>> {
+        let was_closed = self.is_closed();
+        loop {
+            let answer = if revocable {
+                self.queue.push_revocable(name, 0)
+            } else {
+                self.queue.push_plain(name)
+            };
+            match answer {
+                Ok(position) => {
+                    assert!(!was_closed, "accepted by a closed queue");
+                    return Some(Some(position));
+                }
+                Err(NotPushed::Asleep) if self.start(name) => return Some(None),
+                Err(NotPushed::Asleep) => {}
+                Err(NotPushed::Full | NotPushed::Closed) => return None,
+            }
+        }
+    }
+
+    /// A worker whose first task this is, unless one lives.
+    fn start(self: &Arc<Self>, name: usize) -> bool {
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        let starts = !*lives;
+        if starts {
+            *lives = true;
+            self.queue.wake();
+            let line = Arc::clone(self);
+            let worker = spawn(move || {
+                line.take(name);
+                line.work();
+            });
+            self.workers.lock().unwrap().push(worker);
+        }
+        starts
+    }
+
+    /// The worker, until the queue is empty and asleep.
+    fn work(&self) {
+        loop {
+            while let Some(name) = self.queue.pop() {
+                self.take(name);
+            }
+            let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.queue.sleep() {
+                *lives = false;
+                return;
+            }
+        }
+    }
+}
+
+/// A worker that leaves once the queue is empty, and is started by a push that finds it asleep;
+/// withdrawals, and perhaps a close: whatever is accepted has a worker to come, nothing is accepted
+/// once the queue was closed.
+#[test]
+fn queue_and_its_worker() {
+    explore("queue_and_its_worker", |dice| {
+        let line = Arc::new(Line {
+            queue: Queue::asleep(dice.between(1, 3) as usize),
+            lives: shuttle::sync::Mutex::new(false),
+            workers: Mutex::default(),
+            taken: Mutex::default(),
+            closed: false.into(),
+        });
+        let pushed = Arc::new(Mutex::new(HashSet::new()));
+        let act = |line: &Arc<Line>, pushed: &Mutex<HashSet<usize>>, name, dice: &mut Dice| {
+            let revocable = dice.one_in(2);
+            let Some(position) = line.push(name, revocable) else {
+                return;
+            };
+            pushed.lock().unwrap().insert(name);
+            let withdrawn = position
+                .filter(|_| revocable && dice.one_in(2))
+                .and_then(|at| {
+                    dice.pause(4);
+                    line.queue.withdraw(at)
+                });
+            if let Some(mine) = withdrawn {
+                assert_eq!(mine, name, "another's");
+                line.take(mine);
+            }
+        };
+        let mut all = Vec::new();
+        for pusher in 0..dice.between(1, 3) as usize {
+            let (line, pushed) = (Arc::clone(&line), Arc::clone(&pushed));
+            let mut dice = dice.fork();
+            all.push(spawn(move || {
+                for n in 0..dice.between(1, 4) as usize {
+                    act(&line, &pushed, 10 * pusher + n, &mut dice);
+                    dice.pause(20);
+                }
+            }));
+        }
+        if dice.one_in(2) {
+            let (line, mut dice) = (Arc::clone(&line), dice.fork());
+            all.push(spawn(move || {
+                dice.pause(30);
+                line.queue.close();
+                line.closed
+                    .store(true, std::sync::atomic::Ordering::Relaxed);
+            }));
+        }
+        join_all(all);
+        let workers = std::mem::take(&mut *line.workers.lock().unwrap());
+        join_all(workers);
+        assert_eq!(*line.taken.lock().unwrap(), *pushed.lock().unwrap());
+        line.queue.assert_at_rest();
     });
 }
