@@ -7,11 +7,18 @@
 //! | all workers idle | `idle_workers` |
 //! | all workers retired | `workers_that_have_all_retired` |
 //! | full; submitters wait for room, callers for outcomes and groups | `a_full_pool_with_blocked_submitters_and_waiting_callers` |
+//! | a thread is being started: the spawner is about to ask for it, or has it and holds the registry's lock | `beside_a_spawner` |
 //! | a worker in its start hook, with a task or without | `beside_a_worker_in_its_start_hook` |
-//! | a worker in its stop hook | `beside_a_worker_in_its_stop_hook` |
+//! | a task handed over and not started (`Offered`): its caller may take it back | `beside_a_task_that_is_offered` |
+//! | a worker in its stop hook, told to end by the cleaner or a shutdown | `beside_a_worker_in_its_stop_hook` |
+//! | the cleaner looks around, under the registry's lock | `beside_the_cleaner_as_it_looks_around` |
+//! | the cleaner dozes | `beside_a_cleaner_that_dozes` |
 //! | more workers than a lowered limit allows | `surplus_workers_of_a_lowered_limit` |
 //! | a group just being cancelled, with queued tasks | `a_cancelled_group_with_queued_tasks` |
+//! | a queue with tombstones | `a_queue_with_tombstones` |
+//! | another thread waits for its scope | `beside_a_scope_that_waits` |
 //! | a shutdown waits, in each mode | `while_a_shutdown_waits` |
+//! | a drop of the pool waits, in each mode | `while_a_drop_waits` |
 //! | ended, in each mode | `a_pool_that_has_ended` |
 //! | whatever other threads are at | `at_any_moment_of_other_threads` |
 //! | another process's already | `a_fork_of_a_fork` |
@@ -23,8 +30,11 @@
 
 mod common;
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +44,77 @@ use lazypool::{task, Builder, DeadlineError, Group, Pool, Refusal, Refused, Shut
 
 const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 const HOOK_OR_TASK_RAN_ON: i32 = 77;
+
+/// Holds the first thread that allocates so much at once: some steps of the pool are the only ones
+/// that do.
+struct Holding;
+
+static HOLD_FROM: AtomicUsize = AtomicUsize::new(NOBODY);
+static ONLY_SPAWNER: AtomicBool = AtomicBool::new(false);
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+const NOBODY: usize = usize::MAX;
+
+thread_local! {
+    static IS_SPAWNER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is the one to hold; then no other is.
+fn is_to_hold(bytes: usize) -> bool {
+    bytes >= HOLD_FROM.load(Ordering::SeqCst)
+        && (IS_SPAWNER.try_with(Cell::get) == Ok(true) || !ONLY_SPAWNER.load(Ordering::SeqCst))
+        && HOLD_FROM.swap(NOBODY, Ordering::SeqCst) != NOBODY
+}
+
+// SAFETY: hands everything on to the system's allocator; it may take its time.
+unsafe impl GlobalAlloc for Holding {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_to_hold(layout.size()) {
+            IS_HELD.store(true, Ordering::SeqCst);
+            while IS_HELD.load(Ordering::SeqCst) {
+                thread::sleep(ms(1));
+            }
+        }
+        // SAFETY: the caller's promise is the system's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Holding = Holding;
+
+/// While it lives, the first thread that allocates so much is held. Declare it after the pool.
+struct Hold;
+
+impl Hold {
+    fn any(bytes: usize) -> Self {
+        ONLY_SPAWNER.store(false, Ordering::SeqCst);
+        HOLD_FROM.store(bytes, Ordering::SeqCst);
+        Self
+    }
+
+    fn spawner(bytes: usize) -> Self {
+        ONLY_SPAWNER.store(true, Ordering::SeqCst);
+        HOLD_FROM.store(bytes, Ordering::SeqCst);
+        Self
+    }
+
+    #[track_caller]
+    fn wait(&self) {
+        wait_until("a thread to be held", || IS_HELD.load(Ordering::SeqCst));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HOLD_FROM.store(NOBODY, Ordering::SeqCst);
+        IS_HELD.store(false, Ordering::SeqCst);
+    }
+}
 
 fn builder(max: usize, queue: usize) -> Builder {
     Pool::builder().max_workers(max).queue_capacity(queue)
@@ -130,21 +211,7 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     drop(guarded.drop_guard());
     assert!(guarded.is_cancelled());
     is_forked(guarded.serve(task()));
-    for group in groups {
-        is_forked(group.serve(task()));
-        let pending = group.pending();
-        group.wait();
-        match group.wait_timeout(LONG) {
-            Ok(()) => assert_eq!(pending, 0),
-            Err(unfinished) => assert_eq!(unfinished.pending(), pending),
-        }
-        // No more than the moment of the fork had.
-        let _ = (group.completed(), group.panicked(), group.discarded());
-        let _ = format!("{group:?}");
-        group.cancel();
-        assert!(group.is_cancelled());
-        is_forked(group.serve(task()));
-    }
+    assert_groups_refuse(groups, task);
 
     let stats = pool.stats();
     check_at_rest(pool, &stats);
@@ -165,6 +232,29 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert_eq!(ran.into_inner(), 0, "a closure ran");
 }
 
+/// The same for groups: two refusals each.
+#[track_caller]
+fn assert_groups_refuse<F>(groups: &[Group], task: impl Fn() -> F)
+where
+    F: FnOnce() + Send + 'static,
+{
+    for group in groups {
+        is_forked(group.serve(task()));
+        let pending = group.pending();
+        group.wait();
+        match group.wait_timeout(LONG) {
+            Ok(()) => assert_eq!(pending, 0),
+            Err(unfinished) => assert_eq!(unfinished.pending(), pending),
+        }
+        // No more than the moment of the fork had.
+        let _ = (group.completed(), group.panicked(), group.discarded());
+        let _ = format!("{group:?}");
+        group.cancel();
+        assert!(group.is_cancelled());
+        is_forked(group.serve(task()));
+    }
+}
+
 /// In a child: all of it, the drops, and a pool of the child's own.
 #[track_caller]
 fn assert_child(pool: &mut Option<Pool>, groups: Vec<Group>) {
@@ -175,6 +265,11 @@ fn assert_child(pool: &mut Option<Pool>, groups: Vec<Group>) {
         is_forked(group.serve(|| ()));
     }
     drop(groups);
+    assert_own_pool_works();
+}
+
+#[track_caller]
+fn assert_own_pool_works() {
     let own = builder(2, 2).build().unwrap();
     assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
     assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
@@ -316,6 +411,48 @@ fn law19_while_a_shutdown_waits() {
 }
 
 #[test]
+fn law19_while_a_drop_waits() {
+    isolated("law19_while_a_drop_waits", || {
+        for mode in MODES {
+            let pool = builder(2, 2)
+                .shutdown_on_drop(mode, Duration::MAX)
+                .build()
+                .unwrap();
+            let gate = Gate::new();
+            let (running, queued, probe) = (pool.group(), pool.group(), pool.group());
+            for _ in 0..2 {
+                running.serve(gate.task()).unwrap();
+            }
+            gate.wait_entered(2);
+            queued.serve(|| ()).unwrap();
+            let discarded = usize::from(mode != Shutdown::Drain);
+            let dropped = drop_aside(pool);
+            wait_until("it to be closed", || {
+                let outcome = probe.serve(|| ());
+                outcome.is_err_and(|why| why.is_closed()) && queued.discarded() == discarded
+            });
+            let groups = [running, queued];
+            for _ in 0..5 {
+                in_child(|| {
+                    assert_groups_refuse(&groups, || || ());
+                    assert_own_pool_works();
+                });
+            }
+            let [running, queued] = groups;
+            assert_eq!((running.pending(), queued.pending()), (2, 1 - discarded));
+            assert_eq!(dropped.try_recv(), Err(TryRecvError::Empty), "{mode:?}");
+            gate.open();
+            assert_eq!(dropped.recv_timeout(LIMIT), Ok(()));
+            assert_eq!((running.completed(), running.is_cancelled()), (2, false));
+            assert_eq!(
+                (queued.completed(), queued.discarded()),
+                (1 - discarded, discarded)
+            );
+        }
+    });
+}
+
+#[test]
 fn law19_a_pool_that_has_ended() {
     isolated("law19_a_pool_that_has_ended", || {
         for mode in MODES {
@@ -360,6 +497,84 @@ fn law19_workers_that_have_all_retired() {
             assert_cap_usable(&pool);
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
             check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// Before the system has given the thread; and with a thread that waits for its first order, and the
+/// registry's lock held.
+#[test]
+fn law19_beside_a_spawner() {
+    // The one takes a name as long; the other what the registry keeps of so many workers.
+    let without_thread = (1, 2, 10_000, "n".repeat(10_000));
+    let with_thread = (40, 2, 600, String::from("spawned"));
+    isolated("law19_beside_a_spawner", move || {
+        for (max, queue, bytes, name) in [without_thread, with_thread] {
+            let mut pool = builder(max, queue).thread_name(&name).build().unwrap();
+            let group = pool.group();
+            let gate = Gate::new();
+            let hold = Hold::spawner(bytes);
+            let spawner = {
+                let group = group.clone();
+                let tasks: Vec<_> = (0..max).map(|_| gate.task()).collect();
+                thread::spawn(move || {
+                    IS_SPAWNER.set(true);
+                    tasks.into_iter().for_each(|t| group.serve(t).unwrap());
+                })
+            };
+            hold.wait();
+            let submitted = group.pending();
+            #[cfg(target_os = "linux")]
+            if max > 1 {
+                wait_until("its thread", || os::workers_named(&name) == submitted);
+            }
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+            }
+            assert_eq!(group.pending(), submitted);
+            assert!(gate.entered() < submitted, "the last has its order");
+            drop(hold);
+            spawner.join().unwrap();
+            gate.wait_entered(max);
+            assert_eq!((group.pending(), pool.stats().refused), (max, 0));
+            gate.open();
+            group.wait();
+            assert_eq!(group.completed(), max);
+            assert_cap_usable(&pool);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// The new worker has its first order, a task that is awaited, and is in its start hook.
+#[test]
+fn law19_beside_a_task_that_is_offered() {
+    isolated("law19_beside_a_task_that_is_offered", || {
+        for queue in [0, 4] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let pool = builder(1, queue)
+                .on_worker_start(move |_| key.pass())
+                .build()
+                .unwrap();
+            let pool = Arc::new(pool);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let caller = {
+                let (pool, ran) = (Arc::clone(&pool), Arc::clone(&ran));
+                let task = move || ran.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || pool.do_with_deadline(task, LONG).map_err(|_| ()))
+            };
+            gate.wait_entered(1);
+            for _ in 0..5 {
+                in_child(|| assert_refuses(&pool, &[pool.group()]));
+            }
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            assert_eq!(pool.stats().refused, 0);
+            gate.open();
+            assert_eq!(caller.join().unwrap(), Ok(0));
+            assert_cap_usable(&pool);
+            check_at_rest(&pool, &settle(&pool));
         }
     });
 }
@@ -430,6 +645,78 @@ fn law19_beside_a_worker_in_its_stop_hook() {
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
             check_at_rest(&pool, &pool.stats());
         }
+    });
+}
+
+#[test]
+fn law19_beside_the_cleaner_as_it_looks_around() {
+    isolated("law19_beside_the_cleaner_as_it_looks_around", || {
+        const WORKERS: usize = 100;
+        let mut pool = builder(WORKERS, 4)
+            .idle_timeout(ms(100))
+            .thread_name("tidy")
+            .build()
+            .unwrap();
+        let group = pool.group();
+        let gate = Gate::new();
+        for _ in 0..WORKERS {
+            group.serve(gate.task()).unwrap();
+        }
+        gate.wait_entered(WORKERS);
+        // It notes since when each worker is idle, and in which turn: more than a thread that starts
+        // allocates.
+        let hold = Hold::any(WORKERS * 2 * size_of::<u64>());
+        gate.open();
+        hold.wait();
+        #[cfg(target_os = "linux")]
+        assert_eq!(os::cleaners_named("tidy"), 1);
+        for _ in 0..3 {
+            pool = fork_beside(pool, std::slice::from_ref(&group));
+        }
+        assert_eq!((group.pending(), group.completed()), (0, WORKERS));
+        drop(hold);
+        wait_until("all to retire", || pool.stats().workers == 0);
+        assert_eq!(pool.stats().refused, 0);
+        assert_cap_usable(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        check_at_rest(&pool, &pool.stats());
+    });
+}
+
+/// Its workers are busy: it sleeps until one goes idle.
+#[test]
+#[cfg(target_os = "linux")]
+fn law19_beside_a_cleaner_that_dozes() {
+    isolated("law19_beside_a_cleaner_that_dozes", || {
+        let mut pool = builder(2, 4)
+            .idle_timeout(ms(400))
+            .thread_name("doze")
+            .build()
+            .unwrap();
+        let group = pool.group();
+        let mut forks = 0;
+        while forks == 0 {
+            group.serve(|| ()).unwrap();
+            wait_until("a cleaner", || os::cleaners_named("doze") == 1);
+            let gate = Gate::new();
+            for _ in 0..2 {
+                group.serve(gate.task()).unwrap();
+            }
+            gate.wait_entered(2);
+            for _ in 0..3 {
+                pool = fork_beside(pool, std::slice::from_ref(&group));
+                // It stays, unless it was about to end before.
+                forks += u32::from(os::cleaners_named("doze") == 1);
+            }
+            assert_eq!(group.pending(), 2);
+            gate.open();
+            group.wait();
+        }
+        wait_until("all to retire", || pool.stats().workers == 0);
+        assert_eq!(pool.stats().refused, 0);
+        assert_cap_usable(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        check_at_rest(&pool, &pool.stats());
     });
 }
 
@@ -518,6 +805,87 @@ fn law19_a_cancelled_group_with_queued_tasks() {
         assert_cap_usable(&pool);
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         check_at_rest(&pool, &pool.stats());
+    });
+}
+
+/// In the middle, and where the oldest task was; then they take tasks again.
+#[test]
+fn law19_a_queue_with_tombstones() {
+    isolated("law19_a_queue_with_tombstones", || {
+        for cancelled in [[0, 2], [1, 2], [1, 3]] {
+            let mut pool = builder(1, 4).build().unwrap();
+            let gate = Gate::new();
+            let (group, other) = (pool.group(), pool.group());
+            other.serve(gate.task()).unwrap();
+            gate.wait_entered(1);
+            for place in 0..4 {
+                let of = if cancelled.contains(&place) {
+                    &group
+                } else {
+                    &other
+                };
+                of.serve(|| ()).unwrap();
+            }
+            group.cancel();
+            let groups = [group, other];
+            for _ in 0..3 {
+                pool = fork_beside(pool, &groups);
+            }
+            let [group, other] = groups;
+            let stats = pool.stats();
+            assert_eq!((stats.running, stats.queued, stats.refused), (1, 2, 0));
+            assert_eq!((group.discarded(), other.pending()), (2, 3));
+            for _ in 0..2 {
+                other.serve(|| ()).unwrap();
+            }
+            let full = other.serve(|| ()).expect_err("there were two places");
+            assert!(full.is_saturated(), "{full:?}");
+            gate.open();
+            other.wait();
+            assert_eq!(other.completed(), 5);
+            assert_cap_usable(&pool);
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+#[test]
+fn law19_beside_a_scope_that_waits() {
+    isolated("law19_beside_a_scope_that_waits", || {
+        for queue in [0, 4] {
+            let pool = Arc::new(builder(2, queue).build().unwrap());
+            let gate = Gate::new();
+            let waits = Arc::new(AtomicBool::new(false));
+            let caller = {
+                let (pool, waits, key) = (Arc::clone(&pool), Arc::clone(&waits), gate.key());
+                thread::spawn(move || {
+                    let ran = AtomicUsize::new(0);
+                    pool.scope(|s| {
+                        for _ in 0..2 + queue {
+                            let task = || {
+                                key.pass();
+                                ran.fetch_add(1, Ordering::SeqCst);
+                            };
+                            s.serve(task).unwrap();
+                        }
+                        waits.store(true, Ordering::SeqCst);
+                    });
+                    ran.into_inner()
+                })
+            };
+            wait_until("it to wait", || waits.load(Ordering::SeqCst));
+            gate.wait_entered(2);
+            for _ in 0..5 {
+                in_child(|| assert_refuses(&pool, &[pool.group()]));
+            }
+            let stats = pool.stats();
+            assert_eq!((stats.running, stats.queued, stats.refused), (2, queue, 0));
+            gate.open();
+            assert_eq!(caller.join().unwrap(), 2 + queue, "each ran once");
+            assert_cap_usable(&pool);
+            check_at_rest(&pool, &settle(&pool));
+        }
     });
 }
 
