@@ -340,8 +340,7 @@ impl Group {
             self.core.notify_waiter();
             let release = task.discard();
             if self.core.env.is_forked() {
-                // A span that it has is the parent's: no subscriber hears of it here.
-                std::mem::forget(release);
+                release.leak();
                 return;
             }
             release.finish();

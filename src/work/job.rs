@@ -70,6 +70,12 @@ impl Discarded {
         } = self;
         release.finish();
     }
+
+    /// In a forked child: a span that the task has is the parent's, and no subscriber hears of it
+    /// here.
+    pub(crate) fn leak(self) {
+        let _ = ManuallyDrop::new(self);
+    }
 }
 
 /// Whom a discarded task sets free.
