@@ -492,3 +492,7 @@ impl Core {
         false
     }
 }
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+#[path = "admission_tests.rs"]
+mod tests;
