@@ -47,13 +47,15 @@ pub(crate) fn shutdown(
     }
     core.retire_idle();
     let waits = !core.env.is_own_worker();
-    if waits {
-        wait(core, timeout, whom);
-    }
+    let stragglers = if waits {
+        wait(core, timeout, whom)
+    } else {
+        core.stragglers(&lock(&core.registry))
+    };
     let report = ShutdownReport {
         // ORDERING: L1: the discards of this call come before.
         discarded: core.counts.shut_out.load(Ordering::SeqCst),
-        stragglers: core.stragglers(),
+        stragglers,
     };
     if waits {
         for worker in &report.stragglers {
@@ -113,15 +115,16 @@ fn pop_one(core: &Core, end: u64) -> Option<Task> {
 
 /// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
 /// for workers, those included that the system is starting or that are starting the cleaner;
-/// once none is left, what remains are the cleaner's and the threads' last instructions.
-fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) {
+/// once none is left, what remains are the cleaner's and the threads' last instructions. Whom it
+/// gave up on: those that were left at that moment, as one that ends later is not joined.
+fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     loop {
         let (left, next_due) = core.workers_left(&registry, whom);
         if left > 0 {
             if timeout.is_zero() || deadline.has_passed() {
-                return;
+                return core.stragglers(&registry);
             }
             let left = deadline.left().into_iter().chain(next_due).min();
             registry = sync::wait(&core.changed, registry, left);
@@ -135,7 +138,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) {
         } else if !matches!(registry.cleaner, Cleaner::Absent) || registry.joining > 0 {
             registry = sync::wait(&core.changed, registry, None);
         } else {
-            return;
+            return Vec::new();
         }
     }
 }
@@ -190,11 +193,10 @@ impl Core {
     }
 
     /// The workers that exist, and those that the system has been asked for.
-    fn stragglers(&self) -> Vec<WorkerSnapshot> {
-        let registry = lock(&self.registry);
-        let mut found = self.existing(&registry);
+    fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
+        let mut found = self.existing(registry);
         if registry.starting > 0 {
-            found.extend(self.starting(&registry));
+            found.extend(self.starting(registry));
             found.sort_by_key(|worker| worker.slot);
         }
         found
