@@ -46,9 +46,9 @@ pub(crate) struct Registry {
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
-    /// Slots that may have no thread: all slots less the limit.
-    pub(crate) beyond: usize,
-    /// Slots that are neither in use nor in the free ring: of those, as many as could be had.
+    /// How many workers there may be.
+    pub(crate) limit: usize,
+    /// Slots that are neither in use nor in the free ring: of all but `limit`, as many as could be had.
     pub(crate) withheld: Vec<usize>,
     /// Scopes' tasks that a discarding shutdown has pushed again.
     pub(crate) pushed_again: u64,
@@ -148,7 +148,10 @@ impl Core {
                 due: AtomicU64::new(0),
             },
             counts: Counts::new(),
-            registry: Mutex::new(Registry::default()),
+            registry: Mutex::new(Registry {
+                limit: max,
+                ..Registry::default()
+            }),
             changed: Condvar::new(),
             settings,
         }
@@ -227,7 +230,7 @@ impl Core {
         }
         let registry = crate::sync::lock(&self.registry);
         assert_eq!((registry.live, registry.starting), (0, 0), "workers");
-        assert_eq!(registry.owed(), 0, "slots to be withheld");
+        assert_eq!(self.owed(&registry), 0, "slots to be withheld");
         assert!(!self.env.has_surplus(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);

@@ -30,23 +30,25 @@ use crate::sync::{self, lock, lock_unless, Arc, MutexGuard};
 use crate::work::job::Task;
 
 impl Registry {
-    /// Slots that are to be withheld and are not yet: workers and threads being started
-    /// beyond the limit.
-    pub(super) fn owed(&self) -> usize {
-        self.beyond - self.withheld.len()
-    }
-
     /// How many of so many workers have to end besides those that are retiring, while one stays.
+    /// A slot that a spawner has popped and not begun is owed, too, but comes back by itself.
     fn surplus_of(&self, workers: usize, retiring: usize) -> usize {
         let others = workers.saturating_sub(retiring + 1);
-        self.owed().saturating_sub(retiring).min(others)
+        let beyond = (self.live + self.starting).saturating_sub(self.limit);
+        beyond.saturating_sub(retiring).min(others)
     }
 }
 
 impl Core {
+    /// Slots that are to be withheld and are not yet: of workers, threads being started, and
+    /// spawners that are about to ask whether they may.
+    pub(super) fn owed(&self, registry: &Registry) -> usize {
+        self.settings.max_workers - registry.limit - registry.withheld.len()
+    }
+
     pub(crate) fn limit(&self) -> usize {
         let registry = lock_unless(self.env.is_forked(), &self.registry);
-        self.settings.max_workers - registry.map_or(0, |registry| registry.beyond)
+        registry.map_or(self.settings.max_workers, |registry| registry.limit)
     }
 
     /// Sets the limit, 1 to `max_workers`.
@@ -55,13 +57,13 @@ impl Core {
             return;
         }
         let mut registry = lock(&self.registry);
-        registry.beyond = self.settings.max_workers - limit;
-        while registry.withheld.len() > registry.beyond {
+        registry.limit = limit;
+        while registry.withheld.len() > self.settings.max_workers - limit {
             if let Some(slot) = registry.withheld.pop() {
                 self.free_slot(slot);
             }
         }
-        while registry.owed() > 0 {
+        while self.owed(&registry) > 0 {
             // What a spawner holds is withheld when it comes back.
             let Some(slot) = self.free.pop() else { break };
             registry.withheld.push(slot);
@@ -76,7 +78,7 @@ impl Core {
 
     /// Under the lock: a slot without a thread is free again, or withheld.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
-        if registry.owed() == 0 {
+        if self.owed(registry) == 0 {
             return self.free_slot(slot);
         }
         registry.withheld.push(slot);
@@ -84,10 +86,10 @@ impl Core {
     }
 
     fn tell_surplus(&self, registry: &Registry) {
-        if self.env.has_surplus() != (registry.owed() > 0) {
-            self.env.set_surplus(registry.owed() > 0);
+        if self.env.has_surplus() != (self.owed(registry) > 0) {
+            self.env.set_surplus(self.owed(registry) > 0);
             if let Some(queue) = &self.queue {
-                queue.guard(registry.owed() > 0);
+                queue.guard(self.owed(registry) > 0);
             }
         }
     }
@@ -112,7 +114,7 @@ impl Core {
     /// Worker that retires: whether it has to end whatever is queued. Others on their way to their
     /// end come first, which may be in their stop hooks: what is queued must not wait for those.
     pub(super) fn must_end(&self, registry: &Registry) -> bool {
-        if registry.owed() == 0 {
+        if self.owed(registry) == 0 {
             return false;
         }
         let others = self.retiring(registry) - 1;
@@ -123,7 +125,7 @@ impl Core {
     /// is one too many, or the last.
     pub(super) fn registry_to_end(&self) -> MutexGuard<'_, Registry> {
         let mut registry = lock(&self.registry);
-        while registry.owed() > 0
+        while self.owed(&registry) > 0
             && registry.starting > 0
             && self.retiring(&registry) == registry.live
         {
@@ -134,7 +136,7 @@ impl Core {
 
     /// Tells as many idle workers to end as there are too many.
     pub(super) fn retire_surplus(&self, registry: &Registry) {
-        if registry.owed() == 0 {
+        if self.owed(registry) == 0 {
             return;
         }
         let mut left = self.surplus(registry);
@@ -183,12 +185,13 @@ impl Core {
         (!self.is_one_surplus(&registry)).then(|| queue.pop_guarded(place))
     }
 
-    /// Worker, idle: is told to end, by itself, if it is one too many.
+    /// Tells a worker to end that this thread has made idle, if it is one too many, or the pool is
+    /// closed.
     #[cold]
-    pub(super) fn resign_idle(&self, slot: usize) {
+    pub(super) fn retire_if_due(&self, slot: usize) {
         let registry = lock(&self.registry);
         if let Some(Some(handle)) = registry.handles.get(slot) {
-            if self.is_one_surplus(&registry) {
+            if self.is_closed() || self.is_one_surplus(&registry) {
                 self.retire(slot, handle, false);
             }
         }

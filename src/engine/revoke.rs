@@ -36,8 +36,8 @@ impl Core {
             self.wake_dozing_cleaner();
         }
         self.notify_waiter();
-        if self.is_closed() {
-            self.retire_one(slot);
+        if self.env.is_closed_or_over() {
+            self.retire_if_due(slot);
         }
         self.notify_in_time();
         Some(task)

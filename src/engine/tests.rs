@@ -5,6 +5,7 @@ use super::core::Core;
 use super::request::SubmitOptions;
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
+use super::threads::{First, NotSpawned};
 use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
@@ -237,4 +238,30 @@ fn the_specifications_steps_are_the_codes() {
     };
     assert_eq!(listed("SLOT"), pairs(steps(slot_steps())));
     assert_eq!(listed("CELL"), pairs(steps(cell_steps())));
+}
+
+/// Laws 4 and 6: a slot that a spawner has popped, and not begun, is no worker too many: no other has to
+/// end for it.
+#[test]
+fn a_slot_in_a_spawners_hands_ends_no_worker() {
+    let builder = Builder::new().max_workers(3).min_workers(2);
+    let (core, _) = builder.into_core().expect("a pool");
+    for _ in 0..2 {
+        let slot = core.take_free().expect("a free slot");
+        assert!(core.spawn(slot, First::Idle).is_ok());
+    }
+    while core.stats().idle < 2 {
+        thread::yield_now();
+    }
+    let stopped = core.take_free().expect("the third");
+    core.set_limit(2);
+    let registry = lock(&core.registry);
+    assert_eq!((registry.live, core.retiring(&registry)), (2, 0));
+    drop(registry);
+    assert!(core.env.has_surplus(), "until the spawner has asked");
+    let spawned = core.spawn(stopped, First::Idle);
+    assert!(matches!(spawned, Err(NotSpawned::Withheld)), "{spawned:?}");
+    assert!(!core.env.has_surplus());
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
 }

@@ -163,7 +163,7 @@ impl Core {
             self.put_back(&mut registry, slot);
             return Err(NotSpawned::Closed);
         }
-        if registry.owed() > 0 {
+        if self.owed(&registry) > 0 {
             self.put_back(&mut registry, slot);
             return Err(NotSpawned::Withheld);
         }
@@ -278,14 +278,6 @@ impl Core {
             handle.thread().unpark();
         }
         true
-    }
-
-    /// Tells the worker of one slot to end, if it is idle, because the pool is closed.
-    pub(crate) fn retire_one(&self, slot: usize) {
-        let registry = lock(&self.registry);
-        if let Some(Some(handle)) = registry.handles.get(slot) {
-            self.retire(slot, handle, false);
-        }
     }
 
     /// Joins threads from [`Registry::take_ending`].

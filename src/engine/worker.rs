@@ -168,7 +168,10 @@ impl Worker<'_> {
     #[cold]
     fn end_task_rarely(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         self.ctx.end_if_forked();
-        let next = self.find_next(place, watch);
+        // Its task did not run, and so has not paid: others rely on a look that no later order
+        // may take from it.
+        let owes = how == Ending::Expired && self.ctx.owes_a_look.get();
+        let next = self.find_next(place, watch || owes);
         if let Ending::CompletedLate | Ending::PanickedLate = how {
             // Relaxed: a count.
             self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +183,7 @@ impl Worker<'_> {
                 self.core.counts.expire_handed();
                 self.it.record.count_revoked();
                 if next.is_none() {
-                    // It looks itself, now that it is idle.
+                    // It watches the queue, if it owes that.
                     self.ctx.owes_a_look.set(false);
                 }
             }
@@ -282,7 +285,7 @@ impl Worker<'_> {
                     Some(popped) => popped,
                     None => {
                         self.go_idle();
-                        return self.core.resign_idle(self.slot);
+                        return self.core.retire_if_due(self.slot);
                     }
                 },
                 popped => popped,
@@ -371,7 +374,7 @@ impl Worker<'_> {
     /// (P5, P9).
     fn retire_self(&self) {
         if !self.core.is_closed() {
-            return self.core.resign_idle(self.slot);
+            return self.core.retire_if_due(self.slot);
         }
         self.core.in_flight.add(TRANSIT);
         match self.it.retire(false) {

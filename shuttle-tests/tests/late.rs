@@ -1,0 +1,153 @@
+//! What comes too late: a task for its start, a caller for its outcome, a shutdown for its end.
+#![cfg(lazypool_shuttle)]
+
+use lazypool::model::spawn;
+use lazypool::{Pool, Shutdown};
+use shuttle_tests::{explore, step, ticks};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// So many threads, which go on together.
+struct Meeting {
+    missing: shuttle::sync::Mutex<u64>,
+    all: shuttle::sync::Condvar,
+}
+
+impl Meeting {
+    fn of(threads: u64) -> Arc<Self> {
+        Arc::new(Self {
+            missing: shuttle::sync::Mutex::new(threads),
+            all: shuttle::sync::Condvar::new(),
+        })
+    }
+
+    fn meet(&self) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        *missing -= 1;
+        self.all.notify_all();
+        while *missing > 0 {
+            missing = (self.all.wait(missing)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A pool of two, both idle.
+fn two_workers() -> Arc<Pool> {
+    let pool = Pool::builder().max_workers(2).idle_timeout(Duration::MAX);
+    let pool = pool.build().expect("a pool");
+    let both = Meeting::of(2);
+    for _ in 0..2 {
+        let both = Arc::clone(&both);
+        pool.serve(move || both.meet()).expect("two workers");
+    }
+    while pool.stats().idle < 2 {
+        shuttle::thread::yield_now();
+    }
+    Arc::new(pool)
+}
+
+/// A worker that others rely on, as it is awake, is handed a task that is too late, and then one that
+/// runs until what is queued has run. Law 5: the other worker takes that.
+#[test]
+fn a_call_too_late_and_a_long_one() {
+    explore("a_call_too_late_and_a_long_one", |dice| {
+        let pool = (Pool::builder().max_workers(2).min_workers(2))
+            .queue_capacity(8)
+            .idle_timeout(Duration::MAX)
+            .build();
+        let (pool, both) = (Arc::new(pool.expect("a pool")), Meeting::of(2));
+        let (its, met, pauses) = (Arc::clone(&pool), Arc::clone(&both), dice.below(12));
+        let caller = spawn(move || {
+            let _ = its.do_with_deadline(|| (), Duration::MAX);
+            (0..pauses).for_each(|_| step());
+            let late = its.min_remaining(ticks(100_000));
+            let late = late.do_with_deadline(|| (), ticks(10_000));
+            assert!(late.is_err(), "it ran");
+            let _ = its.do_with_deadline(move || met.meet(), Duration::MAX);
+        });
+        // One that leaves, and holds the oldest cell for a moment.
+        let (its, mut own) = (Arc::clone(&pool), dice.fork());
+        let leaver = spawn(move || {
+            for _ in 0..3 {
+                own.pause(12);
+                let _ = its.do_with_deadline(|| (), ticks(own.below(3) + 1));
+            }
+        });
+        let (its, mut own) = (Arc::clone(&pool), dice.fork());
+        let submitter = spawn(move || {
+            for _ in 0..own.below(6) {
+                let _ = its.serve(|| ());
+                own.pause(12);
+            }
+            its.serve(move || both.meet()).expect("room");
+        });
+        for thread in [caller, leaver, submitter] {
+            thread.join().expect("no panic");
+        }
+        drop(pool);
+    });
+}
+
+/// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4: an
+/// idle worker that is one too many ends at once.
+#[test]
+fn taken_back_as_the_limit_is_lowered() {
+    explore("taken_back_as_the_limit_is_lowered", |dice| {
+        let pool = two_workers();
+        // One is busy until the other has ended.
+        let both = Meeting::of(2);
+        let met = Arc::clone(&both);
+        pool.serve(move || met.meet()).expect("an idle worker");
+        let (its, limit) = (Arc::clone(&pool), dice.between(1, 6));
+        let caller = spawn(move || {
+            let _ = its.do_with_deadline(|| (), ticks(limit));
+        });
+        let (its, pauses) = (Arc::clone(&pool), dice.below(30));
+        let lowers = spawn(move || {
+            (0..pauses).for_each(|_| step());
+            its.set_limit(1).expect("in range");
+        });
+        caller.join().expect("no panic");
+        lowers.join().expect("no panic");
+        let mut looks = 0;
+        while pool.stats().workers > 1 {
+            shuttle::thread::yield_now();
+            looks += 1;
+            assert!(looks < 3_000, "one stays: {:?}", pool.stats());
+        }
+        both.meet();
+    });
+}
+
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+shuttle::thread_local! {
+    static KEPT: RefCell<Option<Gone>> = RefCell::new(None);
+}
+
+/// The last worker ends as the wait for it does. Law 10: no thread outlives a clean report.
+#[test]
+fn ended_as_the_time_is_up() {
+    explore("ended_as_the_time_is_up", |dice| {
+        let pool = Pool::builder().max_workers(1).idle_timeout(Duration::MAX);
+        let pool = pool.build().expect("a pool");
+        let gone = Arc::new(AtomicBool::new(false));
+        let kept = Gone(Arc::clone(&gone));
+        let keep = move || KEPT.with(|its| *its.borrow_mut() = Some(kept));
+        (pool.do_with_deadline(keep, Duration::MAX)).expect("a worker");
+        let report = pool.shutdown(Shutdown::Drain, ticks(dice.below(8)));
+        let is_over = gone.load(Ordering::SeqCst);
+        assert!(
+            !report.is_clean() || is_over,
+            "a clean report, and a thread"
+        );
+    });
+}
