@@ -5,13 +5,13 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Shutdown, Submitter};
+use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, Submitter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -29,7 +29,11 @@ struct Kept {
     bomb: Option<u64>,
     /// A span, and where those who close it wait, but for the thread named here.
     held: Option<(u64, Key, ThreadId)>,
+    /// What a pool's events are told to, by message.
+    listeners: HashMap<(&'static str, &'static str), Listener>,
 }
+
+type Listener = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Clone, Debug)]
 struct Seen {
@@ -148,6 +152,13 @@ impl Subscriber for Keeper {
         if fields.get("pool").is_some_and(|p| p == "reentrant") {
             submit_from_within();
         }
+        let listener = fields.get("pool").and_then(|pool| {
+            let its = (pool.as_str(), fields["message"].as_str());
+            self.kept().listeners.get(&its).cloned()
+        });
+        if let Some(listener) = listener {
+            listener();
+        }
         let within = self.current_span().id().map(Id::into_u64);
         self.kept().events.push(Said {
             level: *event.metadata().level(),
@@ -225,6 +236,25 @@ fn keeper() -> &'static Keeper {
         tracing::subscriber::set_global_default(keeper.clone()).expect("the first");
         keeper
     })
+}
+
+/// Has `f` told of a pool's events until it is dropped, on the thread on which each occurs.
+struct Listening((&'static str, &'static str));
+
+impl Listening {
+    fn to(pool: &'static str, message: &'static str, f: impl Fn() + Send + Sync + 'static) -> Self {
+        let its = (pool, message);
+        keeper().kept().listeners.insert(its, Arc::new(f));
+        Self(its)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let listener = keeper().kept().listeners.remove(&self.0);
+        // What it has captured may have events of its own.
+        drop(listener);
+    }
 }
 
 fn named(name: &str, max: usize) -> Builder {
@@ -697,6 +727,29 @@ fn law03_a_slow_close_of_a_span_holds_up_no_late_caller() {
         });
         assert_eq!(close.entered(), 0);
         assert_eq!(own.kept().spans[0].handles, 0);
+    });
+}
+
+const SPAWNED: &str = "worker spawned";
+
+/// Law 3, for subscribers: a task knows its deadline while its caller's subscriber is told of the
+/// worker that was started for it. It once waited for the subscriber, which may wait for it.
+#[test]
+fn law03_a_task_knows_its_deadline_while_its_caller_is_in_a_subscriber() {
+    timed(|| {
+        let pool = named("asks", 1).build().unwrap();
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&has_asked);
+        let _listening = Listening::to("asks", SPAWNED, move || {
+            wait_until("the task to ask", || its.load(Ordering::SeqCst));
+        });
+        let asks = move || {
+            let has_some = task::remaining().is_some();
+            has_asked.store(true, Ordering::SeqCst);
+            has_some
+        };
+        assert!(pool.do_with_deadline(asks, LONG).unwrap());
+        assert_eq!(pool.stats().hook_panics, 0);
     });
 }
 

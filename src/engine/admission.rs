@@ -119,7 +119,7 @@ impl Core {
         }
         let (slot, claim) = self.claim_by_affinity(even_parked)?;
         if claim.parked {
-            options.start();
+            options.start(&self.env);
         }
         Some(self.hand_over(slot, claim, task))
     }
@@ -136,7 +136,7 @@ impl Core {
         let position = if queue.push_at(tail, task) {
             tail
         } else {
-            options.start();
+            options.start(&self.env);
             queue.push(task).ok()?
         };
         let looked_after = match occupied {
@@ -144,7 +144,7 @@ impl Core {
             None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {
-            options.start();
+            options.start(&self.env);
             self.notify_another();
         }
         Some(Location::Queue { position })
@@ -160,7 +160,7 @@ impl Core {
             self.counts.refuse(Reason::of(&Refusal::Forked));
             return Err(SubmitError::Refused(Refusal::Forked));
         }
-        options.start();
+        options.start(&self.env);
         let entry = Entry::new();
         let mut wait = Wait::new(self, options, &entry);
         let why = loop {

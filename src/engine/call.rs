@@ -11,6 +11,7 @@ use crate::parts::completion::{
     is_queued, mailbox_id, queue_id, Answered, Completed, Leave, WaitNode, Waited,
 };
 use crate::parts::deadline::Deadline;
+use crate::stats::WhenFull;
 use crate::sync::{Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, Release, Task};
@@ -217,12 +218,12 @@ where
         return Err(DeadlineError::Expired(Unrun::new(f)));
     }
     let deadline = Deadline::after(limit);
-    let options = AWAITED.or_when_full(extras.when_full).until(&deadline);
+    let when_full = extras.when_full;
     let start_by = (!extras.min_remaining.is_zero())
         .then(|| StartBy::before(&deadline, extras.min_remaining, &core.env));
     match start_by.flatten() {
-        None => do_guarded(core, label, f, &deadline, &options, ()),
-        Some(start_by) => do_guarded(core, label, f, &deadline, &options, start_by),
+        None => do_guarded(core, label, f, &deadline, when_full, ()),
+        Some(start_by) => do_guarded(core, label, f, &deadline, when_full, start_by),
     }
 }
 
@@ -237,17 +238,15 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    do_guarded(core, label, f, deadline, &AWAITED.until(deadline), ())
+    do_guarded(core, label, f, deadline, None, ())
 }
-
-const AWAITED: SubmitOptions<'static> = SubmitOptions::AWAITED;
 
 fn do_guarded<F, R, G: Guard>(
     core: &Arc<Core>,
     label: Option<&'static str>,
     f: F,
     deadline: &Deadline,
-    options: &SubmitOptions<'_>,
+    when_full: Option<WhenFull>,
     guard: G,
 ) -> Result<R, DeadlineError<F>>
 where
@@ -263,7 +262,10 @@ where
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
     let task = unsafe { erase(&waiter, !deadline.is_never(), f, guard) };
-    let (task, why) = match wait_for(core, &waiter.node, task, deadline, options) {
+    let options = SubmitOptions::AWAITED
+        .or_when_full(when_full)
+        .until(deadline, &waiter.node);
+    let (task, why) = match wait_for(core, &waiter.node, task, deadline, &options) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
         How::Back(task, why) => (task, why),
         How::Outcome => {

@@ -2,6 +2,7 @@
 
 use super::counts::Reason;
 use crate::error::Refusal;
+use crate::parts::completion::WaitNode;
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
 use crate::sync::{AtomicBool, Ordering};
@@ -46,6 +47,8 @@ pub(super) fn no_room(nested: bool) -> Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
     deadline: Option<&'a Deadline>,
+    /// The caller's, who waits for the outcome.
+    node: Option<&'a WaitNode>,
     /// Somebody waits for the task's end: on a worker of the pool it must not queue.
     pub(crate) awaited: bool,
     /// Who waits is a worker of the pool, whichever thread submits.
@@ -85,6 +88,7 @@ impl Extras {
 impl<'a> SubmitOptions<'a> {
     pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
         deadline: None,
+        node: None,
         awaited: false,
         on_worker: false,
         cancelled: None,
@@ -101,9 +105,10 @@ impl<'a> SubmitOptions<'a> {
         Self { on_worker, ..self }
     }
 
-    pub(crate) const fn until(self, deadline: &'a Deadline) -> Self {
+    pub(crate) const fn until(self, deadline: &'a Deadline, node: &'a WaitNode) -> Self {
         Self {
             deadline: Some(deadline),
+            node: Some(node),
             ..self
         }
     }
@@ -172,11 +177,19 @@ impl<'a> SubmitOptions<'a> {
         }
     }
 
-    /// Starts the clock of a deadline: before all that may take its time.
+    /// Starts the clock of a deadline, and tells the task, which may ask: before all that may take
+    /// its time.
     #[inline]
-    pub(crate) fn start(&self) {
+    pub(crate) fn start(&self, env: &Env) {
         if let Some(deadline) = self.deadline {
-            deadline.instant();
+            self.start_clock(deadline, env);
+        }
+    }
+
+    #[cold]
+    fn start_clock(&self, deadline: &Deadline, env: &Env) {
+        if let (Some(at), Some(node)) = (deadline.instant(), self.node) {
+            node.set_deadline(env.nanos(at));
         }
     }
 
