@@ -6,7 +6,7 @@ use crate::engine::core::Core;
 use crate::engine::request::Extras;
 use crate::engine::shutdown::{self as end, WaitsFor};
 use crate::engine::submit::submit_plain;
-use crate::engine::threads::{First, NotSpawned};
+use crate::engine::threads::NotSpawned;
 use crate::error::{BuildError, DeadlineError, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
@@ -482,8 +482,7 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            let slot = pool.core.take_free().expect("a new pool has free slots");
-            if let Err(NotSpawned::Failed(error)) = pool.core.spawn(slot, First::Idle) {
+            if let Err(NotSpawned::Failed(error)) = pool.core.start_idle() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }

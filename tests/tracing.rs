@@ -11,7 +11,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, Submitter};
+use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, Submitter, WhenFull};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -731,6 +731,67 @@ fn law03_a_slow_close_of_a_span_holds_up_no_late_caller() {
 }
 
 const SPAWNED: &str = "worker spawned";
+
+/// A submitter that has waited for room for long gets a worker of its own by a raised limit, and
+/// `told` hears of that on its thread. Another worker is busy until the gate opens.
+fn starts_after_long(
+    name: &'static str,
+    busy: &Gate,
+    told: impl Fn(&Pool) + Send + Sync + 'static,
+) -> (Arc<Pool>, Listening, thread::JoinHandle<()>) {
+    let pool = Arc::new(named(name, 2).when_full(WhenFull::Block).build().unwrap());
+    pool.set_limit(1).unwrap();
+    must_serve(&pool, busy.task());
+    busy.wait_entered(1);
+    let its = Arc::clone(&pool);
+    let submitter = thread::spawn(move || must_serve(&its, || ()));
+    wait_until("it to wait", || pool.stats().waiting == 1);
+    // After a millisecond, those who come line up behind it.
+    thread::sleep(ms(20));
+    let its = Arc::clone(&pool);
+    let listening = Listening::to(name, SPAWNED, move || told(&its));
+    pool.set_limit(2).unwrap();
+    (pool, listening, submitter)
+}
+
+/// Law 14, for subscribers: one that submits does not line up behind the submission of its own
+/// thread, which was still on the list while the start of its worker was told.
+#[test]
+fn law14_a_subscriber_does_not_wait_behind_its_own_thread() {
+    timed(|| {
+        let busy = Gate::new();
+        let (pool, _listening, submitter) = starts_after_long("own-line", &busy, |pool| {
+            wait_until("its worker to be idle", || pool.stats().idle == 1);
+            must_serve(pool, || ());
+        });
+        wait_until("both submissions", || submitter.is_finished());
+        busy.open();
+        let s = settle(&pool);
+        assert_eq!((s.completed, s.hook_panics), (3, 0));
+    });
+}
+
+/// Law 20, for subscribers: nor do other submissions line up behind a thread that is in its
+/// subscriber, and has its task accepted.
+#[test]
+fn law20_nobody_waits_behind_a_subscriber() {
+    timed(|| {
+        let (busy, told) = (Gate::new(), Gate::new());
+        let key = told.key();
+        let (pool, _listening, submitter) =
+            starts_after_long("others-line", &busy, move |_| key.pass());
+        let _openers = (busy.opener(), told.opener());
+        told.wait_entered(1);
+        wait_until("its worker to be idle", || pool.stats().idle == 1);
+        let its = Arc::clone(&pool);
+        let other = thread::spawn(move || must_serve(&its, || ()));
+        wait_until("another submission", || other.is_finished());
+        told.open();
+        submitter.join().unwrap();
+        busy.open();
+        assert_eq!(settle(&pool).completed, 3);
+    });
+}
 
 /// Law 3, for subscribers: a task knows its deadline while its caller's subscriber is told of the
 /// worker that was started for it. It once waited for the subscriber, which may wait for it.

@@ -12,7 +12,7 @@ use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::Occupied;
 use super::threads::{how_to_hand_over, First, NotSpawned};
 use crate::error::Refusal;
-use crate::parts::backoff::{Backoff, BoundedSpin, Step};
+use crate::parts::backoff::{Backoff, BoundedSpin};
 use crate::parts::deadline::Deadline;
 use crate::parts::queue::{NotPushed, Queue, Sweep};
 use crate::parts::slot::Claim;
@@ -20,6 +20,7 @@ use crate::parts::waiters::{Entry, Waiting};
 use crate::stats::WhenFull;
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
+use crate::work::observe::Starts;
 use std::io;
 
 /// As many tasks must find room in the queue where one is pushed for an idle worker, and as
@@ -266,7 +267,7 @@ impl Core {
         let Some(slot) = self.take_free() else {
             return Ok(None);
         };
-        match self.spawn(slot, First::Run(task)) {
+        match self.spawn(slot, First::Run(task), &wait.starts) {
             Ok(location) => Ok(location),
             Err(NotSpawned::Closed) => Err(Not::Refused(Refusal::Closed)),
             Err(NotSpawned::Withheld) => Ok(None),
@@ -330,7 +331,7 @@ impl Core {
         match queue.push_on(task, &wait.sweep) {
             Ok(position) => {
                 if !self.in_flight.see().is_any_awake() {
-                    self.notify_one_more();
+                    self.notify_one_more(&wait.starts);
                 }
                 Ok(Some(Location::Queue { position }))
             }
@@ -393,6 +394,8 @@ struct Wait<'a> {
     waiting: Option<Waiting<'a>>,
     /// It has lined up behind others, and has not been notified yet.
     lined_up: bool,
+    /// Below `waiting`, so that they are told once it has left the list.
+    starts: Starts<'a>,
 }
 
 impl<'a> Wait<'a> {
@@ -416,6 +419,7 @@ impl<'a> Wait<'a> {
             entry,
             waiting: None,
             lined_up: false,
+            starts: Starts::new(&core.env),
         };
         if may_block && core.waiters.has_aged() && !core.is_closed() {
             let (waiting, is_first) = core.waiters.line_up(entry);
@@ -473,23 +477,6 @@ impl<'a> Wait<'a> {
     /// it notifies.
     fn is_in_transit(&self) -> bool {
         !self.own && self.core.in_flight.see().is_any_in_transit()
-    }
-}
-
-impl Core {
-    /// Watches for room, which is a few short tasks' ends away, before it is worth the while
-    /// to sleep for it; not in front of others who do.
-    fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
-        while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
-            let room = match &self.queue {
-                Some(queue) => queue.has_ample_room(),
-                None => !self.ready.is_empty(),
-            };
-            if room {
-                return true;
-            }
-        }
-        false
     }
 }
 

@@ -13,6 +13,7 @@
 //! words are read-only in a saturated pool: a refusal moves no cache line.
 
 use super::core::Core;
+use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::queue::Queue;
 use crate::parts::slot::Word;
 use crate::work::job::Task;
@@ -103,5 +104,20 @@ impl Core {
         }
         let other = see(head.wrapping_add(1));
         other.is_some_and(|other| full() && still(one) && still(other))
+    }
+
+    /// Watches for room, which is a few short tasks' ends away, before it is worth the while
+    /// to sleep for it; not in front of others who do.
+    pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
+        while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
+            let room = match &self.queue {
+                Some(queue) => queue.has_ample_room(),
+                None => !self.ready.is_empty(),
+            };
+            if room {
+                return true;
+            }
+        }
+        false
     }
 }

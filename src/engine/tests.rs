@@ -12,6 +12,7 @@ use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, Arc};
 use crate::work::job::Serve;
+use crate::work::observe::Starts;
 use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -247,8 +248,7 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let builder = Builder::new().max_workers(3).min_workers(2);
     let (core, _) = builder.into_core().expect("a pool");
     for _ in 0..2 {
-        let slot = core.take_free().expect("a free slot");
-        assert!(core.spawn(slot, First::Idle).is_ok());
+        assert!(core.start_idle().is_ok());
     }
     while core.stats().idle < 2 {
         thread::yield_now();
@@ -259,7 +259,7 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     assert_eq!((registry.live, core.retiring(&registry)), (2, 0));
     drop(registry);
     assert!(core.env.has_surplus(), "until the spawner has asked");
-    let spawned = core.spawn(stopped, First::Idle);
+    let spawned = core.spawn(stopped, First::Idle, &Starts::new(&core.env));
     assert!(matches!(spawned, Err(NotSpawned::Withheld)), "{spawned:?}");
     assert!(!core.env.has_surplus());
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);

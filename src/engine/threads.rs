@@ -13,7 +13,7 @@ use crate::parts::slot::HandOver;
 use crate::sync::{lock, now, Arc, Ordering};
 use crate::work::context::with_current;
 use crate::work::job::Task;
-use crate::work::observe;
+use crate::work::observe::Starts;
 use std::io;
 use std::time::Duration;
 
@@ -115,18 +115,27 @@ impl Core {
 
     // ---- starting a worker --------------------------------------------------------
 
-    /// Starts a worker on a slot from [`Core::take_free`], and gives it its first order.
+    /// Starts one of a new pool's `min_workers`.
+    pub(crate) fn start_idle(self: &Arc<Self>) -> Result<(), NotSpawned> {
+        let slot = self.take_free().expect("a new pool has free slots");
+        let starts = Starts::new(&self.env);
+        self.spawn(slot, First::Idle, &starts).map(drop)
+    }
+
+    /// Starts a worker on a slot from [`Core::take_free`], and gives it its first order. Notes what
+    /// became of it.
     #[cold]
-    pub(crate) fn spawn(
+    pub(super) fn spawn(
         self: &Arc<Self>,
         slot: usize,
         first: First<'_>,
+        starts: &Starts<'_>,
     ) -> Result<Option<Location>, NotSpawned> {
         let spawned = self.spawn_in_transit(slot, first);
         self.leave_transit();
         match &spawned {
-            Ok(_) => observe::worker_spawned(&self.env, slot),
-            Err(NotSpawned::Failed(error)) => observe::spawn_failed(&self.env, error),
+            Ok(_) => starts.note_worker(slot),
+            Err(NotSpawned::Failed(error)) => starts.note_failure(error),
             Err(NotSpawned::Closed | NotSpawned::Withheld) => {}
         }
         spawned

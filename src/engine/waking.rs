@@ -10,6 +10,7 @@ use crate::parts::in_flight::{Count, Seen, NOTIFIED, TRANSIT};
 use crate::parts::slot::{Claim, Slot};
 use crate::sync::Arc;
 use crate::work::job::Task;
+use crate::work::observe::Starts;
 use crate::work::record::Record;
 
 impl Core {
@@ -98,17 +99,23 @@ impl Core {
     /// back. Whoever searches, or is on the way there, is enough.
     #[cold]
     pub(super) fn notify_another(self: &Arc<Self>) {
+        self.notify_another_noting(&Starts::new(&self.env));
+    }
+
+    /// The same where something is half done.
+    #[cold]
+    pub(super) fn notify_another_noting(self: &Arc<Self>, starts: &Starts<'_>) {
         if self.wake_idle(Seen::is_any_searching, NOTIFIED) == Notified::Nobody {
-            self.start_searcher();
+            self.start_searcher(starts);
         }
     }
 
     /// After a push into a pool with idle workers. Where others are on their way, one more is
     /// told, so that a burst spreads.
     #[cold]
-    pub(super) fn notify_one_more(self: &Arc<Self>) {
+    pub(super) fn notify_one_more(self: &Arc<Self>, starts: &Starts<'_>) {
         if self.wake_idle(Seen::is_any_awake, NOTIFIED) == Notified::Nobody {
-            self.start_searcher();
+            self.start_searcher(starts);
         }
     }
 
@@ -167,13 +174,13 @@ impl Core {
     /// Nobody is idle: a new worker, unless somebody searches or is on the way. A worker that
     /// this misses is occupied, and looks when its task has ended; or in transit, and looks
     /// before it ends. If the system gives no thread, one lives: the queue is not asleep.
-    fn start_searcher(self: &Arc<Self>) {
+    fn start_searcher(self: &Arc<Self>, starts: &Starts<'_>) {
         // The queue after the count: who has taken the task is counted until then.
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }
         if let Some(slot) = self.take_free() {
-            let _ = self.spawn(slot, First::Search);
+            let _ = self.spawn(slot, First::Search, starts);
         }
     }
 }

@@ -259,7 +259,7 @@ impl Worker<'_> {
                     self.watches.set(false);
                     self.core.in_flight.sub(AWAKE);
                     // The count may have been relied on meanwhile.
-                    self.core.notify_another();
+                    self.core.notify_another_noting(&self.ctx.starts);
                 }
                 false
             }
@@ -406,7 +406,7 @@ impl Worker<'_> {
                 Some(stop) if !has_stopped => {
                     drop(registry);
                     // For those who relied on it while it watched: the hook may take its time.
-                    self.core.notify_another();
+                    self.core.notify_another_noting(&self.ctx.starts);
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -470,8 +470,9 @@ impl Worker<'_> {
         core.leave_transit();
         core.notify_waiter();
         // What was pushed before the slot was free for a thread of its own.
-        core.notify_another();
+        core.notify_another_noting(&self.ctx.starts);
         core.join(ending);
+        self.ctx.starts.tell();
         observe::worker_retired(&core.env, self.slot);
         true
     }

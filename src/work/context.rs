@@ -10,7 +10,7 @@ use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Orderin
 use crate::work::env::Env;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Watch;
-use crate::work::observe::{self, Seen};
+use crate::work::observe::{self, Seen, Starts};
 use crate::work::panics::{drop_payload, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -54,6 +54,9 @@ pub(crate) struct Ctx<'a> {
     owes_room: Cell<u32>,
     /// The submission of the task about to run.
     pub(crate) seen: Cell<Seen>,
+    /// Threads that the worker has started since its last task: told within the next, or at its
+    /// end.
+    pub(crate) starts: Starts<'a>,
 }
 
 impl std::fmt::Debug for Ctx<'_> {
@@ -108,6 +111,7 @@ impl<'a> Ctx<'a> {
             owes_a_look: Cell::new(false),
             owes_room: Cell::new(0),
             seen: Cell::default(),
+            starts: Starts::new(env),
         }
     }
 
@@ -261,6 +265,7 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         self.pay_debts();
+        self.starts.tell();
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {
@@ -332,5 +337,59 @@ impl<'a> Ctx<'a> {
                 true
             }
         }
+    }
+}
+
+#[cfg(all(test, feature = "tracing", not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::work::env::Hooks;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+    use tracing::span::{Attributes, Id};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Counts events.
+    struct Counter(Arc<AtomicUsize>);
+
+    impl Subscriber for Counter {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.is_event()
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// Threads that a worker has started while an order was on its way to it, or on its way to
+    /// its end, are told before its next task runs, once; else at its end.
+    #[test]
+    fn a_workers_starts_are_told_within_its_next_task() {
+        let (env, record) = (
+            Env::new(String::from("starts"), Hooks::default()),
+            Record::new(),
+        );
+        let told = Arc::new(AtomicUsize::new(0));
+        let events = || told.load(Ordering::SeqCst);
+        tracing::subscriber::with_default(Counter(Arc::clone(&told)), || {
+            let ctx = Ctx::new(&env, &record, 0, &|_| ());
+            ctx.starts.note_worker(1);
+            ctx.starts.note_failure(&std::io::Error::other("no thread"));
+            ctx.pay_debts();
+            assert_eq!(events(), 0, "it may be idle, and claimed");
+            assert_eq!(ctx.call(events).ok(), Some(2));
+            assert_eq!(ctx.call(events).ok(), Some(2));
+            ctx.starts.note_worker(1);
+            drop(ctx);
+            assert_eq!(events(), 3);
+        });
+        assert_eq!(env.hook_panics.load(Ordering::SeqCst), 0);
     }
 }
