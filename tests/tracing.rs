@@ -814,6 +814,71 @@ fn law03_a_task_knows_its_deadline_while_its_caller_is_in_a_subscriber() {
     });
 }
 
+/// Holds up who drops it.
+struct SlowDrop(Key);
+
+impl Drop for SlowDrop {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// A group is being cancelled, whose task a worker takes out of the queue before its canceller does,
+/// and `told` hears of that on the worker: with another task queued behind it, which sets the flag,
+/// and a slot free. Whether all went well is asked at the end.
+fn takes_a_cancelled_task(
+    name: &'static str,
+    told: impl Fn(&Pool, &AtomicBool) + Send + Sync + 'static,
+) {
+    let pool = Arc::new(named(name, 3).queue_capacity(8).build().unwrap());
+    let has_run = Arc::new(AtomicBool::new(false));
+    let (busy, drops) = (Gate::new(), Gate::new());
+    let _openers = (busy.opener(), drops.opener());
+    pool.set_limit(1).unwrap();
+    must_serve(&pool, busy.task());
+    busy.wait_entered(1);
+    let group = pool.group();
+    let slow = SlowDrop(drops.key());
+    group.serve(move || drop(slow)).ok().unwrap();
+    group.serve(|| ()).unwrap();
+    let ran = Arc::clone(&has_run);
+    must_serve(&pool, move || ran.store(true, Ordering::SeqCst));
+    let (its, ran) = (Arc::clone(&pool), Arc::clone(&has_run));
+    let _listening = Listening::to(name, "worker abandoned", move || told(&its, &ran));
+    let cancelled = group.clone();
+    let canceller = thread::spawn(move || cancelled.cancel());
+    drops.wait_entered(1);
+    assert_eq!(pool.stats().queued, 2);
+    pool.set_limit(3).unwrap();
+    wait_until("the group's other task to end", || group.pending() == 1);
+    drops.open();
+    canceller.join().unwrap();
+    assert!(keeper().event_of(name, "worker abandoned").is_some());
+    busy.open();
+    let s = settle(&pool);
+    assert_eq!((s.discarded, s.hook_panics), (1, 0));
+    assert_cap_usable(&pool);
+}
+
+/// Law 5, for subscribers: a worker that tells of a cancelled task sees first to it that another
+/// looks at what is queued, for which there may be a thread.
+#[test]
+fn law05_a_queued_task_does_not_wait_for_a_subscriber() {
+    timed(|| {
+        takes_a_cancelled_task("cancelled-task", |_, has_run| {
+            wait_until("the task behind it", || has_run.load(Ordering::SeqCst));
+        });
+    });
+}
+
+/// Law 4, for subscribers: one that submits when it is told of a cancelled task costs no slot.
+#[test]
+fn law04_a_subscriber_that_submits_costs_no_slot() {
+    timed(|| {
+        takes_a_cancelled_task("cancelled-submits", |pool, _| must_serve(pool, || ()));
+    });
+}
+
 /// Law 19, for subscribers: in a child, the parent's spans are not closed, as a task that the fork
 /// left half discarded was once. Either who discards it was in the middle of it.
 #[cfg(unix)]

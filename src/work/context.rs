@@ -208,6 +208,8 @@ impl<'a> Ctx<'a> {
     /// The task's group was cancelled while it was on its way here.
     #[cold]
     fn found_cancelled(&self, group: *const ()) {
+        // Before the subscriber, which may take its time, and submit.
+        self.pay_debts();
         if self.record.find_cancelled(group) {
             (self.pay)(Owed::Drop);
             observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
