@@ -48,7 +48,7 @@ fn withdraw(core: &Core, position: u64) {
 /// joins the list after it: it may sleep then, and nobody notifies it again.
 #[test]
 fn a_submitter_looks_for_room_anew_once_it_is_notified_and_once_it_joins() {
-    const LENGTH: usize = 1024;
+    const LENGTH: usize = 600;
     for is_notified in [true, false] {
         let builder = Builder::new()
             .max_workers(1)

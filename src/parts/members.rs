@@ -324,6 +324,7 @@ impl Drop for Members {
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
     use super::*;
+    use crate::parts::cut::cut;
     use std::time::Duration;
 
     fn figures(set: &Members) -> [usize; 4] {
@@ -356,7 +357,7 @@ mod tests {
     /// As many tasks before as lead each step across the wrap of `ended`'s count, and of `entered`.
     fn near_the_wrap() -> impl Iterator<Item = u64> {
         let wraps = [1 << (u64::BITS - ENDED_SHIFT), 0];
-        let before = |wrap: u64| (0..=8).map(move |n| wrap.wrapping_sub(n));
+        let before = |wrap: u64| (0..=cut(8)).map(move |n| wrap.wrapping_sub(n));
         wraps.into_iter().flat_map(before)
     }
 
