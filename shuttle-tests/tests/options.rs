@@ -81,7 +81,7 @@ fn limit_is_exact() {
     });
 }
 
-/// Submitters that wait for room while the limit falls and, in the end, rises. Laws 4 and 14.
+/// Submitters that wait for room while the limit falls and rises. Laws 4 and 14.
 #[test]
 fn limits_and_waiting() {
     explore("limits_and_waiting", |dice| {
