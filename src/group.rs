@@ -8,7 +8,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle, Pending};
 use crate::sync::{Arc, Ordering};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, Release, Task};
+use crate::work::job::{discard_all, End, Ending, Job, Release, Task};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -175,7 +175,7 @@ impl Group {
                 // ORDERING: P3: a cancel that looked through the queue before this task was
                 // in it has set the flag before.
                 if self.members.cancelled.load(Ordering::SeqCst) {
-                    self.discard_queued();
+                    discard_all(&self.core.env, self.take_queued());
                 }
                 Ok(())
             }
@@ -188,8 +188,9 @@ impl Group {
 
     /// Waits until no task of the group is pending.
     ///
-    /// By then all of them have ended and are counted, and their workers are free. The calling
-    /// thread is blocked, and uses no processor time.
+    /// By then all of them have ended and are counted, and their workers are free. Closures of
+    /// discarded ones have been dropped; of those that a [shutdown](crate::Pool::shutdown) has yet to
+    /// drop, this call drops them. The calling thread is blocked, and uses no processor time.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -217,7 +218,17 @@ impl Group {
     #[doc(alias = "join")]
     #[doc(alias = "wait_idle")]
     pub fn wait(&self) {
-        self.members.wait(&Deadline::never(), self.core.parallel);
+        self.wait_until(&Deadline::never());
+    }
+
+    /// A wait without end takes over what a shutdown has yet to drop of the group: the shutdown may
+    /// be waiting for this thread, or be what this thread is in.
+    fn wait_until(&self, deadline: &Deadline) -> bool {
+        if deadline.is_never() && self.pending() > 0 {
+            let taken = self.core.take_over(self.members.address());
+            discard_all(&self.core.env, taken);
+        }
+        self.members.wait(deadline, self.core.parallel)
     }
 
     /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
@@ -242,8 +253,7 @@ impl Group {
         let ended = if d.is_zero() {
             self.pending() == 0
         } else {
-            let deadline = Deadline::from_now(d);
-            self.members.wait(&deadline, self.core.parallel)
+            self.wait_until(&Deadline::from_now(d))
         };
         if ended {
             return Ok(());
@@ -257,8 +267,11 @@ impl Group {
     /// Cancels the group for good, and does not wait for its tasks.
     ///
     /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
-    /// queued tasks are discarded: this call drops their closures. New ones are refused as
+    /// queued tasks are discarded: first they are all taken out of the queue, so that none of them
+    /// runs any more, then this call drops their closures, one by one. New ones are refused as
     /// [`Cancelled`](crate::Refusal::Cancelled).
+    ///
+    /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -273,14 +286,21 @@ impl Group {
     pub fn cancel(&self) {
         // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        if self.core.env.is_forked() {
+        // What has been pushed since the look through the queue, its submitter takes out (P3). So
+        // where each of many tasks cancels its group as it is dropped, one call looks.
+        if self.core.env.is_forked() || self.members.is_swept() {
             return;
         }
-        // Code of the user's comes last: subscribers, then what discarded tasks captured.
         self.core.waiters.notify_all();
         if self.members.pending() > 0 {
-            self.core.abandon_group(self.members.address());
-            self.discard_queued();
+            let group = self.members.address();
+            let found = self.core.abandon_group(group);
+            let queued = self.take_queued();
+            self.members.set_swept();
+            // Code of the user's comes last: subscribers, then what discarded tasks captured.
+            self.core.tell_abandoned(found);
+            discard_all(&self.core.env, queued);
+            discard_all(&self.core.env, self.core.take_over(group));
         }
     }
 
@@ -323,28 +343,27 @@ impl Group {
         }
     }
 
-    fn discard_queued(&self) {
+    /// Takes the group's tasks out of the queue, all before code of the user's runs, and tells who
+    /// waits for room.
+    fn take_queued(&self) -> Vec<Task> {
+        let mut taken = Vec::new();
         let Some(queue) = &self.core.queue else {
-            return;
+            return taken;
         };
         let group = self.members.address();
         let mut from = queue.first();
-        // Nothing pending: nothing queued. What is submitted from now on sees the flag. A subscriber
+        // No others pending: none queued. What is submitted from now on sees the flag. A subscriber
         // may have forked.
-        while self.members.pending() > 0 && !self.core.env.is_forked() {
+        while self.members.pending() > taken.len() && !self.core.env.is_forked() {
             let ours = |task: &Task| task.group() == group;
             let count = || self.core.counts.discard_queued();
             let Some(task) = queue.take_wanted(&mut from, ours, count) else {
                 break;
             };
+            taken.push(task);
             self.core.notify_waiter();
-            let release = task.discard();
-            if self.core.env.is_forked() {
-                release.leak();
-                return;
-            }
-            release.finish();
         }
+        taken
     }
 
     /// Returns how many tasks have not ended yet. A task that is just being submitted, or that

@@ -177,28 +177,201 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
     });
 }
 
-/// Law 10: a caller whose task a shutdown hands back does not wait for the captures of another.
+/// Law 10: a caller whose task a shutdown hands back does not wait for the captures of another,
+/// queued before it or behind it.
 #[test]
-fn law10_a_discarded_call_comes_back_before_later_captures_are_dropped() {
+fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
+    timed(|| {
+        for slow_is_first in [false, true] {
+            let (busy, slow) = (Gate::new(), Gate::new());
+            let pool = Arc::new(pool(1, 2));
+            must_serve(&pool, busy.task());
+            busy.wait_entered(1);
+            if slow_is_first {
+                must_serve(&pool, drops_at(&slow));
+            }
+            let (told, outcome) = mpsc::channel();
+            let caller = Arc::clone(&pool);
+            thread::spawn(move || told.send(caller.do_with_deadline(|| (), LONG)));
+            wait_until("the call to be queued", || {
+                pool.stats().queued == 1 + usize::from(slow_is_first)
+            });
+            if !slow_is_first {
+                must_serve(&pool, drops_at(&slow));
+            }
+            let closer = Arc::clone(&pool);
+            let shutdown =
+                thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::ZERO));
+            slow.wait_entered(1);
+            match outcome.recv_timeout(LIMIT).expect("it is told") {
+                Err(DeadlineError::Refused(refused)) => assert!(refused.is_closed()),
+                other => panic!("{other:?}"),
+            }
+            slow.open();
+            assert_eq!(shutdown.join().expect("no panic").discarded, 2);
+            busy.open();
+        }
+    });
+}
+
+/// A task that says that it ran.
+fn counted(ran: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
+    let ran = Arc::clone(ran);
+    move || {
+        ran.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Laws 2 and 10: once a shutdown discards, nothing that is queued runs, also while it drops what a
+/// task captured. All is counted by then, and another shutdown need not wait for it.
+#[test]
+fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
+    timed(|| {
+        for mode in [Shutdown::Discard, Shutdown::Cancel] {
+            let (busy, slow) = (Gate::new(), Gate::new());
+            let pool = Arc::new(pool(1, 4));
+            must_serve(&pool, busy.task());
+            busy.wait_entered(1);
+            let ran = Arc::new(AtomicUsize::new(0));
+            must_serve(&pool, drops_at(&slow));
+            for _ in 0..3 {
+                must_serve(&pool, counted(&ran));
+            }
+            let closer = Arc::clone(&pool);
+            let shutdown = thread::spawn(move || closer.shutdown(mode, Duration::MAX));
+            slow.wait_entered(1);
+            busy.open();
+            wait_until("the worker to end", || pool.stats().workers == 0);
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
+            assert!(report.is_clean());
+            assert_eq!(report.discarded, 4);
+            slow.open();
+            assert!(shutdown.join().expect("no panic").is_clean());
+            assert_eq!(Arc::strong_count(&ran), 1);
+            check_at_rest(&pool, &pool.stats());
+        }
+    });
+}
+
+/// Law 15: a scope's task runs while a shutdown drops captures.
+#[test]
+fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
         let pool = Arc::new(pool(1, 2));
         must_serve(&pool, busy.task());
         busy.wait_entered(1);
-        let (told, outcome) = mpsc::channel();
-        let caller = Arc::clone(&pool);
-        thread::spawn(move || told.send(caller.do_with_deadline(|| (), LONG)));
-        wait_until("the call to be queued", || pool.stats().queued == 1);
         must_serve(&pool, drops_at(&slow));
+        let (scoping, ran) = (Arc::clone(&pool), Arc::new(AtomicUsize::new(0)));
+        let task = counted(&ran);
+        let scope = thread::spawn(move || scoping.scope(|s| s.serve(task).is_ok()));
+        wait_until("the scope's task to be queued", || pool.stats().queued == 2);
         let closer = Arc::clone(&pool);
-        let shutdown = thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::ZERO));
+        let shutdown = thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::MAX));
         slow.wait_entered(1);
-        match outcome.recv_timeout(LIMIT).expect("it is told") {
-            Err(DeadlineError::Refused(refused)) => assert!(refused.is_closed()),
-            other => panic!("{other:?}"),
-        }
-        slow.open();
-        assert_eq!(shutdown.join().expect("no panic").discarded, 2);
         busy.open();
+        assert!(scope.join().expect("no panic"));
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+        assert!(!shutdown.is_finished());
+        slow.open();
+        assert_eq!(shutdown.join().expect("no panic").discarded, 1);
     });
+}
+
+/// Laws 2 and 10: once a group is cancelled, none of its queued tasks runs, also while what another
+/// captured is dropped. A second cancel does not wait for that; who waits for the group does.
+#[test]
+fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = pool(1, 8);
+        must_serve(&pool, busy.task());
+        busy.wait_entered(1);
+        let (group, ran) = (pool.group(), Arc::new(AtomicUsize::new(0)));
+        let must_serve_in = |task: Box<dyn FnOnce() + Send>| {
+            let served = group.serve(task).map_err(Refused::without_closure);
+            served.expect("room");
+        };
+        must_serve_in(Box::new(drops_at(&slow)));
+        for _ in 0..3 {
+            must_serve_in(Box::new(counted(&ran)));
+        }
+        let canceller = group.clone();
+        let cancel = thread::spawn(move || canceller.cancel());
+        slow.wait_entered(1);
+        assert_eq!((pool.stats().queued, pool.stats().discarded), (0, 4));
+        busy.open();
+        settle(&pool);
+        group.cancel();
+        assert_eq!(ran.load(Ordering::SeqCst), 0);
+        assert_eq!(group.wait_timeout(ms(1)).unwrap_err().pending(), 4);
+        assert!(!cancel.is_finished());
+        slow.open();
+        group.wait();
+        assert_eq!((group.discarded(), Arc::strong_count(&ran)), (4, 1));
+        cancel.join().expect("no panic");
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// With a subscriber that waits at a gate when it is told of an abandoned worker.
+#[cfg(feature = "tracing")]
+mod subscribers {
+    use super::*;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    struct AtEvent(Key);
+
+    impl Subscriber for AtEvent {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.is_event() && metadata.target().starts_with("lazypool")
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.pass();
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// Laws 2 and 14: a cancel discards what is queued, and makes room, before it calls its subscriber.
+    #[test]
+    fn law14_a_cancel_makes_room_before_it_calls_its_subscriber() {
+        timed(|| {
+            let (busy, told) = (Gate::new(), Gate::new());
+            let pool = pool(1, 1);
+            let group = pool.group();
+            let must_serve_in = |task: Box<dyn FnOnce() + Send>| {
+                let served = group.serve(task).map_err(Refused::without_closure);
+                served.expect("room");
+            };
+            must_serve_in(Box::new(busy.task()));
+            busy.wait_entered(1);
+            must_serve_in(Box::new(|| unreachable!("its group is cancelled")));
+            let (canceller, subscriber) = (group.clone(), AtEvent(told.key()));
+            let cancel = thread::spawn(move || {
+                tracing::subscriber::with_default(subscriber, || canceller.cancel());
+            });
+            told.wait_entered(1);
+            let s = pool.stats();
+            assert_eq!((s.abandoned, s.queued, s.discarded), (1, 0, 1));
+            must_serve(&pool, || ());
+            told.open();
+            cancel.join().expect("no panic");
+            busy.open();
+            check_at_rest(&pool, &settle(&pool));
+        });
+    }
 }

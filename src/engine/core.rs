@@ -13,6 +13,7 @@ use crate::work::env::{is_in_hook, Env};
 use crate::work::job::Task;
 use crate::work::record::Record;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counts::Counts;
@@ -52,6 +53,8 @@ pub(crate) struct Registry {
     pub(crate) withheld: Vec<usize>,
     /// Scopes' tasks that a discarding shutdown has pushed again.
     pub(crate) pushed_again: u64,
+    /// Taken out of the queue by shutdowns, which drop what they captured one by one.
+    pub(crate) taken_out: VecDeque<Task>,
     /// By slot; as long as the highest slot ever used.
     pub(crate) handles: Vec<Option<Handle>>,
     /// By slot: tasks that ended there before its present worker started.

@@ -11,9 +11,14 @@ use crate::parts::deadline::Deadline;
 use crate::parts::queue::Popped;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::Task;
+use crate::work::job::{discard_all, Task};
 use crate::work::observe;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
+
+/// A slot whose task nobody waits for any more, and the task's label.
+pub(crate) type Abandoned = (usize, Option<&'static str>);
 
 /// For whose tasks an end waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,22 +70,35 @@ pub(crate) fn shutdown(
     report
 }
 
-/// Takes every task out of the closed queue that was pushed before `end`. A scope's tasks
-/// are pushed again, behind the others.
+/// Takes every task out of the closed queue that was pushed before `end`, then gives callers their
+/// closures back, and only then drops what other tasks captured. A scope's tasks are pushed again,
+/// behind the others.
 fn discard_queued(core: &Arc<Core>, end: u64) {
-    while let Some(task) = pop_one(core, end) {
-        let release = task.discard();
-        if core.env.is_forked() {
-            release.leak();
-            return;
-        }
-        release.finish();
+    let (mut callers, mut drops) = (Vec::new(), false);
+    while let Some(caller) = pop_one(core, end) {
+        drops |= caller.is_none();
+        callers.extend(caller);
     }
+    let seen: Vec<_> = (callers.into_iter())
+        .map(|task| task.discard().release())
+        .collect();
     core.notify_another();
+    // Code of the user's: subscribers, then captures.
+    for seen in seen {
+        if core.env.is_forked() {
+            let _never_dropped = ManuallyDrop::new(seen);
+        }
+    }
+    // Who took none leaves them to who did: a capture may end the pool again, without end.
+    if drops {
+        let next = || lock(&core.registry).taken_out.pop_front();
+        discard_all(&core.env, std::iter::from_fn(next));
+    }
 }
 
-/// The next task to discard, if there is one.
-fn pop_one(core: &Core, end: u64) -> Option<Task> {
+/// Takes out the next task to discard, if there is one: a caller's, or (`Some(None)`) one for the
+/// list of those whose captures are to be dropped.
+fn pop_one(core: &Core, end: u64) -> Option<Option<Task>> {
     let queue = core.queue.as_ref()?;
     let mut backoff = Backoff::default();
     let mut place = None;
@@ -103,7 +121,11 @@ fn pop_one(core: &Core, end: u64) -> Option<Task> {
             core.counts.discard_queued();
             // ORDERING: L1: as `discard_queued`.
             core.counts.shut_out.fetch_add(1, Ordering::SeqCst);
-            return Some(task);
+            if task.is_awaited() {
+                return Some(Some(task));
+            }
+            registry.taken_out.push_back(task);
+            return Some(None);
         }
         queue.push_again(task);
         registry.pushed_again += 1;
@@ -177,16 +199,38 @@ impl Core {
         }
     }
 
+    /// Takes over what shutdowns have yet to drop of a group: what they drop meanwhile may wait for
+    /// the group, on this thread or another.
+    pub(crate) fn take_over(&self, group: *const ()) -> VecDeque<Task> {
+        if !self.is_closed() || self.env.is_forked() {
+            return VecDeque::new();
+        }
+        let is_ours = |task: &Task| task.group() == group;
+        let mut registry = lock(&self.registry);
+        if !registry.taken_out.iter().any(is_ours) {
+            return VecDeque::new();
+        }
+        let all = std::mem::take(&mut registry.taken_out);
+        let (ours, others) = all.into_iter().partition(is_ours);
+        registry.taken_out = others;
+        ours
+    }
+
     /// A group has been cancelled: finds the workers that run its tasks.
-    pub(crate) fn abandon_group(&self, group: *const ()) {
+    pub(crate) fn abandon_group(&self, group: *const ()) -> Vec<Abandoned> {
         let registry = lock(&self.registry);
         let slots = self.slots.iter().zip(&registry.handles).enumerate();
-        let found: Vec<_> = slots
+        let found = slots
             .filter(|(_, (it, handle))| handle.is_some() && it.record.find_cancelled(group))
             .map(|(slot, (it, _))| (slot, it.record.label.get()))
             .collect();
         self.changed.notify_all();
         drop(registry);
+        found
+    }
+
+    /// Tells subscribers of them.
+    pub(crate) fn tell_abandoned(&self, found: Vec<Abandoned>) {
         for (slot, label) in found {
             observe::worker_abandoned(&self.env, slot, label, "cancelled");
         }

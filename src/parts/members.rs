@@ -62,11 +62,13 @@ pub(crate) struct Members {
     alive: (sync::UnsafeCell<()>, sync::Track),
 }
 
-/// The ends that are not completions: counted with them in one step, under the lock.
+/// The ends that are not completions: counted with them in one step, under the lock. And whether
+/// who cancelled the set has left nothing of it queued.
 #[derive(Debug, Default)]
 struct Rare {
     panicked: u64,
     discarded: u64,
+    swept: bool,
 }
 
 /// How a task has ended.
@@ -212,6 +214,16 @@ impl Members {
     /// What tells one set from another, as long as either lives.
     pub(crate) fn address(&self) -> *const () {
         std::ptr::from_ref(self).cast()
+    }
+
+    /// Whether a cancel has left nothing of the set queued.
+    pub(crate) fn is_swept(&self) -> bool {
+        lock(&self.rare).swept
+    }
+
+    /// A cancel has left nothing of the set queued.
+    pub(crate) fn set_swept(&self) {
+        lock(&self.rare).swept = true;
     }
 
     #[inline(always)]

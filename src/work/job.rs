@@ -8,6 +8,7 @@ use crate::parts::completion::Answered;
 use crate::parts::members::{Ended, Pending};
 use crate::parts::queue::Queued;
 use crate::work::context::Ctx;
+use crate::work::env::Env;
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
 use std::marker::PhantomData;
@@ -61,20 +62,26 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Sets free whom the task has kept waiting; then lets go of what was seen, which may take
-    /// its time.
-    pub(crate) fn finish(self) {
-        let Self {
-            release,
-            seen: _dropped_last,
-        } = self;
-        release.finish();
+    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time.
+    pub(crate) fn release(self) -> Seen {
+        self.release.finish();
+        self.seen
     }
+}
 
-    /// In a forked child: a span that the task has is the parent's, and no subscriber hears of it
-    /// here.
-    pub(crate) fn leak(self) {
-        let _ = ManuallyDrop::new(self);
+/// Discards tasks, taken out of the queue, one by one: code of the user's, which may take its time,
+/// discard others, or fork. In the child nothing more is dropped: no subscriber hears of a span of
+/// the parent's.
+pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>) {
+    let mut tasks = tasks.into_iter();
+    while !env.is_forked() {
+        let Some(task) = tasks.next() else { return };
+        let left = task.discard();
+        if env.is_forked() {
+            let _never_dropped = ManuallyDrop::new(left);
+            return;
+        }
+        let _dropped_here = left.release();
     }
 }
 

@@ -1,0 +1,197 @@
+//! What a discarded task captured may cancel, end or wait for others as it is dropped, those
+//! included that the same call discards.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use lazypool::{Group, Pool, Refused, Shutdown};
+
+/// One level of calls for each of so many queued tasks overflows the stack of a thread.
+const MANY: usize = cut(20_000) as usize;
+
+/// Its drop ends the pool.
+struct Ends(Arc<Pool>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.shutdown(Shutdown::Discard, Duration::ZERO);
+    }
+}
+
+/// The tasks of a value, which are over once it is dropped.
+struct Subtasks {
+    group: Group,
+    cancels: bool,
+}
+
+impl Drop for Subtasks {
+    fn drop(&mut self) {
+        if self.cancels {
+            self.group.cancel();
+        }
+        self.group.wait();
+    }
+}
+
+/// A pool of one worker, which is occupied by a task at `busy`.
+fn occupied(busy: &Gate, queue: usize) -> Pool {
+    let pool = pool(1, queue);
+    must_serve(&pool, busy.task());
+    busy.wait_entered(1);
+    pool
+}
+
+fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
+    let served = group.serve(task).map_err(Refused::without_closure);
+    served.expect("room");
+}
+
+/// Queues tasks each of which cancels its group, unless it runs to its end.
+fn queue_guarded(group: &Group, ran: &Arc<AtomicUsize>) {
+    for _ in 0..MANY {
+        let (guard, ran) = (group.drop_guard(), Arc::clone(ran));
+        must_serve_in(group, move || {
+            ran.fetch_add(1, Ordering::SeqCst);
+            guard.disarm();
+        });
+    }
+}
+
+/// Law 2: each task that a cancel discards cancels its group again.
+#[test]
+fn law02_a_cancel_discards_tasks_that_each_guard_their_group() {
+    isolated(
+        "law02_a_cancel_discards_tasks_that_each_guard_their_group",
+        || {
+            let busy = Gate::new();
+            let pool = occupied(&busy, MANY);
+            let (group, ran) = (pool.group(), Arc::default());
+            queue_guarded(&group, &ran);
+            group.cancel();
+            assert_eq!((group.discarded(), group.pending()), (MANY, 0));
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            busy.open();
+            check_at_rest(&pool, &settle(&pool));
+        },
+    );
+}
+
+/// Laws 2 and 7: the same where a task that panics drops its guard, on its worker.
+#[test]
+fn law07_a_panic_cancels_tasks_that_each_guard_their_group() {
+    isolated(
+        "law07_a_panic_cancels_tasks_that_each_guard_their_group",
+        || {
+            let busy = Gate::new();
+            let pool = pool(1, MANY);
+            let (group, ran) = (pool.group(), Arc::default());
+            let (guard, key) = (group.drop_guard(), busy.key());
+            must_serve_in(&group, move || {
+                let _guard = guard;
+                key.pass();
+                quiet_panic("on purpose");
+            });
+            busy.wait_entered(1);
+            queue_guarded(&group, &ran);
+            busy.open();
+            group.wait();
+            assert_eq!((group.panicked(), group.discarded()), (1, MANY));
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            check_at_rest(&pool, &settle(&pool));
+        },
+    );
+}
+
+/// Laws 2 and 10: each task that a shutdown discards cancels its group.
+#[test]
+fn law10_a_shutdown_discards_tasks_that_each_guard_their_group() {
+    isolated(
+        "law10_a_shutdown_discards_tasks_that_each_guard_their_group",
+        || {
+            let busy = Gate::new();
+            let pool = occupied(&busy, MANY);
+            let (group, ran) = (pool.group(), Arc::default());
+            queue_guarded(&group, &ran);
+            let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            assert_eq!(report.discarded, MANY as u64);
+            assert_eq!((group.discarded(), group.pending()), (MANY, 0));
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            busy.open();
+        },
+    );
+}
+
+/// Laws 2 and 10: each task that a shutdown discards ends the pool again.
+#[test]
+fn law10_a_shutdown_discards_tasks_that_each_end_the_pool() {
+    isolated(
+        "law10_a_shutdown_discards_tasks_that_each_end_the_pool",
+        || {
+            let busy = Gate::new();
+            let pool = Arc::new(occupied(&busy, MANY));
+            for _ in 0..MANY {
+                let ends = Ends(Arc::clone(&pool));
+                must_serve(&pool, move || drop(ends));
+            }
+            let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            assert_eq!(report.discarded, MANY as u64);
+            assert_eq!(Arc::strong_count(&pool), 1, "each is dropped");
+            busy.open();
+        },
+    );
+}
+
+/// Law 10: the drop of a discarded capture may wait for a group whose tasks the same shutdown
+/// discards, whichever thread does it.
+#[test]
+fn law10_a_capture_may_wait_for_a_group_that_the_same_shutdown_discards() {
+    timed(|| {
+        for (cancels, on_another_thread) in
+            [(true, false), (false, false), (true, true), (false, true)]
+        {
+            let busy = Gate::new();
+            let pool = occupied(&busy, 4);
+            let group = pool.group();
+            let subtasks = Subtasks {
+                group: group.clone(),
+                cancels,
+            };
+            must_serve_in(&group, || ());
+            if on_another_thread {
+                // It ends with its sender, and then its subtasks do.
+                let (stop, stopped) = mpsc::channel::<()>();
+                let owner = thread::spawn(move || {
+                    let _ = stopped.recv();
+                    drop(subtasks);
+                });
+                let joined = OnDrop(Some(move || {
+                    drop(stop);
+                    owner.join().expect("no panic");
+                }));
+                must_serve(&pool, move || drop(joined));
+            } else {
+                must_serve(&pool, move || drop(subtasks));
+            }
+            must_serve_in(&group, || ());
+            let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            assert_eq!(report.discarded, 3);
+            assert_eq!((group.discarded(), group.pending()), (2, 0));
+            busy.open();
+        }
+    });
+}
+
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
