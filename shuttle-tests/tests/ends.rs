@@ -241,3 +241,37 @@ fn cancelled_in_line() {
         drop((group, bench));
     });
 }
+
+/// Submitters that wait for room while somebody shuts the pool down, and whose workers end only once
+/// all of them are back: the shutdown itself tells them. Laws 10 and 14.
+#[test]
+fn closed_in_line() {
+    explore("closed_in_line", |dice| {
+        let (workers, queue) = (dice.between(1, 2) as usize, dice.below(2) as usize);
+        let bench = Bench::blocking(workers, queue, |b| b);
+        let threads = dice.between(1, 4);
+        let missing = Arc::new(AtomicUsize::new(threads as usize));
+        for _ in 0..workers {
+            let missing = Arc::clone(&missing);
+            let task = move || {
+                while missing.load(Ordering::SeqCst) > 0 {
+                    shuttle::thread::yield_now();
+                }
+            };
+            assert!(bench.serve_work(Via::Pool, task), "a worker for each");
+        }
+        let mut all = bench.submitters(dice, threads, move |bench, dice| {
+            dice.pause(30);
+            let _ = bench.serve_small();
+            missing.fetch_sub(1, Ordering::SeqCst);
+        });
+        let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard]);
+        all.extend(bench.submitters(dice, 1, move |bench, dice| {
+            dice.pause(90);
+            let report = bench.pool.shutdown(mode, Duration::MAX);
+            assert!(report.is_clean(), "{report:?}");
+        }));
+        join_all(all);
+        bench.finish(mode != Shutdown::Drain);
+    });
+}

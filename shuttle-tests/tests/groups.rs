@@ -2,6 +2,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
+use lazypool::Shutdown;
 use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,5 +130,64 @@ fn scopes_without_threads() {
     explore("scopes_without_threads", |dice| {
         let shuts_down = dice.one_in(2);
         scopes(dice, shuts_down, true);
+    });
+}
+
+/// Callers that open one scope after another, with one task each: as many as workers are never
+/// refused, as a scope's end comes after its task's worker is free and its task counted. Laws 1, 9, 15.
+#[test]
+fn scopes_one_by_one() {
+    explore("scopes_one_by_one", |dice| {
+        let (workers, queue) = (dice.between(1, 3), dice.below(2) as usize);
+        let bench = Bench::new(workers as usize, queue, |b| b);
+        let callers = dice.between(1, workers);
+        let all = bench.submitters(dice, callers, move |bench, dice| {
+            for n in 1..=dice.between(2, 4) {
+                bench.pool.scope(|s| {
+                    let ticket = bench.ticket();
+                    let number = ticket.number();
+                    let answer = bench.call(number, move || ticket.run(step), |f| s.serve(f));
+                    assert!(answer.is_ok(), "a worker for each");
+                });
+                let completed = bench.pool.stats().completed;
+                assert!(completed >= n, "{completed} of {n}");
+            }
+        });
+        join_all(all);
+        bench.finish(false);
+    });
+}
+
+/// A scope and a discard beside the last worker, which may end, where the system gives no other:
+/// what the scope was served runs. Laws 6, 13, 15.
+#[test]
+fn scope_against_discard() {
+    explore("scope_against_discard", |dice| {
+        let queue = dice.between(1, 2) as usize;
+        let bench = Bench::new(1, queue, |b| b.idle_timeout(ticks(dice.of(&[0, 10]))));
+        assert!(bench.serve_small().is_ok(), "a new pool");
+        set_options(|o| o.refuse_one_in = 1);
+        let all = bench.submitters(dice, 1, |bench, dice| {
+            dice.pause(60);
+            drop(bench.pool.shutdown(Shutdown::Discard, Duration::MAX));
+        });
+        let ran = AtomicU64::new(0);
+        let mut accepted = 0;
+        bench.pool.scope(|s| {
+            for _ in 0..dice.between(1, 2) {
+                let (ticket, ran) = (bench.ticket(), &ran);
+                let number = ticket.number();
+                let task = move || {
+                    ticket.run(|| {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                    });
+                };
+                dice.pause(20);
+                accepted += u64::from(bench.call(number, task, |f| s.serve(f)).is_ok());
+            }
+        });
+        assert_eq!(ran.load(Ordering::Relaxed), accepted, "`Ok` means it runs");
+        join_all(all);
+        bench.finish(true);
     });
 }

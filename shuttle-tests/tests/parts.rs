@@ -4,6 +4,7 @@
 use lazypool::model::{spawn, JoinHandle, NotPushed, Queue, Ring};
 use shuttle_tests::{explore, join_all, Dice};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads that take an index and put it back: nobody has another's, none is lost, and
@@ -53,10 +54,13 @@ fn queue() {
                 assert!(taken.lock().unwrap().insert(name), "{name} twice");
             }
         };
+        // Threads that may have popped a task which is not in `taken` yet.
+        let popping = Arc::new(AtomicUsize::new(0));
         let mut all = Vec::new();
         let (pushers, others) = (dice.between(2, 4), dice.between(1, 3));
         for pusher in 0..pushers as usize {
             let (queue, taken, mut dice) = (Arc::clone(&queue), Arc::clone(&taken), dice.fork());
+            let popping = Arc::clone(&popping);
             all.push(spawn(move || {
                 let mut pushed = Vec::new();
                 for n in 0..dice.between(1, 4) as usize {
@@ -75,6 +79,9 @@ fn queue() {
                             if withdraws && dice.one_in(2) {
                                 let mine = queue.withdraw(position);
                                 assert!(mine.is_none_or(|mine| mine == name), "another's");
+                                let popped = popping.load(Ordering::Relaxed) > 0
+                                    || taken.lock().unwrap().contains(&name);
+                                assert!(mine.is_some() || popped, "{name} is nobody's");
                                 take(&taken, mine);
                             }
                         }
@@ -87,14 +94,16 @@ fn queue() {
         }
         for _ in 0..others {
             let (queue, taken, mut dice) = (Arc::clone(&queue), Arc::clone(&taken), dice.fork());
+            let popping = Arc::clone(&popping);
             all.push(spawn(move || {
                 for _ in 0..dice.between(1, 6) {
-                    let name = if dice.one_in(4) {
-                        queue.take_of_group(GROUP)
+                    if dice.one_in(4) {
+                        take(&taken, queue.take_of_group(GROUP));
                     } else {
-                        queue.pop()
-                    };
-                    take(&taken, name);
+                        popping.fetch_add(1, Ordering::Relaxed);
+                        take(&taken, queue.pop());
+                        popping.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
                 Vec::new()
             }));
@@ -119,7 +128,7 @@ struct Line {
     workers: Mutex<Vec<JoinHandle<()>>>,
     taken: Mutex<HashSet<usize>>,
     /// `close` has returned.
-    closed: std::sync::atomic::AtomicBool,
+    closed: AtomicBool,
 }
 
 impl Line {
@@ -128,7 +137,7 @@ impl Line {
     }
 
     fn is_closed(&self) -> bool {
-        self.closed.load(std::sync::atomic::Ordering::Relaxed)
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Whether it was accepted; where it is, if it is in the queue.
@@ -231,8 +240,7 @@ fn queue_and_its_worker() {
             all.push(spawn(move || {
                 dice.pause(30);
                 line.queue.close();
-                line.closed
-                    .store(true, std::sync::atomic::Ordering::Relaxed);
+                line.closed.store(true, Ordering::Relaxed);
             }));
         }
         join_all(all);
