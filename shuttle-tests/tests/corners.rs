@@ -6,6 +6,7 @@ use lazypool::model::set_options;
 use lazypool::Shutdown;
 use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -176,9 +177,9 @@ fn wrapped() {
         let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
         let slot: Arc<OnceLock<Weak<Bench>>> = Arc::default();
         let (served, seed) = (Arc::clone(&slot), dice.below(1 << 30));
-        let turns = std::sync::atomic::AtomicU64::new(0);
+        let turns = AtomicU64::new(0);
         let around = move |run: &mut dyn FnMut()| {
-            let turn = turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let turn = turns.fetch_add(1, Ordering::Relaxed);
             let mut dice = Dice::new(seed + turn);
             let bench = || served.get().and_then(Weak::upgrade);
             if dice.one_in(8) {
@@ -255,15 +256,15 @@ fn last_worker_leaves() {
     });
 }
 
-/// The only worker ends, with or without a hook, as one or two threads push, or take their tasks
+/// The last worker ends, with or without a hook, as one or two threads push, or take their tasks
 /// back, and the system gives no other thread: what it accepts it runs. Laws 6 and 13.
 #[test]
 fn last_thread_leaves() {
     explore("last_thread_leaves", |dice| {
-        let (workers, queue) = (dice.between(1, 2) as usize, dice.between(1, 3) as usize);
-        let (idle, steps) = (ticks(dice.of(&[0, 0, 1])), dice.of(&[0, 2, 8]));
-        let hook = dice.one_in(2);
-        let bench = Bench::new(workers, queue, |b| {
+        let (queue, steps) = (dice.between(1, 3) as usize, dice.of(&[0, 2, 8]));
+        let idle = ticks(dice.of(&[0, 0, 1]));
+        let hook = !dice.one_in(3);
+        let bench = Bench::new(2, queue, |b| {
             let b = b.idle_timeout(idle);
             if !hook {
                 return b;
@@ -274,13 +275,25 @@ fn last_thread_leaves() {
                 }
             })
         });
-        assert!(bench.serve_small().is_ok(), "a new pool");
+        let done = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&done);
+        let long = move || {
+            while !until.load(Ordering::SeqCst) {
+                shuttle::thread::yield_now();
+            }
+        };
+        assert!(bench.serve_work(Via::Pool, long), "a new pool");
+        assert!(bench.serve_small().is_ok(), "another worker");
+        // Who ends the one ends the other, too, later: it needs no thread any more.
+        while bench.pool.stats().workers > 1 {
+            lazypool::model::sleep(ticks(20));
+        }
         set_options(|o| o.refuse_one_in = 1);
         let threads = dice.between(1, 2);
         let all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 3) {
+            for _ in 0..dice.between(1, 2) {
                 // Until some step of the worker's end.
-                dice.pause(80);
+                dice.pause(120);
                 if dice.one_in(3) {
                     bench.wait_small(ticks(dice.between(1, 20)));
                 } else {
@@ -288,6 +301,7 @@ fn last_thread_leaves() {
                 }
             }
         });
+        done.store(true, Ordering::SeqCst);
         join_all(all);
         bench.wait_until_idle();
         bench.finish(false);

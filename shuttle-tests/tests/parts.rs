@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Threads that take an index and put it back: nobody has another's, none is lost, and
-/// a ring that holds as many as there are threads is never found empty.
+/// a ring that holds as many as there are threads is never found empty; each push is counted.
 #[test]
 fn ring() {
     explore("ring", |dice| {
@@ -25,7 +25,9 @@ fn ring() {
                         assert!(held.lock().unwrap().insert(mine), "{mine} twice");
                         shuttle_tests::step();
                         held.lock().unwrap().remove(&mine);
+                        let before = ring.pushes();
                         ring.push(mine).expect("room for all");
+                        assert!(ring.pushes() > before, "a push that is not counted");
                     }
                 })
             })
