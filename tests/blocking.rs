@@ -296,39 +296,6 @@ fn law14_block_for_waits_only_so_long() {
     });
 }
 
-/// Law 14: the time of `BlockFor` bounds the wait for another worker's stop hook, too. Here the limit has
-/// been lowered to the one worker that is occupied.
-#[test]
-fn law14_block_for_waits_no_longer_for_a_stop_hook() {
-    timed(|| {
-        let (hook, one, two) = (Gate::new(), Gate::new(), Gate::new());
-        let (key, limit) = (hook.key(), ms(30));
-        let pool = Pool::builder()
-            .max_workers(2)
-            .when_full(WhenFull::BlockFor(limit))
-            .on_worker_stop(move |_| key.pass())
-            .build()
-            .expect("pool");
-        must_serve(&pool, one.task());
-        must_serve(&pool, two.task());
-        one.wait_entered(1);
-        two.wait_entered(1);
-        pool.set_limit(1).unwrap();
-        two.open();
-        hook.wait_entered(1);
-        thread::scope(|s| {
-            let _openers = (hook.opener(), one.opener());
-            let start = Instant::now();
-            let submitter = s.spawn(|| pool.serve(|| ()).map_err(Refused::without_closure));
-            wait_until("the refusal", || submitter.is_finished());
-            assert!(start.elapsed() >= limit);
-            let refused = submitter.join().unwrap();
-            assert!(refused.expect_err("no room").is_saturated());
-        });
-        settle(&pool);
-    });
-}
-
 /// Law 14: with `BlockFor`, a submission takes room that comes up in time. `Stats::waiting` counts it
 /// meanwhile.
 #[test]

@@ -184,7 +184,7 @@ impl Core {
             if options.has_expired() {
                 break options.expired();
             }
-            if wait.room_within.has_passed() {
+            if settled && wait.room_within.has_passed() {
                 break SubmitError::Refused(Refusal::Saturated);
             }
             wait.before_next_try(settled);
@@ -410,7 +410,7 @@ impl<'a> Wait<'a> {
             may_queue: !(own && options.awaited),
             may_block,
             room_within: match options.when_full(core.settings.when_full) {
-                WhenFull::BlockFor(limit) if may_block => Deadline::from_now(limit),
+                WhenFull::BlockFor(limit) => Deadline::from_now(limit),
                 _ => Deadline::never(),
             },
             backoff: Backoff::default(),
@@ -468,7 +468,8 @@ impl<'a> Wait<'a> {
                 self.waiting = Some(self.core.waiters.join(self.entry));
                 self.sweep.end();
             }
-            Some(waiting) => waiting.sleep(self.options.earlier(&self.room_within)),
+            Some(waiting) if settled => waiting.sleep(self.options.earlier(&self.room_within)),
+            Some(waiting) => waiting.sleep(self.options.earlier(&Deadline::never())),
         }
     }
 

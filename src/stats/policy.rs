@@ -49,6 +49,7 @@ pub enum WhenFull {
     /// The submission waits for room as with [`Block`](Self::Block), but at most for this time. Then it is
     /// refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
+    /// As with [`Refuse`](Self::Refuse), it still waits for a worker that is being started or is ending.
     /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
     /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
     /// [`Duration::MAX`] the same as [`Block`](Self::Block).
