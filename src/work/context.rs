@@ -345,6 +345,7 @@ impl<'a> Ctx<'a> {
 #[cfg(all(test, feature = "tracing", not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
     use super::*;
+    use crate::parts::members::{Ended, Handle};
     use crate::work::env::Hooks;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
@@ -393,5 +394,38 @@ mod tests {
             assert_eq!(events(), 3);
         });
         assert_eq!(env.hook_panics.load(Ordering::SeqCst), 0);
+    }
+
+    /// Laws 4 and 5: a worker whose task's group was cancelled on the way pays what it owes before its
+    /// subscriber hears of that, which may take its time, and submit.
+    #[test]
+    fn what_a_worker_owes_comes_before_an_event() {
+        let (env, record) = (
+            Env::new(String::from("owes"), Hooks::default()),
+            Record::new(),
+        );
+        let told = Arc::new(AtomicUsize::new(0));
+        let events = || told.load(Ordering::SeqCst);
+        let paid = Cell::new(Vec::new());
+        let pay = |owed: Owed| {
+            let mut all = paid.take();
+            all.push((owed, events()));
+            paid.set(all);
+        };
+        let group = Handle::new();
+        let task = group.enter();
+        group.cancelled.store(true, Ordering::SeqCst);
+        tracing::subscriber::with_default(Counter(Arc::clone(&told)), || {
+            let ctx = Ctx::new(&env, &record, 0, &pay);
+            ctx.owe_room();
+            ctx.owes_a_look.set(true);
+            ctx.with_group(task.members(), || ());
+        });
+        assert!(matches!(
+            paid.take()[..],
+            [(Owed::Room, 0), (Owed::Look, 0), (Owed::Drop, 0)]
+        ));
+        assert_eq!(events(), 1);
+        task.end(Ended::Completed);
     }
 }
