@@ -76,6 +76,7 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
         let tasks = [ran.task(), ran.task()];
         let submitter = beside(&pool, move |pool| tasks.map(|t| pool.serve(t).is_ok()));
         let report = pool.shutdown(mode, Duration::MAX);
+        let spawned = pool.stats().spawned;
         let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
         assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
         // A submission that was on its way may have been accepted after the
@@ -84,6 +85,7 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
         let last = pool.shutdown(mode, Duration::MAX);
         assert!(last.is_clean());
         assert!(report.is_clean());
+        assert_eq!(pool.stats().spawned, spawned, "a thread after the report");
         check_end(&pool, mode, &ran, accepted);
     });
 }
