@@ -190,7 +190,7 @@ impl Group {
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
     /// discarded ones have been dropped; of those that a [shutdown](crate::Pool::shutdown) has yet to
-    /// drop, this call drops them. The calling thread is blocked, and uses no processor time.
+    /// drop as this call begins, this call drops them. The calling thread is blocked, and uses no processor time.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -288,12 +288,15 @@ impl Group {
         self.members.cancelled.swap(true, Ordering::SeqCst);
         // What has been pushed since the look through the queue, its submitter takes out (P3). So
         // where each of many tasks cancels its group as it is dropped, one call looks.
-        if self.core.env.is_forked() || self.members.is_swept() {
+        if self.core.env.is_forked() {
             return;
+        }
+        let group = self.members.address();
+        if self.members.is_swept() {
+            return discard_all(&self.core.env, self.core.take_over(group));
         }
         self.core.waiters.notify_all();
         if self.members.pending() > 0 {
-            let group = self.members.address();
             let found = self.core.abandon_group(group);
             let queued = self.take_queued();
             self.members.set_swept();

@@ -186,6 +186,35 @@ fn law10_a_capture_may_wait_for_a_group_that_the_same_shutdown_discards() {
     });
 }
 
+/// Law 10: the drop of a discarded capture may end the pool again, and wait for that end, where a worker
+/// waits for another capture of the same discard; whichever thread does it.
+#[test]
+fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
+    timed(|| {
+        for on_another_thread in [false, true] {
+            let pool = Arc::new(pool(1, 2));
+            let (stop, stopped) = mpsc::channel::<()>();
+            let (told, started) = mpsc::channel();
+            must_serve(&pool, move || {
+                told.send(()).unwrap();
+                let _ = stopped.recv();
+            });
+            started.recv().unwrap();
+            let its = Arc::clone(&pool);
+            let end = move || assert!(its.shutdown(Shutdown::Discard, LONG).is_clean());
+            let ends = OnDrop(Some(move || match on_another_thread {
+                false => end(),
+                true => thread::spawn(end).join().expect("a clean report"),
+            }));
+            must_serve(&pool, move || drop(ends));
+            must_serve(&pool, move || drop(stop));
+            let report = pool.shutdown(Shutdown::Discard, LIMIT);
+            assert!(report.is_clean(), "{report:?}");
+            assert_eq!(report.discarded, 2);
+        }
+    });
+}
+
 struct OnDrop<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Drop for OnDrop<F> {

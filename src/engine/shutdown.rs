@@ -10,12 +10,16 @@ use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
 use crate::parts::queue::Popped;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
-use crate::sync::{self, lock, Arc, Ordering};
+use crate::sync::{self, lock, thread_local, Arc, Ordering};
 use crate::work::job::{discard_all, Task};
 use crate::work::observe;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
+
+/// How many discards, one in the other, drop what others have taken out.
+const NESTED: u32 = 2;
 
 /// A slot whose task nobody waits for any more, and the task's label.
 pub(crate) type Abandoned = (usize, Option<&'static str>);
@@ -70,18 +74,22 @@ pub(crate) fn shutdown(
     report
 }
 
-/// Takes every task out of the closed queue that was pushed before `end`, then gives callers their
-/// closures back, and only then drops what other tasks captured. A scope's tasks are pushed again,
-/// behind the others.
+thread_local! {
+    /// Discards that this thread is in, one in the other.
+    static DISCARDS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Takes every task out of the closed queue that was pushed before `end`, gives callers their closures
+/// back, and only then drops what other tasks captured. A scope's tasks are pushed again, behind the
+/// others.
 fn discard_queued(core: &Arc<Core>, end: u64) {
-    let (mut callers, mut drops) = (Vec::new(), false);
+    let (mut seen, mut fills) = (Vec::new(), false);
     while let Some(caller) = pop_one(core, end) {
-        drops |= caller.is_none();
-        callers.extend(caller);
+        match caller {
+            Some(task) => seen.push(task.discard().release()),
+            None => fills = true,
+        }
     }
-    let seen: Vec<_> = (callers.into_iter())
-        .map(|task| task.discard().release())
-        .collect();
     core.notify_another();
     // Code of the user's: subscribers, then captures.
     for seen in seen {
@@ -89,10 +97,14 @@ fn discard_queued(core: &Arc<Core>, end: u64) {
             let _never_dropped = ManuallyDrop::new(seen);
         }
     }
-    // Who took none leaves them to who did: a capture may end the pool again, without end.
-    if drops {
+    // Of others' tasks, too: what is dropped may wait for this thread. But not one in the other
+    // without end, where each capture ends the pool again.
+    let depth = DISCARDS.try_with(Cell::get).unwrap_or(NESTED);
+    if fills || depth < NESTED {
+        let _ = DISCARDS.try_with(|discards| discards.set(depth + 1));
         let next = || lock(&core.registry).taken_out.pop_front();
         discard_all(&core.env, std::iter::from_fn(next));
+        let _ = DISCARDS.try_with(|discards| discards.set(depth));
     }
 }
 
@@ -160,7 +172,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
         } else if !matches!(registry.cleaner, Cleaner::Absent) || registry.joining > 0 {
             registry = sync::wait(&core.changed, registry, None);
         } else {
-            return Vec::new();
+            // None; or those that an end need not wait for.
+            return core.stragglers(&registry);
         }
     }
 }

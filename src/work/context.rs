@@ -208,10 +208,13 @@ impl<'a> Ctx<'a> {
     /// The task's group was cancelled while it was on its way here.
     #[cold]
     fn found_cancelled(&self, group: *const ()) {
+        let is_first = self.record.find_cancelled(group);
+        if is_first {
+            (self.pay)(Owed::Drop);
+        }
         // Before the subscriber, which may take its time, and submit.
         self.pay_debts();
-        if self.record.find_cancelled(group) {
-            (self.pay)(Owed::Drop);
+        if is_first {
             observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
         }
     }
@@ -423,7 +426,7 @@ mod tests {
         });
         assert!(matches!(
             paid.take()[..],
-            [(Owed::Room, 0), (Owed::Look, 0), (Owed::Drop, 0)]
+            [(Owed::Drop, 0), (Owed::Room, 0), (Owed::Look, 0)]
         ));
         assert_eq!(events(), 1);
         task.end(Ended::Completed);
