@@ -189,8 +189,9 @@ impl Group {
     /// Waits until no task of the group is pending.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
-    /// discarded ones have been dropped; of those that a [shutdown](crate::Pool::shutdown) has yet to
-    /// drop as this call begins, this call drops them. The calling thread is blocked, and uses no processor time.
+    /// discarded ones have been dropped; those that a [shutdown](crate::Pool::shutdown) has yet to
+    /// drop as this call begins are dropped by this call. The calling thread is blocked, and uses no
+    /// processor time.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -225,8 +226,7 @@ impl Group {
     /// be waiting for this thread, or be what this thread is in.
     fn wait_until(&self, deadline: &Deadline) -> bool {
         if deadline.is_never() && self.pending() > 0 {
-            let taken = self.core.take_over(self.members.address());
-            discard_all(&self.core.env, taken);
+            self.discard_taken_out();
         }
         self.members.wait(deadline, self.core.parallel)
     }
@@ -286,25 +286,35 @@ impl Group {
     pub fn cancel(&self) {
         // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        // What has been pushed since the look through the queue, its submitter takes out (P3). So
-        // where each of many tasks cancels its group as it is dropped, one call looks.
         if self.core.env.is_forked() {
             return;
         }
-        let group = self.members.address();
-        if self.members.is_swept() {
-            return discard_all(&self.core.env, self.core.take_over(group));
+        // What is pushed after the look through the queue, its submitter takes out (P3). So where
+        // each of many tasks cancels its group as it is dropped, one call looks.
+        if !self.members.is_swept() {
+            self.core.waiters.notify_all();
+            self.sweep();
         }
-        self.core.waiters.notify_all();
-        if self.members.pending() > 0 {
-            let found = self.core.abandon_group(group);
-            let queued = self.take_queued();
-            self.members.set_swept();
-            // Code of the user's comes last: subscribers, then what discarded tasks captured.
-            self.core.tell_abandoned(found);
-            discard_all(&self.core.env, queued);
-            discard_all(&self.core.env, self.core.take_over(group));
+        self.discard_taken_out();
+    }
+
+    /// Discards what is queued, and finds who runs the rest.
+    fn sweep(&self) {
+        if self.members.pending() == 0 {
+            return;
         }
+        let found = self.core.abandon_group(self.members.address());
+        let queued = self.take_queued();
+        self.members.set_swept();
+        // Code of the user's comes last: subscribers, then what discarded tasks captured.
+        self.core.tell_abandoned(found);
+        discard_all(&self.core.env, queued);
+    }
+
+    /// Discards what a shutdown has taken out of the queue and not come to yet.
+    fn discard_taken_out(&self) {
+        let taken = self.core.take_over(self.members.address());
+        discard_all(&self.core.env, taken);
     }
 
     /// Returns whether the group has been cancelled.
@@ -355,9 +365,12 @@ impl Group {
         };
         let group = self.members.address();
         let mut from = queue.first();
-        // No others pending: none queued. What is submitted from now on sees the flag. A subscriber
-        // may have forked.
-        while self.members.pending() > taken.len() && !self.core.env.is_forked() {
+        // A subscriber may have forked.
+        if self.core.env.is_forked() {
+            return taken;
+        }
+        // No others pending: none queued. What is submitted from now on sees the flag.
+        while self.members.pending() > taken.len() {
             let ours = |task: &Task| task.group() == group;
             let count = || self.core.counts.discard_queued();
             let Some(task) = queue.take_wanted(&mut from, ours, count) else {

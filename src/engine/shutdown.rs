@@ -84,10 +84,10 @@ thread_local! {
 /// others.
 fn discard_queued(core: &Arc<Core>, end: u64) {
     let (mut seen, mut fills) = (Vec::new(), false);
-    while let Some(caller) = pop_one(core, end) {
-        match caller {
-            Some(task) => seen.push(task.discard().release()),
-            None => fills = true,
+    while let Some(taken) = pop_one(core, end) {
+        match taken {
+            TakenOut::Call(task) => seen.push(task.discard().release()),
+            TakenOut::Listed => fills = true,
         }
     }
     core.notify_another();
@@ -108,9 +108,17 @@ fn discard_queued(core: &Arc<Core>, end: u64) {
     }
 }
 
-/// Takes out the next task to discard, if there is one: a caller's, or (`Some(None)`) one for the
-/// list of those whose captures are to be dropped.
-fn pop_one(core: &Core, end: u64) -> Option<Option<Task>> {
+/// A task that a shutdown has taken out of the queue.
+#[must_use]
+enum TakenOut {
+    /// Its caller waits for it.
+    Call(Task),
+    /// It is in the list of those whose captures are to be dropped.
+    Listed,
+}
+
+/// Takes out the next task to discard, if there is one.
+fn pop_one(core: &Core, end: u64) -> Option<TakenOut> {
     let queue = core.queue.as_ref()?;
     let mut backoff = Backoff::default();
     let mut place = None;
@@ -134,10 +142,10 @@ fn pop_one(core: &Core, end: u64) -> Option<Option<Task>> {
             // ORDERING: L1: as `discard_queued`.
             core.counts.shut_out.fetch_add(1, Ordering::SeqCst);
             if task.is_awaited() {
-                return Some(Some(task));
+                return Some(TakenOut::Call(task));
             }
             registry.taken_out.push_back(task);
-            return Some(None);
+            return Some(TakenOut::Listed);
         }
         queue.push_again(task);
         registry.pushed_again += 1;

@@ -154,8 +154,8 @@ pub enum Shutdown {
     /// * The tasks of a scope are never discarded.
     ///
     /// The call takes all of them out of the queue before it drops what they captured, so that none of
-    /// them runs, however long a drop takes. Another discarding call drops some of
-    /// these itself, and does not wait for one that this call is in.
+    /// them runs, however long a drop takes. Another discarding call drops some of these itself, and
+    /// does not wait for one that this call is in.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop
