@@ -283,6 +283,21 @@ fn fork_beside(pool: Pool, groups: &[Group]) -> Pool {
     pool.take().expect("the parent's")
 }
 
+#[track_caller]
+fn fork_thrice(pool: Pool, group: &Group) -> Pool {
+    (0..3).fold(pool, |pool, _| {
+        fork_beside(pool, std::slice::from_ref(group))
+    })
+}
+
+/// In the parent: all of the pool is of use, and ends.
+#[track_caller]
+fn assert_ends_well(pool: &Pool) {
+    assert_cap_usable(pool);
+    assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    check_at_rest(pool, &pool.stats());
+}
+
 #[test]
 fn law19_a_pool_that_was_never_used() {
     isolated("law19_a_pool_that_was_never_used", || {
@@ -464,9 +479,7 @@ fn law19_a_pool_that_has_ended() {
             group.wait();
             assert!(pool.shutdown(mode, LIMIT).is_clean());
             let before = pool.stats();
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-            }
+            pool = fork_thrice(pool, &group);
             assert_eq!(pool.stats(), before);
             assert!(pool.serve(|| ()).expect_err("it has ended").is_closed());
             assert_eq!((group.completed(), group.is_cancelled()), (3, false));
@@ -494,9 +507,7 @@ fn law19_workers_that_have_all_retired() {
                 assert_eq!(group.completed(), 2 * round);
             }
             assert_eq!(pool.stats().refused, 0);
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
+            assert_ends_well(&pool);
         }
     });
 }
@@ -528,9 +539,7 @@ fn law19_beside_a_spawner() {
             if max > 1 {
                 wait_until("its thread", || os::workers_named(&name) == submitted);
             }
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-            }
+            pool = fork_thrice(pool, &group);
             assert_eq!(group.pending(), submitted);
             assert!(gate.entered() < submitted, "the last has its order");
             drop(hold);
@@ -540,9 +549,7 @@ fn law19_beside_a_spawner() {
             gate.open();
             group.wait();
             assert_eq!(group.completed(), max);
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
+            assert_ends_well(&pool);
         }
     });
 }
@@ -597,16 +604,12 @@ fn law19_beside_a_worker_in_its_start_hook() {
                 group.serve(|| ()).unwrap();
             }
             gate.wait_entered(1);
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-            }
+            pool = fork_thrice(pool, &group);
             assert_eq!((group.pending(), pool.stats().refused), (tasks, 0));
             gate.open();
             group.wait();
             assert_eq!(group.completed(), tasks);
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
+            assert_ends_well(&pool);
         }
     });
 }
@@ -632,9 +635,7 @@ fn law19_beside_a_worker_in_its_stop_hook() {
                 assert_eq!(report.stragglers.len(), 1);
             }
             gate.wait_entered(1);
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-            }
+            pool = fork_thrice(pool, &group);
             let stats = pool.stats();
             assert_eq!((stats.workers, stats.refused), (1, 0), "{stats:?}");
             gate.open();
@@ -670,16 +671,12 @@ fn law19_beside_the_cleaner_as_it_looks_around() {
         hold.wait();
         #[cfg(target_os = "linux")]
         assert_eq!(os::cleaners_named("tidy"), 1);
-        for _ in 0..3 {
-            pool = fork_beside(pool, std::slice::from_ref(&group));
-        }
+        pool = fork_thrice(pool, &group);
         assert_eq!((group.pending(), group.completed()), (0, WORKERS));
         drop(hold);
         wait_until("all to retire", || pool.stats().workers == 0);
         assert_eq!(pool.stats().refused, 0);
-        assert_cap_usable(&pool);
-        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-        check_at_rest(&pool, &pool.stats());
+        assert_ends_well(&pool);
     });
 }
 
@@ -717,9 +714,7 @@ fn law19_beside_a_cleaner_that_dozes() {
         }
         wait_until("all to retire", || pool.stats().workers == 0);
         assert_eq!(pool.stats().refused, 0);
-        assert_cap_usable(&pool);
-        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-        check_at_rest(&pool, &pool.stats());
+        assert_ends_well(&pool);
     });
 }
 
@@ -741,9 +736,7 @@ fn law19_surplus_workers_of_a_lowered_limit() {
                 group.serve(|| ()).unwrap();
             }
             pool.set_limit(1).unwrap();
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-            }
+            pool = fork_thrice(pool, &group);
             let stats = pool.stats();
             assert_eq!((stats.workers, stats.running, stats.queued), (3, 3, queue));
             assert_eq!((pool.limit(), stats.refused), (1, 0));
@@ -752,9 +745,7 @@ fn law19_surplus_workers_of_a_lowered_limit() {
             assert_eq!(group.completed(), 3 + queue);
             wait_until("the surplus to end", || pool.stats().workers == 1);
             pool.set_limit(3).unwrap();
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
+            assert_ends_well(&pool);
         }
     });
 }
@@ -805,9 +796,7 @@ fn law19_a_cancelled_group_with_queued_tasks() {
         assert_eq!(other.completed(), 1);
         let refused = group.serve(|| ()).expect_err("it is cancelled");
         assert!(matches!(refused.reason(), Refusal::Cancelled));
-        assert_cap_usable(&pool);
-        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-        check_at_rest(&pool, &pool.stats());
+        assert_ends_well(&pool);
     });
 }
 
@@ -846,9 +835,7 @@ fn law19_a_queue_with_tombstones() {
             gate.open();
             other.wait();
             assert_eq!(other.completed(), 5);
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
+            assert_ends_well(&pool);
         }
     });
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Group, Pool, Refused, Shutdown};
+use lazypool::{Group, Pool, Shutdown};
 
 /// One level of calls for each of so many queued tasks overflows the stack of a thread.
 const MANY: usize = cut(20_000) as usize;
@@ -36,19 +36,6 @@ impl Drop for Subtasks {
         }
         self.group.wait();
     }
-}
-
-/// A pool of one worker, which is occupied by a task at `busy`.
-fn occupied(busy: &Gate, queue: usize) -> Pool {
-    let pool = pool(1, queue);
-    must_serve(&pool, busy.task());
-    busy.wait_entered(1);
-    pool
-}
-
-fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
-    let served = group.serve(task).map_err(Refused::without_closure);
-    served.expect("room");
 }
 
 /// Queues tasks each of which cancels its group, unless it runs to its end.

@@ -151,9 +151,7 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
 fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
-        let pool = pool(1, 16);
-        must_serve(&pool, busy.task());
-        busy.wait_entered(1);
+        let pool = occupied(&busy, 16);
         let late = pool.with_deadline(ms(1)).serve(drops_at(&slow));
         late.map_err(Refused::without_closure).expect("room");
         let ran = Arc::new(AtomicUsize::new(0));
@@ -184,9 +182,7 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     timed(|| {
         for slow_is_first in [false, true] {
             let (busy, slow) = (Gate::new(), Gate::new());
-            let pool = Arc::new(pool(1, 2));
-            must_serve(&pool, busy.task());
-            busy.wait_entered(1);
+            let pool = Arc::new(occupied(&busy, 2));
             if slow_is_first {
                 must_serve(&pool, drops_at(&slow));
             }
@@ -229,9 +225,7 @@ fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
     timed(|| {
         for mode in [Shutdown::Discard, Shutdown::Cancel] {
             let (busy, slow) = (Gate::new(), Gate::new());
-            let pool = Arc::new(pool(1, 4));
-            must_serve(&pool, busy.task());
-            busy.wait_entered(1);
+            let pool = Arc::new(occupied(&busy, 4));
             let ran = Arc::new(AtomicUsize::new(0));
             must_serve(&pool, drops_at(&slow));
             for _ in 0..3 {
@@ -259,9 +253,7 @@ fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
 fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
-        let pool = Arc::new(pool(1, 2));
-        must_serve(&pool, busy.task());
-        busy.wait_entered(1);
+        let pool = Arc::new(occupied(&busy, 2));
         must_serve(&pool, drops_at(&slow));
         let (scoping, ran) = (Arc::clone(&pool), Arc::new(AtomicUsize::new(0)));
         let task = counted(&ran);
@@ -285,17 +277,11 @@ fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
 fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
-        let pool = pool(1, 8);
-        must_serve(&pool, busy.task());
-        busy.wait_entered(1);
+        let pool = occupied(&busy, 8);
         let (group, ran) = (pool.group(), Arc::new(AtomicUsize::new(0)));
-        let must_serve_in = |task: Box<dyn FnOnce() + Send>| {
-            let served = group.serve(task).map_err(Refused::without_closure);
-            served.expect("room");
-        };
-        must_serve_in(Box::new(drops_at(&slow)));
+        must_serve_in(&group, drops_at(&slow));
         for _ in 0..3 {
-            must_serve_in(Box::new(counted(&ran)));
+            must_serve_in(&group, counted(&ran));
         }
         let canceller = group.clone();
         let cancel = thread::spawn(move || canceller.cancel());
@@ -353,13 +339,9 @@ mod subscribers {
             let (busy, told) = (Gate::new(), Gate::new());
             let pool = pool(1, 1);
             let group = pool.group();
-            let must_serve_in = |task: Box<dyn FnOnce() + Send>| {
-                let served = group.serve(task).map_err(Refused::without_closure);
-                served.expect("room");
-            };
-            must_serve_in(Box::new(busy.task()));
+            must_serve_in(&group, busy.task());
             busy.wait_entered(1);
-            must_serve_in(Box::new(|| unreachable!("its group is cancelled")));
+            must_serve_in(&group, || unreachable!("its group is cancelled"));
             let (canceller, subscriber) = (group.clone(), AtEvent(told.key()));
             let cancel = thread::spawn(move || {
                 tracing::subscriber::with_default(subscriber, || canceller.cancel());

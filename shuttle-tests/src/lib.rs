@@ -16,7 +16,9 @@ mod ledger;
 #[cfg(lazypool_shuttle)]
 mod look;
 #[cfg(lazypool_shuttle)]
+mod meeting;
+#[cfg(lazypool_shuttle)]
 mod run;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*};
+pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*};

@@ -4,35 +4,13 @@
 
 use lazypool::model::set_options;
 use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Bench, Dice, Via, MODES};
+use shuttle_tests::{
+    explore, join_all, planned_panic, step, ticks, Bench, Dice, Meeting, Via, MODES,
+};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-/// Threads that meet: nobody goes on before all have come.
-struct Meeting {
-    missing: shuttle::sync::Mutex<u64>,
-    all: shuttle::sync::Condvar,
-}
-
-impl Meeting {
-    fn of(members: u64) -> Arc<Self> {
-        Arc::new(Self {
-            missing: shuttle::sync::Mutex::new(members),
-            all: shuttle::sync::Condvar::new(),
-        })
-    }
-
-    fn meet(&self) {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        *missing -= 1;
-        self.all.notify_all();
-        while *missing > 0 {
-            missing = (self.all.wait(missing)).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
 
 /// As many tasks as there may be workers, each of which ends once all of them run, beside
 /// others that end by themselves: none of them stays queued behind another while a worker is

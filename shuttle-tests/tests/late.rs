@@ -3,35 +3,11 @@
 
 use lazypool::model::spawn;
 use lazypool::{Pool, Shutdown};
-use shuttle_tests::{explore, step, ticks};
+use shuttle_tests::{explore, step, ticks, Meeting};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// So many threads, which go on together.
-struct Meeting {
-    missing: shuttle::sync::Mutex<u64>,
-    all: shuttle::sync::Condvar,
-}
-
-impl Meeting {
-    fn of(threads: u64) -> Arc<Self> {
-        Arc::new(Self {
-            missing: shuttle::sync::Mutex::new(threads),
-            all: shuttle::sync::Condvar::new(),
-        })
-    }
-
-    fn meet(&self) {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        *missing -= 1;
-        self.all.notify_all();
-        while *missing > 0 {
-            missing = (self.all.wait(missing)).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
 
 /// A pool of two, both idle.
 fn two_workers() -> Arc<Pool> {

@@ -70,6 +70,8 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     let builder = Builder::new().max_workers(1).when_full(WhenFull::Block);
     let (core, _) = builder.into_core().expect("a pool");
     let core = &core;
+    // Its thread exists: who starts one has to tell those who wait, once it is there.
+    do_with_deadline(core, || (), Duration::MAX).expect("a worker");
     let (open, gate) = mpsc::channel();
     let (done, released) = mpsc::channel();
     thread::scope(|s| {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cut::cut;
 use cut::limit;
-use lazypool::{Pool, Refused, Stats};
+use lazypool::{Group, Pool, Refused, Stats};
 
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
 pub const LIMIT: Duration = limit(30);
@@ -436,6 +436,22 @@ where
     if let Err(refused) = pool.serve(task) {
         panic!("refused: {refused}; {:?}", pool.stats());
     }
+}
+
+/// The same in a group.
+#[track_caller]
+pub fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
+    if let Err(refused) = group.serve(task) {
+        panic!("refused: {refused}; {group:?}");
+    }
+}
+
+/// A pool of one worker, which is occupied by a task at the gate.
+pub fn occupied(gate: &Gate, queue: usize) -> Pool {
+    let pool = pool(1, queue);
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    pool
 }
 
 /// The refusal, which must be `Saturated`.
