@@ -1,5 +1,5 @@
 //! Weakens the library one access at a time, and one step at a time, and sees
-//! which models fail. See "Mutation run" in `loom-tests/README.md`.
+//! which models fail. See `README.md` beside it.
 //!
 //! ```text
 //! cargo run --release -p mutants             # all of it
