@@ -267,8 +267,9 @@ impl Group {
     /// Cancels the group for good, and does not wait for its tasks.
     ///
     /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
-    /// queued tasks are discarded: first they are all taken out of the queue, so that none of them
-    /// runs any more, then this call drops their closures, one by one. New ones are refused as
+    /// queued tasks are discarded: first they are all taken out of the queue, then this call drops
+    /// their closures, one by one. One that a worker takes while they are being taken out counts as
+    /// running; none of them starts after that. New ones are refused as
     /// [`Cancelled`](crate::Refusal::Cancelled).
     ///
     /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.

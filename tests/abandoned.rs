@@ -196,11 +196,12 @@ fn a_guard_cancels_its_group() {
         group.drop_guard().disarm();
         assert!(!group.is_cancelled());
         let guard = group.drop_guard();
+        let first = Gate::new();
+        let task = first.task();
         group
-            .serve(|| {
-                while !task::is_cancelled() {
-                    thread::yield_now();
-                }
+            .serve(move || {
+                task();
+                assert!(task::is_cancelled());
             })
             .unwrap();
         group
@@ -208,6 +209,7 @@ fn a_guard_cancels_its_group() {
             .unwrap();
         drop(guard);
         assert!(group.is_cancelled());
+        first.open();
         group.wait();
         assert_eq!((group.completed(), group.discarded()), (1, 1));
         let refused = group.serve(|| ()).expect_err("cancelled");

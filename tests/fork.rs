@@ -669,6 +669,7 @@ fn law19_beside_the_cleaner_as_it_looks_around() {
         let hold = Hold::any(WORKERS * 2 * size_of::<u64>());
         gate.open();
         hold.wait();
+        group.wait();
         #[cfg(target_os = "linux")]
         assert_eq!(os::cleaners_named("tidy"), 1);
         pool = fork_thrice(pool, &group);

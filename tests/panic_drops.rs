@@ -603,7 +603,7 @@ fn law08_captures_drop_before_the_count_and_the_release() {
                     let _captured = &slow;
                     7
                 },
-                ms(200),
+                ms(500),
             );
             assert!(
                 matches!(outcome, Err(DeadlineError::TimedOut)),

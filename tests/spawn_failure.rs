@@ -478,7 +478,7 @@ fn law13_the_task_goes_to_a_worker_in_its_start_hook() {
         for queue in [0, 2] {
             let hook = Gate::new();
             let pool = one_in_its_start_hook(queue, &hook, || true);
-            let first = call_without_threads(&pool, |pool| pool.labelled("first"), ms(200));
+            let first = call_without_threads(&pool, |pool| pool.labelled("first"), ms(1000));
             wait_until("the first task to be handed over", || {
                 pool.stats().running == 1
             });

@@ -88,8 +88,10 @@ fn newcomers_line_up_behind_one_that_has_waited_long() {
         let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
         let mut old = waiters.join(&a);
         assert!(!waiters.has_aged());
-        old.sleep(&Deadline::from_now(10 * AGE));
-        assert!(waiters.has_aged());
+        // If this thread is slow, its time is up before it has slept.
+        while !waiters.has_aged() {
+            old.sleep(&Deadline::from_now(10 * AGE));
+        }
         let (second, is_first) = waiters.line_up(&b);
         assert!(!is_first);
         let (_third, is_first) = waiters.line_up(&c);
@@ -111,7 +113,9 @@ fn newcomers_line_up_behind_one_that_was_notified_and_has_yet_to_wake() {
     for waiters in starts() {
         let (a, b) = (Entry::new(), Entry::new());
         let mut old = waiters.join(&a);
-        old.sleep(&Deadline::from_now(10 * AGE));
+        while !waiters.has_aged() {
+            old.sleep(&Deadline::from_now(10 * AGE));
+        }
         waiters.notify();
         assert!(notified(&a) && waiters.waiting() == 0);
         let (second, is_first) = waiters.line_up(&b);

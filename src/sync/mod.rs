@@ -64,6 +64,8 @@ pub(crate) fn wait<'a, T>(
 /// has already been reported by that panic; the data behind it is counters and
 /// lists that are valid after every step, so poisoning adds nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(lazypool_pauses)]
+    pauses::step();
     match mutex.lock() {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),
