@@ -99,16 +99,20 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
             let canceller = group.clone();
             let cancel = thread::spawn(move || canceller.cancel());
             slow.wait_entered(1);
+            // One that was about to sleep may still find the room that the cancel made: discarded.
+            let mut accepted = 0;
             for outcome in of_group {
-                let refused = outcome.recv_timeout(LIMIT).expect("it is told");
-                assert!(refused.unwrap_err().to_string().contains("cancelled"));
+                match outcome.recv_timeout(LIMIT).expect("it is told") {
+                    Ok(()) => accepted += 1,
+                    Err(refused) => assert!(refused.to_string().contains("cancelled")),
+                }
             }
             let served = stranger.recv_timeout(LIMIT).expect("there is room");
             assert!(served.is_ok());
             assert!(!cancel.is_finished());
             slow.open();
             cancel.join().expect("no panic");
-            assert_eq!((group.discarded(), group.pending()), (1, 0));
+            assert_eq!((group.discarded(), group.pending()), (1 + accepted, 0));
             busy.open();
         }
     });
@@ -299,61 +303,4 @@ fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
         cancel.join().expect("no panic");
         check_at_rest(&pool, &settle(&pool));
     });
-}
-
-/// With a subscriber that waits at a gate when it is told of an abandoned worker.
-#[cfg(feature = "tracing")]
-mod subscribers {
-    use super::*;
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
-
-    struct AtEvent(Key);
-
-    impl Subscriber for AtEvent {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.is_event() && metadata.target().starts_with("lazypool")
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, _: &Event<'_>) {
-            self.0.pass();
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-    }
-
-    /// Laws 2 and 14: a cancel discards what is queued, and makes room, before it calls its subscriber.
-    #[test]
-    fn law14_a_cancel_makes_room_before_it_calls_its_subscriber() {
-        timed(|| {
-            let (busy, told) = (Gate::new(), Gate::new());
-            let pool = pool(1, 1);
-            let group = pool.group();
-            must_serve_in(&group, busy.task());
-            busy.wait_entered(1);
-            must_serve_in(&group, || unreachable!("its group is cancelled"));
-            let (canceller, subscriber) = (group.clone(), AtEvent(told.key()));
-            let cancel = thread::spawn(move || {
-                tracing::subscriber::with_default(subscriber, || canceller.cancel());
-            });
-            told.wait_entered(1);
-            let s = pool.stats();
-            assert_eq!((s.abandoned, s.queued, s.discarded), (1, 0, 1));
-            must_serve(&pool, || ());
-            told.open();
-            cancel.join().expect("no panic");
-            busy.open();
-            check_at_rest(&pool, &settle(&pool));
-        });
-    }
 }
