@@ -66,6 +66,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err("the caller should have left its call".into());
         }
     }
+    // A caller may leave just before its worker says what it runs.
+    let hung = || {
+        pool.workers()
+            .iter()
+            .filter(|w| w.label == Some("hang"))
+            .count()
+    };
+    while hung() < 2 {
+        std::thread::yield_now();
+    }
     let stats = pool.stats();
     println!("lost: {} of {} workers", stats.abandoned, pool.limit());
     for worker in pool.workers().iter().filter(|w| w.abandoned) {

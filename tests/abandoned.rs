@@ -30,11 +30,12 @@ fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
             let before = gate.entered();
             match cause {
                 0 => {
-                    let outcome = pool.do_with_deadline(gate.task(), ms(200));
+                    let outcome = pool.do_with_deadline(gate.task(), ms(1000));
                     assert!(
                         matches!(outcome, Err(DeadlineError::TimedOut)),
                         "{outcome:?}"
                     );
+                    gate.wait_entered(before + 1);
                 }
                 1 => {
                     group
@@ -45,7 +46,7 @@ fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
                     group.cancel();
                 }
                 _ => {
-                    let outcome = pool.with_deadline(ms(200)).serve(gate.task());
+                    let outcome = pool.with_deadline(ms(1000)).serve(gate.task());
                     outcome.map_err(Refused::without_closure).unwrap();
                     gate.wait_entered(before + 1);
                     wait_until("the deadline", || pool.stats().abandoned == 1);
@@ -80,7 +81,7 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
             let before = gate.entered();
             match cause {
                 0 => {
-                    let outcome = pool.with_deadline(ms(150)).serve(gate.task());
+                    let outcome = pool.with_deadline(ms(1000)).serve(gate.task());
                     outcome.map_err(Refused::without_closure).unwrap();
                     gate.wait_entered(before + 1);
                     let ended = drop_aside(pool);
@@ -110,7 +111,7 @@ fn law10_a_drop_by_the_caller_that_left() {
         let pool = Arc::new(pool(1, 1));
         let (core, task) = (Arc::clone(&pool), gate.task());
         let caller = thread::spawn(move || {
-            let outcome = core.do_with_deadline(task, ms(300));
+            let outcome = core.do_with_deadline(task, ms(1000));
             matches!(outcome, Err(DeadlineError::TimedOut))
         });
         gate.wait_entered(1);
@@ -125,7 +126,7 @@ fn law10_a_drop_waits_for_the_others() {
     timed(|| {
         let (never, gate) = (Gate::new(), Gate::new());
         let pool = pool(2, 4);
-        let outcome = pool.do_with_deadline(never.task(), ms(100));
+        let outcome = pool.do_with_deadline(never.task(), ms(1000));
         assert!(
             matches!(outcome, Err(DeadlineError::TimedOut)),
             "{outcome:?}"

@@ -110,7 +110,8 @@ fn law09_every_ending_is_counted_where_it_belongs() {
 
         let gate = Gate::new();
         must_serve(&pool, gate.task());
-        let left = pool.do_with_deadline(gate.task(), ms(500));
+        gate.wait_entered(1);
+        let left = pool.do_with_deadline(gate.task(), ms(1000));
         assert!(matches!(left, Err(DeadlineError::TimedOut)), "{left:?}");
         let s = pool.stats();
         // A time-out is no ending: the task still runs.

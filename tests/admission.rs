@@ -925,6 +925,7 @@ fn law01_a_hook_finds_the_worker_that_sleeps() {
         must_serve(pool, || ()); // starts worker 1
         in_hook.wait_entered(1);
         first.open();
+        wait_until("worker 0 to be idle", || pool.stats().running == 1);
         thread::sleep(ms(50));
         in_hook.open();
         assert_eq!(rx.recv().unwrap(), (Some(1), 3));
@@ -998,9 +999,11 @@ fn law05_idle_workers_before_a_thread() {
                 settle(&pool);
             }
             let gate = Gate::new();
-            for _ in 0..5 {
+            for _ in 0..4 {
                 must_serve(&pool, gate.task());
             }
+            gate.wait_entered(4);
+            must_serve(&pool, gate.task());
             gate.wait_entered(5);
             assert_eq!(pool.stats().spawned, 5);
         }

@@ -165,7 +165,7 @@ fn errors_tell_and_hand_back() {
     settle(&pool);
 
     let gate = Gate::new();
-    let error = pool.do_with_deadline(gate.task(), ms(300)).unwrap_err();
+    let error = pool.do_with_deadline(gate.task(), ms(1000)).unwrap_err();
     assert!(!error.to_string().is_empty());
     assert!(matches!(error, DeadlineError::TimedOut), "{error:?}");
     assert!(matches!(error.without_closure(), DeadlineError::TimedOut));
@@ -602,7 +602,7 @@ fn a_view_behaves_as_the_pool() {
         gate.open();
         settle(&pool);
         let gate = Gate::new();
-        let outcome = view.do_with_deadline(gate.task(), ms(300));
+        let outcome = view.do_with_deadline(gate.task(), ms(1000));
         assert!(
             matches!(outcome, Err(DeadlineError::TimedOut)),
             "{outcome:?}"

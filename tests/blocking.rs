@@ -340,6 +340,8 @@ fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
         ] {
             for queue in [0, 2] {
                 let pool = Arc::new(pool(1, queue, policy));
+                // Its thread is there: while one is being started, nothing is saturated.
+                pool.do_with_deadline(|| (), LONG).unwrap();
                 let (serve, call, scoped) = on_worker(&pool, move |pool| {
                     let call = match pool.do_with_deadline(|| (), LONG) {
                         Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
@@ -810,8 +812,8 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             for n in 0..OLD {
                 come(n + 1, &mut submitters);
             }
-            // Many times what makes them old.
-            thread::sleep(ms(20));
+            // Many times what makes them old, and what their last try takes.
+            thread::sleep(ms(1000));
             for left in (0..2 * OLD).rev() {
                 permit.send(()).unwrap();
                 // Who leaves wakes the next, who finds no room and goes back to its place.

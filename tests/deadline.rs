@@ -122,8 +122,7 @@ fn law03_the_deadline_counts_from_the_call_through_the_wait_for_room() {
                 (start, seen.expect("a deadline"))
             });
             called.recv().unwrap();
-            // Nothing shows that a caller waits for room: give it ample time to.
-            thread::sleep(ms(500));
+            wait_until("it to wait for room", || pool.stats().waiting == 1);
             let opened = Instant::now();
             gate.open();
             let (start, deadline) = call.join().unwrap();
@@ -453,7 +452,7 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
                 key.pass();
                 value
             },
-            ms(200),
+            ms(1000),
         );
         match outcome {
             Err(DeadlineError::TimedOut) => {}
@@ -719,6 +718,7 @@ fn law03_every_caller_is_released_at_its_own_deadline() {
         assert!(!stuck.load(Ordering::SeqCst));
         let s = pool.stats();
         assert_eq!(s.timed_out + s.expired, 16, "{s:?}");
+        settle(&pool);
         assert_eq!(s.timed_out, gate.entered() as u64, "{s:?}");
         assert_eq!(s.queued, 0, "{s:?}");
     });

@@ -94,7 +94,7 @@ fn finding2_a_call_that_hangs_does_not_keep_the_pool() {
         };
         assert!(matches!(outcome, Err(DeadlineError::TimedOut)));
         drop(pool);
-        assert_eq!(gate.entered(), 1);
+        gate.wait_entered(1);
         assert!(!gate.key().is_open(), "the call hangs still");
         gate.open();
     });
@@ -145,7 +145,7 @@ fn finding4_labels_and_time_outs_are_seen() {
         };
         // The worker is there: the deadline is far beyond what a hand-over takes.
         assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
-        let served = pool.labelled("request").with_deadline(ms(500)).group();
+        let served = pool.labelled("request").with_deadline(ms(1000)).group();
         must_ok(served.serve(late));
         assert_eq!(told.recv_timeout(LIMIT), Ok((Some("request"), true)));
         wait_until("the deadline", || pool.stats().abandoned == 1);

@@ -310,12 +310,12 @@ fn cancel_and_a_submission_that_waits_for_room() {
             thread::sleep(ms(30));
             assert!(!call.is_finished(), "did not wait for room");
             group.cancel();
-            gate.open();
             let refused = call.join().unwrap().unwrap_err();
             assert!(
                 matches!(refused.reason(), Refusal::Cancelled),
                 "{refused:?}"
             );
+            gate.open();
         });
         group.wait();
         assert_eq!(figures(&group), [0, 1, 0, 0]);

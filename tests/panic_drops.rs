@@ -187,7 +187,11 @@ fn law07_an_abandoned_results_drop_panics() {
         for queue in [0, 2] {
             let pool = pool(1, queue);
             let mut abandoned = 0;
-            for _ in 0..10 {
+            for round in 0.. {
+                // A slow machine may start none of the first ten in time.
+                if round >= 10 && abandoned > 0 {
+                    break;
+                }
                 let gate = Gate::new();
                 let key = gate.key();
                 let outcome = pool.do_with_deadline(
@@ -208,7 +212,6 @@ fn law07_an_abandoned_results_drop_panics() {
                 assert_eq!(s.timed_out, abandoned, "{s:?}");
                 check_at_rest(&pool, &s);
             }
-            assert!(abandoned > 0);
             let bomb = pool.do_with_deadline(|| Bomb("mine"), LONG).unwrap();
             assert_eq!(pool.stats().completed, 1);
             let drop_it = panic::catch_unwind(AssertUnwindSafe(|| drop(bomb)));
@@ -239,7 +242,7 @@ fn law07_a_payloads_drop_panics() {
                     key.pass();
                     panic::resume_unwind(Box::new(Nested(3)))
                 },
-                ms(200),
+                ms(1000),
             );
             match outcome {
                 Err::<(), _>(DeadlineError::TimedOut) => {}
@@ -463,7 +466,7 @@ fn law07_an_abandoned_task_panics() {
                 key.pass();
                 quiet_panic("late")
             },
-            ms(200),
+            ms(1000),
         );
         match outcome {
             Err::<(), _>(DeadlineError::TimedOut) => {}
@@ -603,7 +606,7 @@ fn law08_captures_drop_before_the_count_and_the_release() {
                     let _captured = &slow;
                     7
                 },
-                ms(500),
+                ms(1000),
             );
             assert!(
                 matches!(outcome, Err(DeadlineError::TimedOut)),

@@ -431,8 +431,9 @@ fn law10_returns_at_its_timeout_with_the_stragglers() {
             must_serve(&pool, || ());
             settle(&pool);
             pool.labelled("long").serve(gate.task()).unwrap();
-            let outcome = pool.do_with_deadline(gate.task(), ms(300));
+            let outcome = pool.do_with_deadline(gate.task(), ms(1000));
             assert!(matches!(outcome, Err(DeadlineError::TimedOut)));
+            gate.wait_entered(2);
             for timeout in [Duration::ZERO, ms(1), ms(40), ms(120)] {
                 let start = Instant::now();
                 let report = pool.shutdown(mode, timeout);
@@ -998,8 +999,9 @@ fn law10_deadlines_pass_while_it_drains() {
         gate.wait_entered(1);
         thread::scope(|s| {
             let _opener = gate.opener();
-            let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(300)));
             let patient = s.spawn(|| pool.do_with_deadline(|| 2, LONG));
+            wait_until("one to queue", || pool.stats().queued == 1);
+            let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(1000)));
             wait_until("both to queue", || pool.stats().queued == 2);
             let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
             let expired = brief.join().unwrap();

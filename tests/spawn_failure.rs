@@ -425,7 +425,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
         let _open = system.opener();
         let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labelled("plain");
         // It goes to the worker in its hook, so that what follows is queued.
-        let first = call_without_threads(&pool, plain, ms(400));
+        let first = call_without_threads(&pool, plain, ms(1000));
         wait_until("the first task to be handed over", || {
             pool.stats().running == 1
         });
@@ -437,7 +437,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
         wait_until("the one without enough time to be queued", || {
             pool.stats().queued == 1
         });
-        let second = call_without_threads(&pool, plain, Duration::from_secs(2));
+        let second = call_without_threads(&pool, plain, Duration::from_secs(3));
         wait_until("the second task to be queued", || pool.stats().queued == 2);
         let shortage = Shortage::total();
         must_serve(&pool, || ());

@@ -196,7 +196,7 @@ fn law17_running_past_the_deadline() {
         let gate = Gate::new();
         let key = gate.key();
         let (tell, told) = mpsc::channel();
-        let d = ms(500); // for a thread to start, on a busy machine
+        let d = ms(1000); // for a thread to start, on a busy machine
         let start = Instant::now();
         pool.with_deadline(d)
             .serve(move || {

@@ -181,10 +181,12 @@ impl Core {
                 }
                 Not::Settled => false,
             };
+            // Before the deadline is asked: if that is the earlier one, it has passed, too.
+            let has_waited = settled && wait.room_within.has_passed();
             if options.has_expired() {
                 break options.expired();
             }
-            if settled && wait.room_within.has_passed() {
+            if has_waited {
                 break SubmitError::Refused(Refusal::Saturated);
             }
             wait.before_next_try(settled);

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use lazypool::{task, Pool, Shutdown};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -65,9 +65,12 @@ async fn hang_up() {
         pool.stats().running == 1 && pool.stats().queued == 2
     })
     .await;
-    for request in &requests {
-        request.abort(); // as axum drops the future of a client that is gone
-    }
+    // As axum drops the future of a client that is gone. The one that runs comes last: else its
+    // worker takes the next, before that is discarded.
+    requests[1].abort();
+    requests[2].abort();
+    until("two to be discarded", || pool.stats().discarded == 2).await;
+    requests[0].abort();
     until("none", || {
         pool.stats().running == 0 && pool.stats().queued == 0
     })
@@ -80,13 +83,14 @@ async fn hang_up() {
 #[tokio::test]
 async fn time_out() {
     let pool = pool(4);
-    let deadline = Duration::from_millis(100);
+    let deadline = Duration::from_secs(1);
+    let (hear, deaf) = mpsc::channel::<()>();
     let never = Arc::new(AtomicBool::new(false));
     let ran = Arc::clone(&never);
     let (running, queued) = tokio::join!(
-        offload(&pool, deadline, || {
+        offload(&pool, deadline, move || {
             assert!(task::deadline().is_some());
-            std::thread::sleep(Duration::from_millis(300)); // deaf
+            deaf.recv().expect("until it is told");
         }),
         offload(&pool, deadline, move || ran.store(true, Ordering::SeqCst)),
     );
@@ -94,6 +98,7 @@ async fn time_out() {
     assert_eq!(queued, Err(StatusCode::GATEWAY_TIMEOUT));
     let stats = pool.stats();
     assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
+    hear.send(()).expect("it waits");
     until("the end", || pool.stats().running == 0).await;
     let stats = pool.stats();
     assert_eq!((stats.timed_out, stats.completed), (1, 1), "{stats:?}");
