@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Instant;
@@ -117,6 +118,26 @@ fn law10_a_drop_by_the_caller_that_left() {
         gate.wait_entered(1);
         drop(pool);
         assert!(caller.join().expect("no panic"));
+    });
+}
+
+/// Law 10: a drop waits for queued tasks also where the only worker is in a task that nobody waits
+/// for, and has yet to see to it that another looks at the queue.
+#[test]
+fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
+    timed(|| {
+        for _ in 0..rounds(3000) {
+            let pool = pool(2, 16);
+            pool.do_with_deadline(|| (), LONG).unwrap();
+            let group = pool.group();
+            must_serve_in(&group, || ());
+            let ran = Arc::new(AtomicBool::new(false));
+            let its = Arc::clone(&ran);
+            must_serve(&pool, move || its.store(true, Ordering::SeqCst));
+            group.cancel();
+            drop(pool);
+            assert!(ran.load(Ordering::SeqCst));
+        }
     });
 }
 

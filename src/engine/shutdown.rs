@@ -161,12 +161,24 @@ fn pop_one(core: &Core, end: u64) -> Option<TakenOut> {
 /// gave up on: those that were left at that moment, as one that ends later is not joined.
 fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
+    // Relaxed: a count, and a start that fails is told of by no other.
+    let failures = || core.counts.spawn_failures.load(Ordering::Relaxed);
+    let (failed, mut backoff) = (failures(), Backoff::default());
     let mut registry = lock(&core.registry);
     loop {
         let (left, next_due) = core.workers_left(&registry, whom);
-        if left > 0 {
+        let could_look = left == 0 && core.lacks_a_worker(&registry) && failures() == failed;
+        if left > 0 || could_look {
             if timeout.is_zero() || deadline.has_passed() {
                 return core.stragglers(&registry);
+            }
+            if could_look {
+                // Or the worker is about to: then somebody is notified, or will be counted.
+                drop(registry);
+                core.notify_another();
+                backoff.wait();
+                registry = lock(&core.registry);
+                continue;
             }
             let left = deadline.left().into_iter().chain(next_due).min();
             registry = sync::wait(&core.changed, registry, left);
@@ -209,6 +221,13 @@ impl Core {
             }
         }
         (all - abandoned, next_due)
+    }
+
+    /// Whether tasks are queued that a further worker could look at. A worker whose task nobody waits
+    /// for may owe them that look, and not have come to it yet.
+    fn lacks_a_worker(&self, registry: &Registry) -> bool {
+        let there = registry.live + registry.starting;
+        (1..registry.limit).contains(&there) && !self.nothing_queued()
     }
 
     /// A task is abandoned: a drop of the pool need not wait for it any more.
