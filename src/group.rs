@@ -225,7 +225,7 @@ impl Group {
     /// A wait without end takes over what a shutdown has yet to drop of the group: the shutdown may
     /// be waiting for this thread, or be what this thread is in.
     fn wait_until(&self, deadline: &Deadline) -> bool {
-        if deadline.is_never() && self.pending() > 0 {
+        if deadline.is_never() {
             self.discard_taken_out();
         }
         self.members.wait(deadline, self.core.parallel)
@@ -314,6 +314,9 @@ impl Group {
 
     /// Discards what a shutdown has taken out of the queue and not come to yet.
     fn discard_taken_out(&self) {
+        if self.members.pending() == 0 {
+            return;
+        }
         let taken = self.core.take_over(self.members.address());
         discard_all(&self.core.env, taken);
     }

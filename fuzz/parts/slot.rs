@@ -110,7 +110,7 @@ impl Play {
             }
             6 | 7 => {
                 let fits = self.state == State::Idle && self.is_marked;
-                self.claimed(fits, Slot::claim_marked);
+                self.claimed(fits, |slot| slot.claim_marked(|_| true));
             }
             8 => {
                 let marked = self.is_fresh();

@@ -66,6 +66,30 @@ fn a_call_too_late_and_a_long_one() {
     });
 }
 
+/// The only worker has taken a task whose group is then cancelled, and has yet to see to it that
+/// another looks at the queue. Law 10: a drop waits for what is queued there.
+#[test]
+fn left_queued_by_an_abandoned_worker() {
+    explore("left_queued_by_an_abandoned_worker", |dice| {
+        let pool = (Pool::builder().max_workers(2))
+            .queue_capacity(8)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .expect("a pool");
+        (pool.do_with_deadline(|| (), Duration::MAX)).expect("a worker");
+        let group = pool.group();
+        let ran = Arc::new(AtomicBool::new(false));
+        group.serve(|| ()).expect("room");
+        let its = Arc::clone(&ran);
+        pool.serve(move || its.store(true, Ordering::SeqCst))
+            .expect("room");
+        dice.pause(12);
+        group.cancel();
+        drop(pool);
+        assert!(ran.load(Ordering::SeqCst), "left in the queue");
+    });
+}
+
 /// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4: an
 /// idle worker that is one too many ends at once.
 #[test]

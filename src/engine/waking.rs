@@ -81,7 +81,8 @@ impl Core {
     /// in their start hook are as far from a task as a new thread: only if `even_in_start_hook`.
     pub(super) fn claim_marked(&self, even_in_start_hook: bool) -> Option<(usize, Claim)> {
         for (index, slot) in self.marked_workers(even_in_start_hook) {
-            if let Some(claim) = slot.claim_marked() {
+            let may = |record: &Record| even_in_start_hook || !record.is_in_start_hook();
+            if let Some(claim) = slot.claim_marked(may) {
                 self.in_flight.unmark();
                 // Relaxed: a hint.
                 let order = std::sync::atomic::Ordering::Relaxed;

@@ -68,7 +68,7 @@ impl Slot {
 
     /// Claims if marked.
     pub fn claim_marked(&self) -> Option<Held> {
-        self.slot.claim_marked().map(Held)
+        self.slot.claim_marked(|_| true).map(Held)
     }
 
     /// The worker claims itself, to look at the queue.

@@ -214,11 +214,12 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    /// Claims the worker if it is idle and marked.
+    /// Claims the worker if it is idle and marked, and `may` says so of the very word that is
+    /// claimed: another worker may have come to the slot since the caller looked.
     #[must_use]
-    pub(crate) fn claim_marked(&self) -> Option<Claim> {
+    pub(crate) fn claim_marked(&self, may: impl Fn(&R) -> bool) -> Option<Claim> {
         let mut word = self.see();
-        while word.is_idle() && word.is_marked() {
+        while word.is_idle() && word.is_marked() && may(&self.record) {
             match self.swap_if(word, word.to(State::Held)) {
                 Ok(()) => return Some(Claim::of(word)),
                 Err(now) => word = now,

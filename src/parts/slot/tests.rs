@@ -113,12 +113,13 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
 fn a_marked_worker_is_the_last_resort() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_marked().is_none());
+    assert!(slot.claim_marked(|_| true).is_none());
     assert!(slot.mark() && !slot.mark());
     assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
-    let claim = slot.claim_marked().expect("idle");
+    assert!(slot.claim_marked(|_| false).is_none());
+    let claim = slot.claim_marked(|_| true).expect("idle");
     assert!(claim.marked);
     // SAFETY: claimed.
     unsafe { slot.send_searching(claim) };

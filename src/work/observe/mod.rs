@@ -115,6 +115,10 @@ impl<'a> Starts<'a> {
     pub(crate) fn tell(&self) {
         #[cfg(feature = "tracing")]
         for start in self.noted.take() {
+            // By the subscriber: what it has not been told, the parent tells.
+            if self.env.is_forked() {
+                return;
+            }
             match start {
                 Ok(slot) => worker_spawned(self.env, slot),
                 Err(error) => spawn_failed(self.env, &error),
