@@ -125,3 +125,9 @@ fn a_step_of_another_is_awaited_spinning_and_then_without_the_core() {
         );
     }
 }
+
+#[test]
+fn as_many_cores_as_this_process_may_use() {
+    let told = std::thread::available_parallelism().expect("it is known");
+    assert_eq!((cores(), cores()), (told.get(), told.get()));
+}

@@ -65,6 +65,16 @@ mod tests {
     use crate::parts::cut::cut;
 
     #[test]
+    fn a_label_is_there_from_the_first_on() {
+        let label = Label::new();
+        for now in [Some("one"), None, Some("another"), Some("one"), None] {
+            // SAFETY: no other thread is there.
+            unsafe { label.set(now) };
+            assert_eq!(label.get(), now);
+        }
+    }
+
+    #[test]
     fn a_label_is_read_whole() {
         let label = &Label::new();
         assert_eq!(label.get(), None);

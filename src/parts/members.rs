@@ -339,6 +339,17 @@ mod tests {
     use crate::parts::cut::cut;
     use std::time::Duration;
 
+    #[test]
+    fn a_set_is_swept_once_somebody_says_so() {
+        let set = Handle::new();
+        assert!(!set.is_swept());
+        set.set_swept();
+        assert!(set.is_swept());
+        let other = Handle::new();
+        assert_ne!(set.address(), other.address());
+        assert_eq!(set.address(), set.address());
+    }
+
     fn figures(set: &Members) -> [usize; 4] {
         [
             set.pending(),

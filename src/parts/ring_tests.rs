@@ -131,3 +131,15 @@ fn holds_at_the_wrap_of_laps_and_positions() {
         }
     }
 }
+
+#[test]
+fn laps_are_told_apart_also_around_the_wrap() {
+    for lap in [1, 2, LAP / 2, LAP - 1, LAP, LAP + 1] {
+        for cell in [empty(lap), full(lap, u16::MAX)] {
+            assert!(is_of(cell, lap));
+            assert!(!is_of(cell, lap.wrapping_add(1)) && !is_of(cell, lap.wrapping_sub(1)));
+            assert!(is_before(cell, lap.wrapping_add(1)));
+            assert!(!is_before(cell, lap) && !is_before(cell, lap.wrapping_sub(1)));
+        }
+    }
+}

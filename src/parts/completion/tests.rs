@@ -123,3 +123,12 @@ fn a_place_is_told_once_the_task_is_taken() {
     unsafe { WaitNode::publish_slot(&node, 65_535) };
     assert_eq!(node.worker_slot(), Some(65_535));
 }
+
+#[test]
+fn a_task_is_known_by_where_it_was_put() {
+    for n in [0, 1, 8, 1 << 40] {
+        assert!(is_queued(queue_id(8 * n)) && !is_queued(mailbox_id(n)));
+        assert_ne!(queue_id(8 * n), queue_id(8 * (n + 1)));
+        assert_ne!(mailbox_id(n), mailbox_id(n + 1));
+    }
+}

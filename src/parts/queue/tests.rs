@@ -236,7 +236,8 @@ fn a_push_looks_for_room_for_a_while_and_the_next_goes_on() {
             let pushed = queue.push_on(&mut task, &sweep);
             assert_eq!(pushed, Err(NotPushed::Looking));
             assert_eq!(sweep.looks(), part * LOOKS);
-            assert!(sweep.take_advance() && !sweep.has_advanced());
+            assert!(sweep.has_advanced() && sweep.take_advance());
+            assert!(!sweep.has_advanced());
             // Others' tombstones, one after the other, do not lead it astray.
             let near = first.wrapping_add(part * STEP);
             assert!(withdraw(&queue, near).is_some());
@@ -359,4 +360,81 @@ fn loses_and_doubles_nothing() {
     assert!(all(&queue).is_empty());
     assert_eq!((queue.len(), queue.tombstones()), (0, 0));
     assert_eq!(queue.pushed(), 2 * EACH as u64);
+}
+
+#[test]
+fn a_guarded_queue_is_popped_by_leave_only() {
+    for first in [0, before_wrap(4)] {
+        let queue = awake_at(first, 4);
+        let taken = |position: u64| Popped::Task(first.wrapping_add(position * STEP));
+        for id in 0..4 {
+            push(&queue, id, id % 2 == 1).expect("room");
+        }
+        let mut place = None;
+        for round in 0..2 {
+            queue.guard(true);
+            queue.guard(true);
+            assert_eq!(
+                (queue.try_pop(&mut place), &place),
+                (Popped::Guarded, &None)
+            );
+            assert_eq!((queue.try_pop_ready(&mut place), &place), (None, &None));
+            // A plain task, then a revocable one.
+            for id in 2 * round..2 * round + 2 {
+                assert_eq!(queue.pop_guarded(&mut place), taken(id as u64));
+                assert_eq!(place.take(), Some(item(id, id % 2 == 1)));
+            }
+            if round == 1 {
+                assert_eq!(queue.pop_guarded(&mut place), Popped::Empty);
+            }
+            queue.guard(false);
+        }
+        assert_eq!(queue.try_pop(&mut place), Popped::Empty);
+    }
+}
+
+#[test]
+fn a_tombstone_in_a_guarded_queue_is_passed_by_leave_only() {
+    let queue = awake(4);
+    let position = push(&queue, 1, true).expect("room");
+    push(&queue, 2, false).expect("room");
+    assert_eq!(withdraw(&queue, position), Some(1));
+    queue.guard(true);
+    let mut place = None;
+    assert_eq!(queue.try_pop(&mut place), Popped::Guarded);
+    assert_eq!(queue.tombstones(), 1);
+    assert_eq!(queue.pop_guarded(&mut place), Popped::Task(position + STEP));
+    assert_eq!(
+        (place.take(), queue.tombstones()),
+        (Some(item(2, false)), 0)
+    );
+    assert_eq!(queue.pop_guarded(&mut place), Popped::Empty);
+}
+
+#[test]
+fn positions_are_before_or_after_an_end_also_around_the_wrap() {
+    for first in [0, before_wrap(1)] {
+        let queue = awake_at(first, 1);
+        let mut ends = Vec::new();
+        for id in 0..5 {
+            push(&queue, id, false).expect("room");
+            ends.push(first.wrapping_add((id as u64 + 1) * STEP));
+            assert!(queue.is_before(ends[id]));
+            assert_eq!(pop(&queue), Some(id));
+            assert!(ends.iter().all(|&end| !queue.is_before(end)));
+        }
+    }
+}
+
+#[test]
+fn a_stamp_is_of_one_lap() {
+    for empty in [0, 8 * STEP, 0_u64.wrapping_sub(STEP)].map(Stamp) {
+        for state in 1..STEP {
+            let stamp = Stamp(empty.0.wrapping_add(state));
+            assert!(stamp.is_behind(empty) && stamp.is_of_lap(empty));
+            let next = Stamp(stamp.0.wrapping_add(STEP));
+            assert!(!next.is_behind(empty) && !next.is_of_lap(empty));
+        }
+        assert!(!empty.is_behind(empty) && empty.is_of_lap(empty));
+    }
 }

@@ -256,3 +256,34 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     let claim = slot.claim_self().expect("idle");
     assert!(!claim.parked, "it has woken");
 }
+
+#[test]
+fn a_word_says_whether_its_worker_is_occupied() {
+    let of = |state: State, flags: u64| Word(5 * GENERATION | flags | state as u64);
+    for (state, occupied) in [
+        (State::Free, false),
+        (State::Held, true),
+        (State::Offered, true),
+        (State::Busy, true),
+        (State::Searching, false),
+        (State::Idle, false),
+        (State::Retiring, false),
+    ] {
+        for flags in [0, LISTED] {
+            let word = of(state, flags);
+            assert_eq!(word.is_occupied(), occupied, "{word:?}");
+            // Who is idle can be found; others need no entry.
+            assert_eq!(
+                word.is_sound(),
+                state != State::Idle || flags != 0,
+                "{word:?}"
+            );
+        }
+        for flag in [MARKED, PARKED] {
+            let word = of(state, LISTED | flag);
+            assert_eq!(word.is_sound(), state == State::Idle, "{word:?}");
+        }
+        assert_eq!(of(state, MARKED).is_sound(), state == State::Idle);
+        assert!(!of(state, PARKED).is_sound());
+    }
+}
