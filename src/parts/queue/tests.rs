@@ -436,5 +436,6 @@ fn a_stamp_is_of_one_lap() {
             assert!(!next.is_behind(empty) && !next.is_of_lap(empty));
         }
         assert!(!empty.is_behind(empty) && empty.is_of_lap(empty));
+        assert!(!Stamp(empty.0.wrapping_add(STEP)).is_behind(empty));
     }
 }
