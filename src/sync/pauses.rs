@@ -50,8 +50,8 @@ fn asked_for() -> (u32, u64) {
     })
 }
 
-/// A quarter of the pauses gives the core away, a quarter is short, half take milliseconds; of
-/// these, if the environment asked for them, a few take longer than a test's own waits.
+/// A quarter of the pauses gives the core away, a quarter is short, half take milliseconds; where
+/// the environment gave a seed, a few take longer than most waits of a test.
 pub(crate) fn step() {
     static SEED: atomic::AtomicU64 = atomic::AtomicU64::new(1);
     std::thread_local! {
