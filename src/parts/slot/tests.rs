@@ -259,7 +259,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
 
 #[test]
 fn a_word_says_whether_its_worker_is_occupied() {
-    let of = |state: State, flags: u64| Word(5 * GENERATION | flags | state as u64);
+    let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
     for (state, occupied) in [
         (State::Free, false),
         (State::Held, true),
