@@ -287,3 +287,24 @@ fn a_word_says_whether_its_worker_is_occupied() {
         assert!(!of(state, PARKED).is_sound());
     }
 }
+
+#[test]
+fn a_marked_worker_is_claimed_by_the_word_that_was_asked_about() {
+    let ready = Ring::new(2, 0);
+    let slot = idle(&ready);
+    assert!(slot.mark());
+    let asked = std::cell::Cell::new(0);
+    let claim = slot.claim_marked(|()| {
+        asked.set(asked.get() + 1);
+        if asked.get() == 1 {
+            // Meanwhile it is handed a task, which is taken back.
+            let claim = slot.claim_marked(|()| true).expect("idle");
+            let generation = hand_over(&slot, claim, "brief", HandOver::Revocable);
+            assert_eq!(slot.revoke(generation), Some("brief"));
+            own!(slot.publish_marked());
+        }
+        asked.get() < 3
+    });
+    assert!(claim.is_some());
+    assert_eq!(asked.get(), 2, "once of each word");
+}
