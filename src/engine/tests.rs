@@ -192,8 +192,7 @@ fn a_marked_worker_is_looked_for_where_one_was_claimed_last() {
             thread::yield_now(); // it is about to sleep
         }
     }
-    let order =
-        |core: &Core| -> Vec<_> { core.marked_workers(false).map(|(slot, _)| slot).collect() };
+    let order = |core: &Core| -> Vec<_> { core.marked_workers().map(|(slot, _)| slot).collect() };
     assert_eq!(order(&core), [0, 1, 2]);
     core.last_marked
         .store(2, std::sync::atomic::Ordering::Relaxed);

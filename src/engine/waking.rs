@@ -18,18 +18,13 @@ impl Core {
 
     /// Whether a worker is idle, or was a moment ago; those in their start hook aside.
     pub(super) fn is_somebody_idle(&self) -> bool {
-        !self.ready.is_empty() || self.marked_workers(false).next().is_some()
+        !self.ready.is_empty()
+            || (self.marked_workers()).any(|(_, slot)| is_near(false, &slot.record))
     }
 
     /// The slots of marked workers, beginning with the one that was claimed last: others may be
-    /// many slots away. Those in their start hook only if `even_in_start_hook`.
-    pub(super) fn marked_workers(
-        &self,
-        even_in_start_hook: bool,
-    ) -> impl Iterator<Item = (usize, &Slot<Task, Record>)> {
-        let is_marked = move |(_, slot): &(usize, &Slot<Task, Record>)| {
-            slot.see().is_marked() && (even_in_start_hook || !slot.record.is_in_start_hook())
-        };
+    /// many slots away.
+    pub(super) fn marked_workers(&self) -> impl Iterator<Item = (usize, &Slot<Task, Record>)> {
         // Relaxed: a hint.
         let first = self.last_marked.load(std::sync::atomic::Ordering::Relaxed) as usize;
         let all = match self.in_flight.is_any_marked() {
@@ -39,7 +34,7 @@ impl Core {
         let turned = all.clone().skip(first).chain(all.take(first));
         turned
             .map(|index| (index, &self.slots[index]))
-            .filter(is_marked)
+            .filter(|(_, slot)| slot.see().is_marked())
     }
 
     /// The worker that this thread's last task went to, if it is idle; asleep only if
@@ -80,8 +75,8 @@ impl Core {
     /// The marked worker that was claimed last, if it can be had: the others get to retire. Those
     /// in their start hook are as far from a task as a new thread: only if `even_in_start_hook`.
     pub(super) fn claim_marked(&self, even_in_start_hook: bool) -> Option<(usize, Claim)> {
-        for (index, slot) in self.marked_workers(even_in_start_hook) {
-            let may = |record: &Record| even_in_start_hook || !record.is_in_start_hook();
+        let may = |record: &Record| is_near(even_in_start_hook, record);
+        for (index, slot) in self.marked_workers() {
             if let Some(claim) = slot.claim_marked(may) {
                 self.in_flight.unmark();
                 // Relaxed: a hint.
@@ -184,6 +179,11 @@ impl Core {
             let _ = self.spawn(slot, First::Search, starts);
         }
     }
+}
+
+/// Whether a worker is as near as a submission needs it: in its start hook only if that is allowed.
+fn is_near(even_in_start_hook: bool, record: &Record) -> bool {
+    even_in_start_hook || !record.is_in_start_hook()
 }
 
 /// Whether somebody will look at the queue.
