@@ -64,20 +64,21 @@ mod tests {
     use super::*;
     use crate::parts::cut::cut;
 
-    #[test]
-    fn a_label_is_there_from_the_first_on() {
-        let label = Label::new();
-        for now in [Some("one"), None, Some("another"), Some("one"), None] {
-            // SAFETY: no other thread is there.
+    /// No other thread sets it.
+    fn assert_set_and_seen(label: &Label) {
+        let (one, another) = (Some("one"), Some("another"));
+        for now in [one, None, another, one, another, None] {
+            // SAFETY: no other thread sets it.
             unsafe { label.set(now) };
             assert_eq!(label.get(), now);
         }
     }
 
     #[test]
-    fn a_label_is_read_whole() {
+    fn a_label_is_read_whole_from_the_first_on() {
         let label = &Label::new();
         assert_eq!(label.get(), None);
+        assert_set_and_seen(label);
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -97,10 +98,6 @@ mod tests {
             }
             stop.store(true, Ordering::SeqCst);
         });
-        for now in [Some("one"), Some("another"), None] {
-            // SAFETY: the other thread has ended.
-            unsafe { label.set(now) };
-            assert_eq!(label.get(), now);
-        }
+        assert_set_and_seen(label);
     }
 }

@@ -82,9 +82,10 @@ fn room_not_used_is_passed_on() {
     }
 }
 
+/// Also where it was notified, and has yet to wake.
 #[test]
 fn newcomers_line_up_behind_one_that_has_waited_long() {
-    for waiters in starts() {
+    for (waiters, is_notified) in starts().zip([false; 4]).chain(starts().zip([true; 4])) {
         let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
         let mut old = waiters.join(&a);
         assert!(!waiters.has_aged());
@@ -92,39 +93,26 @@ fn newcomers_line_up_behind_one_that_has_waited_long() {
         while !waiters.has_aged() {
             old.sleep(&Deadline::from_now(10 * AGE));
         }
+        if is_notified {
+            waiters.notify();
+            assert!(notified(&a) && waiters.waiting() == 0);
+        }
         let (second, is_first) = waiters.line_up(&b);
+        assert!(!is_first, "the room is the old one's");
+        let (third, is_first) = waiters.line_up(&c);
         assert!(!is_first);
-        let (_third, is_first) = waiters.line_up(&c);
-        assert!(!is_first);
+        if is_notified {
+            old.rejoin(); // It tries from its place.
+        }
         // Whoever leaves notifies the next, who has not tried yet.
         drop(old);
         assert!(!waiters.has_aged());
         assert!(notified(&b) && !notified(&c));
         drop(second);
         assert!(notified(&c));
-        drop(_third);
+        drop(third);
         let (_alone, is_first) = waiters.line_up(&a);
         assert!(is_first, "it tries at once");
-    }
-}
-
-#[test]
-fn newcomers_line_up_behind_one_that_was_notified_and_has_yet_to_wake() {
-    for waiters in starts() {
-        let (a, b) = (Entry::new(), Entry::new());
-        let mut old = waiters.join(&a);
-        while !waiters.has_aged() {
-            old.sleep(&Deadline::from_now(10 * AGE));
-        }
-        waiters.notify();
-        assert!(notified(&a) && waiters.waiting() == 0);
-        let (second, is_first) = waiters.line_up(&b);
-        assert!(!is_first, "the room is the old one's");
-        // It tries from its place, and leaves.
-        old.rejoin();
-        drop(old);
-        assert!(notified(&b));
-        drop(second);
     }
 }
 
