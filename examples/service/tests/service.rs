@@ -438,18 +438,18 @@ impl Drop for Stop<'_> {
 /// of the trial by new users: goodput was 8 %).
 #[test]
 fn under_overload_95_percent_of_its_capacity_is_in_time() {
-    // Answers have some 40 ms to spare: a machine that stalls makes them late.
-    let is_in_time = (0..3).any(|_| {
-        let Overload {
-            asked,
-            in_time,
-            ran,
-        } = overload("/sleep?ms=300", 120);
-        assert!(asked > 3 * ran as usize, "{asked} asked, {ran} run");
-        println!("{in_time} in time, {ran} run");
-        100 * in_time >= 95 * ran as usize
-    });
-    assert!(is_in_time, "three times less than 95 %");
+    // So many that the 8 which run while the machine stalls once are less than 5 % of them.
+    let seen = overload("/sleep?ms=250", 160);
+    let Overload {
+        asked,
+        in_time,
+        ran,
+    } = seen;
+    assert!(asked > 3 * ran as usize, "{asked} asked, {ran} run");
+    assert!(
+        100 * in_time >= 95 * ran as usize,
+        "{in_time} in time, {ran} run"
+    );
 }
 
 /// The same with tasks that are started however late: it is `min_remaining` that makes the difference.
