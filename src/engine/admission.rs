@@ -11,16 +11,13 @@ use super::counts::Reason;
 use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::Occupied;
 use super::threads::{how_to_hand_over, First, NotSpawned};
+use super::wait::Wait;
 use crate::error::Refusal;
-use crate::parts::backoff::{Backoff, BoundedSpin};
-use crate::parts::deadline::Deadline;
 use crate::parts::queue::{NotPushed, Queue, Sweep};
 use crate::parts::slot::Claim;
-use crate::parts::waiters::{Entry, Waiting};
-use crate::stats::WhenFull;
+use crate::parts::waiters::Entry;
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
-use crate::work::observe::Starts;
 use std::io;
 
 /// As many tasks must find room in the queue where one is pushed for an idle worker, and as
@@ -161,6 +158,9 @@ impl Core {
             self.counts.refuse(Reason::of(&Refusal::Forked));
             return Err(SubmitError::Refused(Refusal::Forked));
         }
+        if let Some(location) = self.push_behind_one(task, options) {
+            return Ok(location);
+        }
         options.start(&self.env);
         let entry = Entry::new();
         let mut wait = Wait::new(self, options, &entry);
@@ -194,6 +194,28 @@ impl Core {
         drop(wait);
         self.counts.refuse(why.reason());
         Err(why)
+    }
+
+    /// In a burst most tasks come while a worker is on its way to the queue and nobody is idle: no
+    /// reason to start another. Who is counted at first is idle before it is counted no more.
+    fn push_behind_one(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Option<Location> {
+        let queue = self.queue.as_ref()?;
+        let may_queue = !(options.awaited && options.is_on_worker(&self.env));
+        let is_one_on_its_way = self.in_flight.see().is_any_searching()
+            && self.ready.is_empty()
+            && !self.in_flight.is_any_marked();
+        if !self.is_open_to_newcomers()
+            || options.is_cancelled()
+            || !may_queue
+            || !is_one_on_its_way
+        {
+            return None;
+        }
+        self.push_fast(queue, queue.room()?, task, options, None)
     }
 
     fn attempt(
@@ -375,110 +397,6 @@ fn push_patiently(
             Err(NotPushed::Looking) if !options.has_expired() => thread::yield_now(),
             pushed => return pushed,
         }
-    }
-}
-
-/// How a submission waits between its attempts.
-struct Wait<'a> {
-    core: &'a Core,
-    options: &'a SubmitOptions<'a>,
-    /// On a worker of the pool, or for one that waits.
-    own: bool,
-    may_queue: bool,
-    may_block: bool,
-    /// How long it may wait for room, its deadline aside.
-    room_within: Deadline,
-    backoff: Backoff,
-    /// For room in the middle of the queue.
-    sweep: Sweep,
-    spin: BoundedSpin,
-    entry: &'a Entry,
-    waiting: Option<Waiting<'a>>,
-    /// It has lined up behind others, and has not been notified yet.
-    lined_up: bool,
-    /// Below `waiting`, so that they are told once it has left the list.
-    starts: Starts<'a>,
-}
-
-impl<'a> Wait<'a> {
-    fn new(core: &'a Core, options: &'a SubmitOptions<'a>, entry: &'a Entry) -> Self {
-        let own = options.is_on_worker(&core.env);
-        let blocks = options.blocks(core.blocks);
-        let may_block = !own && blocks;
-        let mut this = Self {
-            core,
-            options,
-            own,
-            may_queue: !(own && options.awaited),
-            may_block,
-            room_within: match options.when_full(core.settings.when_full) {
-                WhenFull::BlockFor(limit) => Deadline::from_now(limit),
-                _ => Deadline::never(),
-            },
-            backoff: Backoff::default(),
-            sweep: Sweep::default(),
-            spin: BoundedSpin::new(core.parallel),
-            entry,
-            waiting: None,
-            lined_up: false,
-            starts: Starts::new(&core.env),
-        };
-        if may_block && core.waiters.has_aged() && !core.is_closed() {
-            let (waiting, is_first) = core.waiters.line_up(entry);
-            this.waiting = Some(waiting);
-            // Asked once more, on the list: who closes or cancels may have notified all
-            // before.
-            this.lined_up = !is_first && !core.is_closed() && !options.is_cancelled();
-        }
-        this
-    }
-
-    /// On a worker of its own nothing waits for more than a step of another.
-    fn is_hurried(&self) -> bool {
-        self.own && self.backoff.is_spent() && !self.sweep.has_advanced()
-    }
-
-    fn no_room(&self) -> Refusal {
-        let waits = self.options.blocks(self.core.blocks) || self.options.awaited;
-        no_room(self.own && waits)
-    }
-
-    /// Before an attempt: waits for its turn, if it has lined up; then it is back on the
-    /// list, if it was taken off.
-    fn before_try(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            if std::mem::take(&mut self.lined_up) {
-                waiting.sleep(self.options.earlier(&self.room_within));
-            }
-            if waiting.rejoin() {
-                // It was notified of room, which may lie behind where the sweep is.
-                self.sweep.end();
-            }
-        }
-    }
-
-    /// After an attempt. `settled`: all is occupied; else something is half done.
-    fn before_next_try(&mut self, settled: bool) {
-        let may_sleep = settled || self.backoff.is_spent() && self.is_in_transit();
-        let looks_on = self.sweep.take_advance();
-        match &mut self.waiting {
-            _ if looks_on && !settled => thread::yield_now(),
-            _ if !may_sleep => self.backoff.wait(),
-            None if settled && self.core.may_make_room(&mut self.spin) => {}
-            // Joined, it must look once more, everywhere, before it sleeps.
-            None => {
-                self.waiting = Some(self.core.waiters.join(self.entry));
-                self.sweep.end();
-            }
-            Some(waiting) if settled => waiting.sleep(self.options.earlier(&self.room_within)),
-            Some(waiting) => waiting.sleep(self.options.earlier(&Deadline::never())),
-        }
-    }
-
-    /// A thread is being started or ends, hooks included: that may take its time. Who ends
-    /// it notifies.
-    fn is_in_transit(&self) -> bool {
-        !self.own && self.core.in_flight.see().is_any_in_transit()
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::shutdown::{shutdown, WaitsFor};
 use super::*;
 use crate::builder::Builder;
 use crate::stats::Shutdown;
+use crate::stats::WhenFull;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, Release, Serve};
 use std::sync::mpsc;

@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `admission` | who is asked in which order? |
+//! | `wait` | how does a submission wait between two attempts? |
 //! | `saturation` | when is a submission refused? |
 //! | `waking` | who is woken for a queued task? |
 //! | `threads` | how do threads start, and how are they told to end? |
@@ -32,6 +33,7 @@ pub(crate) mod saturation;
 pub(crate) mod shutdown;
 pub(crate) mod submit;
 pub(crate) mod threads;
+mod wait;
 pub(crate) mod waking;
 pub(crate) mod worker;
 
