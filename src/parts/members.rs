@@ -9,9 +9,9 @@
 //!
 //! # Waiting
 //!
-//! A task's end is counted, *then* it reads `waiting`; a waiter increments `waiting`,
-//! *then* reads the counts: one of the two sees the other. So does a submission that
-//! was refused, and takes back that it entered.
+//! A waiter sets `WAITED` in the word in which ends are counted, *then* reads the counts: an end
+//! that comes later finds it. A submission that was refused takes back that it entered, *then*
+//! reads whether somebody waits: one of the two sees the other.
 //!
 //! # Lifetime
 //!
@@ -20,8 +20,10 @@
 //!
 //! | step on `ended` | by | |
 //! |---|---|---|
-//! | `+ ENDED + INSIDE` | a task's end | it is pending no more, but still looks whether to wake a waiter |
+//! | `+ ENDED` | a task's end, by one compare-and-swap, if nobody waits | its last touch |
+//! | `+ ENDED + INSIDE` | a task's end where somebody waits, or the step above failed | it is pending no more, but still looks whether to wake a waiter |
 //! | `- INSIDE` | the same | its last touch |
+//! | `+ WAITED`, `- WAITED` | the first that waits, the last that waits no more; under the lock | |
 //! | `+ LEFT - entered * ENDED` | the handle's drop | `entered` is final: the word alone says from now on what is pending |
 //!
 //! The word is `LEFT` and nothing else once the handle is gone, nothing is pending and
@@ -30,9 +32,7 @@
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{
-    self, fork, lock, lock_unless, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering,
-};
+use crate::sync::{self, fork, lock, lock_unless, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -40,9 +40,11 @@ use std::ptr::NonNull;
 /// A thread between the two steps that end a task: a worker, or one that cancels a group or
 /// shuts down. Fewer than 2^20 threads can be between them at once.
 const INSIDE: u64 = 1;
-/// The handle is gone. Above it, 43 bits: more than 2^42 tasks are never pending.
-const LEFT: u64 = 1 << 20;
-const ENDED_SHIFT: u32 = 21;
+/// Somebody waits.
+const WAITED: u64 = 1 << 20;
+/// The handle is gone. Above it, 42 bits: more than 2^41 tasks are never pending.
+const LEFT: u64 = 1 << 21;
+const ENDED_SHIFT: u32 = 22;
 const ENDED: u64 = 1 << ENDED_SHIFT;
 
 #[derive(Debug)]
@@ -50,7 +52,6 @@ pub(crate) struct Members {
     /// Tasks accepted, or being submitted.
     entered: CachePadded<AtomicU64>,
     ended: CachePadded<AtomicU64>,
-    waiting: AtomicUsize,
     rare: Mutex<Rare>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
@@ -62,13 +63,16 @@ pub(crate) struct Members {
     alive: (sync::UnsafeCell<()>, sync::Track),
 }
 
-/// The ends that are not completions: counted with them in one step, under the lock. And whether
-/// who cancelled the set has left nothing of it queued.
+/// The ends that are not completions: counted with them in one step, under the lock. And what else
+/// changes under it.
 #[derive(Debug, Default)]
 struct Rare {
     panicked: u64,
     discarded: u64,
+    /// Who cancelled the set has left nothing of it queued.
     swept: bool,
+    /// Threads that wait; `WAITED` says whether there are any.
+    waiting: usize,
 }
 
 /// How a task has ended.
@@ -116,7 +120,6 @@ impl Handle {
         let members = Box::new(Members {
             entered: CachePadded::new(AtomicU64::new(tasks)),
             ended: CachePadded::new(AtomicU64::new(tasks << ENDED_SHIFT)),
-            waiting: AtomicUsize::new(0),
             rare: Mutex::new(Rare::default()),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
@@ -147,9 +150,10 @@ impl Handle {
     /// One that has entered is not accepted.
     pub(crate) fn refused(&self, task: Pending) {
         assert_eq!(task.0, self.0, "a task of this set");
-        // ORDERING: G1: as a task's end.
+        // ORDERING: G1: before it reads who waits.
         self.entered.fetch_sub(1, Ordering::SeqCst);
-        self.wake();
+        // ORDERING: G1: after it was taken back.
+        self.wake(self.ended.load(Ordering::SeqCst));
     }
 }
 
@@ -175,21 +179,48 @@ impl Pending {
 
     /// The task has ended: who waits for the set may go on.
     pub(crate) fn end(self, how: Ended) {
-        // SAFETY: pending until the next step, and inside until the one after.
+        // SAFETY: pending until the next step.
         let members = unsafe { self.0.as_ref() };
         members.touch();
-        // ORDERING: G1, G2: releases all that the task did, before it reads who waits.
-        if how == Ended::Completed {
-            members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
+        if how != Ended::Completed {
+            return self.end_inside(how);
+        }
+        // Relaxed: compared below.
+        let before = members.ended.load(Ordering::Relaxed);
+        if before & WAITED != 0 {
+            return self.end_inside(how);
+        }
+        let now = before.wrapping_add(ENDED);
+        // ORDERING: G1, G2: releases all that the task did, where nobody waits: this thread's last
+        // touch, but for the memory that it frees.
+        let order = Ordering::SeqCst;
+        let ended = (members.ended).compare_exchange(before, now, order, Ordering::Relaxed);
+        match ended {
+            // SAFETY: the word was last changed by this thread.
+            Ok(_) => unsafe { Members::free_if_left(self.0, now) },
+            Err(_) => self.end_inside(how),
+        }
+    }
+
+    /// The same where somebody waits, or the word changes just now: not tried again, so that an
+    /// end takes as many steps however many others there are.
+    #[inline(never)]
+    fn end_inside(self, how: Ended) {
+        // SAFETY: pending until the next step, and inside until the one after.
+        let members = unsafe { self.0.as_ref() };
+        // ORDERING: G1, G2: releases all that the task did, and reads who waits.
+        let count = || members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
+        let before = if how == Ended::Completed {
+            count()
         } else {
             let mut rare = lock(&members.rare);
             match how {
                 Ended::Panicked => rare.panicked += 1,
                 _ => rare.discarded += 1,
             }
-            members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
-        }
-        members.wake();
+            count()
+        };
+        members.wake(before);
         members.touch();
         // ORDERING: G2: this thread's last touch, but for the memory that it frees.
         let before = members.ended.fetch_sub(INSIDE, Ordering::SeqCst);
@@ -232,11 +263,10 @@ impl Members {
         self.alive.0.with(|_| ());
     }
 
-    /// Wakes who waits, if nothing is pending.
+    /// Wakes who waited when `ended` was this, if nothing is pending.
     #[inline]
-    fn wake(&self) {
-        // ORDERING: G1: after an end was counted.
-        if self.waiting.load(Ordering::SeqCst) != 0 && self.has_ended() && !self.is_forked() {
+    fn wake(&self, ended: u64) {
+        if ended & WAITED != 0 && self.has_ended() && !self.is_forked() {
             drop(lock(&self.rare));
             self.all_ended.notify_all();
         }
@@ -306,9 +336,12 @@ impl Members {
                 return true;
             }
         }
-        // ORDERING: G1: before it looks what is pending.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut guard = lock(&self.rare);
+        guard.waiting += 1;
+        if guard.waiting == 1 {
+            // ORDERING: G1: before it looks what is pending.
+            self.ended.fetch_add(WAITED, Ordering::SeqCst);
+        }
         let ended = loop {
             if self.has_ended() {
                 break true;
@@ -319,9 +352,11 @@ impl Members {
             }
             guard = sync::wait(&self.all_ended, guard, left);
         };
-        drop(guard);
-        // ORDERING: G1: after its last look.
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        guard.waiting -= 1;
+        if guard.waiting == 0 {
+            // ORDERING: G1: after its last look.
+            self.ended.fetch_sub(WAITED, Ordering::SeqCst);
+        }
         ended
     }
 }
@@ -334,143 +369,5 @@ impl Drop for Members {
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-mod tests {
-    use super::*;
-    use crate::parts::cut::cut;
-    use std::time::Duration;
-
-    #[test]
-    fn a_set_is_swept_once_somebody_says_so() {
-        let set = Handle::new();
-        assert!(!set.is_swept());
-        set.set_swept();
-        assert!(set.is_swept());
-        let other = Handle::new();
-        assert_ne!(set.address(), other.address());
-        assert_eq!(set.address(), set.address());
-    }
-
-    fn figures(set: &Members) -> [usize; 4] {
-        [
-            set.pending(),
-            set.completed(),
-            set.panicked(),
-            set.discarded(),
-        ]
-    }
-
-    #[test]
-    fn every_end_is_counted_once() {
-        let set = Handle::new();
-        let tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
-        let refused = set.enter();
-        assert_eq!(figures(&set), [7, 0, 0, 0]);
-        set.refused(refused);
-        assert_eq!(figures(&set), [6, 0, 0, 0]);
-        let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
-        for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
-            assert_eq!(task.members().address(), set.address());
-            assert!(!set.has_ended());
-            task.end(how);
-        }
-        assert_eq!(figures(&set), [0, 2, 2, 2]);
-        assert!(set.wait(&Deadline::never(), true));
-    }
-
-    /// As many tasks before as lead each step across the wrap of `ended`'s count, and of `entered`.
-    fn near_the_wrap() -> impl Iterator<Item = u64> {
-        let wraps = [1 << (u64::BITS - ENDED_SHIFT), 0];
-        let before = |wrap: u64| (0..=cut(8)).map(move |n| wrap.wrapping_sub(n));
-        wraps.into_iter().flat_map(before)
-    }
-
-    #[test]
-    fn every_end_is_counted_once_across_the_wrap() {
-        for start in near_the_wrap() {
-            let set = Handle::starting_at(start);
-            let since = |figures: [usize; 4]| {
-                let [pending, completed, rest @ ..] = figures;
-                (pending, completed.wrapping_sub(start as usize), rest)
-            };
-            assert_eq!(since(figures(&set)), (0, 0, [0, 0]), "{start:#x}");
-            let mut tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
-            let refused = set.enter();
-            assert_eq!(since(figures(&set)), (7, 0, [0, 0]), "{start:#x}");
-            set.refused(refused);
-            let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
-            for n in 1..=6 {
-                assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
-                tasks.pop().expect("six").end(ends[n % 3]);
-                let expected = (6 - n, n / 3, [n.div_ceil(3), (n + 1) / 3]);
-                assert_eq!(since(figures(&set)), expected, "{start:#x}");
-            }
-            assert!(set.wait(&Deadline::never(), true), "{start:#x}");
-        }
-    }
-
-    #[test]
-    fn a_waiter_is_woken_and_the_last_one_frees_across_the_wrap() {
-        for start in near_the_wrap() {
-            let set = Handle::starting_at(start);
-            let tasks = [(); 3].map(|()| set.enter());
-            assert_eq!(set.pending(), 3, "{start:#x}");
-            std::thread::scope(|s| {
-                s.spawn(|| assert!(set.wait(&Deadline::never(), false)));
-                while set.waiting.load(Ordering::SeqCst) == 0 {
-                    std::thread::yield_now();
-                }
-                for task in tasks {
-                    task.end(Ended::Completed);
-                }
-            });
-            let mut left = [(); 4].map(|()| set.enter()).into_iter();
-            left.next().expect("four").end(Ended::Discarded);
-            drop(set);
-            // The last end must make the word `LEFT`: then it frees.
-            for (task, pending) in left.zip([3, 2, 1]) {
-                let word = task.members().ended.load(Ordering::SeqCst);
-                assert_eq!(word.wrapping_add(pending * ENDED), LEFT, "{start:#x}");
-                task.end(Ended::Completed);
-            }
-        }
-    }
-
-    #[test]
-    fn tasks_outlive_the_handle_and_the_last_one_frees() {
-        // By the sanitizers: neither freed too soon nor never.
-        for handle_goes_before in 0..4 {
-            let set = Handle::new();
-            let mut tasks: Vec<_> = (0..3).map(|_| set.enter()).collect();
-            let mut set = Some(set);
-            for n in 0..3 {
-                if n == handle_goes_before {
-                    set = None;
-                }
-                let task = tasks.pop().expect("three");
-                task.members().cancelled.store(true, Ordering::SeqCst);
-                task.end(Ended::Completed);
-            }
-            drop(set);
-        }
-    }
-
-    #[test]
-    fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
-        let set = Handle::new();
-        let task = set.enter();
-        let soon = Deadline::from_now(Duration::from_millis(20));
-        assert!(!set.wait(&soon, false) && soon.has_passed());
-        std::thread::scope(|s| {
-            for _ in 0..2 {
-                s.spawn(|| assert!(set.wait(&Deadline::never(), false)));
-            }
-            while set.waiting.load(Ordering::SeqCst) < 2 {
-                std::thread::yield_now();
-            }
-            let last = set.enter();
-            task.end(Ended::Completed);
-            set.refused(last);
-        });
-        assert_eq!(set.waiting.load(Ordering::SeqCst), 0);
-    }
-}
+#[path = "members_tests.rs"]
+mod tests;

@@ -127,10 +127,6 @@ macro_rules! atomics {
             fetch_add: |was, by| was.wrapping_add(by);
             fetch_sub: |was, by| was.wrapping_sub(by);
         }
-        AtomicUsize(usize) {
-            fetch_add: |was, by| was.wrapping_add(by);
-            fetch_sub: |was, by| was.wrapping_sub(by);
-        }
         AtomicU64(u64) {
             fetch_add: |was, by| was.wrapping_add(by);
             fetch_sub: |was, by| was.wrapping_sub(by);

@@ -141,6 +141,5 @@ macro_rules! paused {
 paused! {
     AtomicBool(bool) {}
     AtomicU32(u32) { fetch_add fetch_sub }
-    AtomicUsize(usize) { fetch_add fetch_sub }
     AtomicU64(u64) { fetch_add fetch_sub fetch_or fetch_and }
 }

@@ -38,7 +38,6 @@ mod atomic {
     pub(crate) type AtomicBool = Atomic<bool>;
     pub(crate) type AtomicU32 = Atomic<u32>;
     pub(crate) type AtomicU64 = Atomic<u64>;
-    pub(crate) type AtomicUsize = Atomic<usize>;
     pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
 
     impl<T: Copy + PartialEq + std::fmt::Debug> Atomic<T> {
