@@ -20,6 +20,10 @@ struct Known {
 struct Task(Box<Known>);
 
 impl Queued for Task {
+    type Worker = ();
+
+    fn announce(_: Option<&Self>, (): &()) {}
+
     fn is_revocable(&self) -> bool {
         self.0.revocable
     }
@@ -241,7 +245,7 @@ impl Play {
     /// The same with one look: alone it misses nothing.
     fn try_pop_ready(&mut self) {
         let mut place = None;
-        let popped = self.queue.try_pop_ready(&mut place);
+        let popped = self.queue.try_pop_ready(&mut place, &());
         let expected = (!self.model.is_guarded).then(|| self.model.pop()).flatten();
         let place = place.map(|task| *task.0);
         assert_eq!(popped.zip(place), expected);

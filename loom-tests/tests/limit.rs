@@ -244,6 +244,35 @@ fn cancelled_on_the_way() {
     });
 }
 
+/// A group is cancelled while a worker goes from one of its tasks to the next, for which it stays
+/// in the group: it is seen to be abandoned while it runs the second (A1), and by nobody later.
+/// Excludes: a worker that stays in a group and is found by no cancel; one that stays in it for
+/// another's task. Preemptions: 2.
+#[test]
+fn cancelled_between_two() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(2));
+        let group = pool.group();
+        let seen = Arc::clone(&pool);
+        let flag = group.clone();
+        let second = move || {
+            while !flag.is_cancelled() || seen.stats().abandoned == 0 {
+                thread::yield_now();
+            }
+        };
+        quietly(|| {
+            assert!(group.serve(|| ()).is_ok());
+            assert!(group.serve(second).is_ok());
+        });
+        let canceller = beside(&group, |group| group.cancel());
+        group.wait();
+        canceller.join().unwrap();
+        assert_eq!(pool.stats().abandoned, 0);
+        assert_eq!(abandoned_during_the_next_task(&pool), 0);
+        end(&pool);
+    });
+}
+
 /// A group is cancelled as its only task ends. Excludes: a worker taken for abandoned after the
 /// task, because the cancel writes to its record without looking. Preemptions: 2.
 #[test]

@@ -353,6 +353,28 @@ fn cancel_against_pop() {
     });
 }
 
+/// A push into a tombstone, then a look at the group's flag; beside it the flag is set, then the
+/// queue looked through (P3). Excludes: a cancel that reads the tombstone, beside a push that reads
+/// that nothing is cancelled. All interleavings.
+#[test]
+fn cancel_against_push_into_a_tombstone() {
+    check(None, || {
+        let queue = Arc::new(Queue::of_a_tombstone());
+        let flag = Arc::new(AtomicUsize::new(0));
+        flag.store(0, Ordering::SeqCst);
+        let cancelled = Arc::clone(&flag);
+        let canceller = beside(&queue, move |queue| {
+            cancelled.swap(1, Ordering::SeqCst);
+            queue.take_of_group(16)
+        });
+        let _ = queue.push_revocable(1, 16).expect("room");
+        let is_seen = flag.load(Ordering::SeqCst) != 0;
+        let own = is_seen.then(|| queue.take_of_group(16)).flatten();
+        let taken = canceller.join().unwrap();
+        assert_eq!(own.or(taken), Some(1), "left in the queue");
+    });
+}
+
 /// The last worker puts the queue to sleep while a task is pushed. Excludes: a task in a
 /// queue that sleeps; a worker that stays, and nothing queued. Both outcomes come up. All
 /// interleavings.

@@ -90,6 +90,40 @@ fn left_queued_by_an_abandoned_worker() {
     });
 }
 
+/// A worker runs a task whose group is cancelled, then takes the next from the queue, while the other
+/// worker ends as the pool does. Law 10: the drop waits for that next task.
+#[test]
+fn taken_by_an_abandoned_worker() {
+    explore("taken_by_an_abandoned_worker", |dice| {
+        let pool = (Pool::builder().max_workers(2))
+            .queue_capacity(8)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .expect("a pool");
+        let (group, all) = (pool.group(), Meeting::of(3));
+        let busy = |steps| {
+            let met = Arc::clone(&all);
+            move || {
+                met.meet();
+                (0..steps).for_each(|_| step());
+            }
+        };
+        group.serve(busy(dice.below(300))).expect("a worker");
+        pool.serve(busy(dice.below(150))).expect("a worker");
+        all.meet();
+        let ran = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&ran);
+        let next = move || its.store(true, Ordering::SeqCst);
+        match dice.below(2) {
+            0 => pool.serve(next).expect("room"),
+            _ => pool.group().serve(next).expect("room"),
+        }
+        group.cancel();
+        drop(pool);
+        assert!(ran.load(Ordering::SeqCst), "it runs after the drop");
+    });
+}
+
 /// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4: an
 /// idle worker that is one too many ends at once.
 #[test]

@@ -166,8 +166,10 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let (failed, mut backoff) = (failures(), Backoff::default());
     let mut registry = lock(&core.registry);
     loop {
+        // First of all: what is not queued here, and no worker below has, has ended.
+        let is_unseen = core.lacks_a_worker(&registry) && failures() == failed;
         let (left, next_due) = core.workers_left(&registry, whom);
-        let could_look = left == 0 && core.lacks_a_worker(&registry) && failures() == failed;
+        let could_look = left == 0 && is_unseen;
         if left > 0 || could_look {
             if timeout.is_zero() || deadline.has_passed() {
                 return core.stragglers(&registry);

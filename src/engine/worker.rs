@@ -35,6 +35,7 @@ use crate::work::job::{Ending, Task};
 use crate::work::observe;
 use crate::work::record::Record;
 use std::cell::Cell;
+use std::ptr;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
@@ -196,6 +197,7 @@ impl Worker<'_> {
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
         if next.is_none() {
+            self.it.record.leave_group_for(ptr::null());
             if watch {
                 self.start_watching();
             }
@@ -208,7 +210,7 @@ impl Worker<'_> {
     /// Moves the next queued task into the place, if it is there; its id.
     #[inline]
     fn take_ready(&self, queue: &Queue<Task>, place: &mut Option<Task>) -> Option<u64> {
-        let position = queue.try_pop_ready(place)?;
+        let position = queue.try_pop_ready(place, &self.it.record)?;
         self.it.record.count_taken();
         Some(queue_id(position))
     }
@@ -344,8 +346,8 @@ impl Worker<'_> {
 
     /// Looks for a while.
     fn spin(&self) -> Option<Woken> {
-        self.spin
-            .look_for(|| self.look(), || self.core.env.is_closed_or_over())
+        let stop = || self.core.env.is_closed_or_over();
+        self.spin.look_for(self.watches.get(), || self.look(), stop)
     }
 
     #[inline(always)]

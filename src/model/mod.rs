@@ -107,6 +107,10 @@ impl Named {
 }
 
 impl queue::Queued for Named {
+    type Worker = ();
+
+    fn announce(_: Option<&Self>, (): &()) {}
+
     fn is_revocable(&self) -> bool {
         self.revocable
     }
@@ -149,6 +153,12 @@ impl Queue {
     /// The same, without a worker.
     pub fn asleep(capacity: usize) -> Self {
         Self(queue::Queue::new(capacity))
+    }
+
+    /// A queue of one, full but for a tombstone, all of whose words have had `SeqCst` writes only:
+    /// loom then models a `SeqCst` load as one.
+    pub fn of_a_tombstone() -> Self {
+        Self(queue::Queue::of_a_tombstone())
     }
 
     fn push(&self, task: Named) -> Result<u64, NotPushed> {
@@ -203,7 +213,7 @@ impl Queue {
     /// The same as a worker does it whose task has ended: with one look.
     pub fn try_pop_ready(&self) -> Option<usize> {
         let mut place = None;
-        let position = self.0.try_pop_ready(&mut place);
+        let position = self.0.try_pop_ready(&mut place, &());
         position.map(|_| place.expect("popped").name)
     }
 

@@ -194,13 +194,12 @@ impl<'a> Ctx<'a> {
     /// Runs `f` as a task of the given group.
     pub(crate) fn with_group<R>(&self, members: &Members, f: impl FnOnce() -> R) -> R {
         self.group.set(&members.cancelled);
-        self.record.enter_group(members.address());
+        let is_new = self.record.enter_group(members.address());
         // ORDERING: A1: after this slot's record names the group.
-        if members.cancelled.load(Ordering::SeqCst) {
+        if is_new && members.cancelled.load(Ordering::SeqCst) {
             self.found_cancelled(members.address());
         }
         let result = f();
-        self.record.leave_group();
         self.group.set(std::ptr::null());
         result
     }

@@ -11,6 +11,7 @@ use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::record::Record;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -344,6 +345,13 @@ impl<F: FnOnce()> Job for Serve<F> {
 }
 
 impl Queued for Task {
+    type Worker = Record;
+
+    #[inline]
+    fn announce(next: Option<&Self>, worker: &Record) {
+        worker.leave_group_for(next.map_or(std::ptr::null(), Self::group));
+    }
+
     #[inline]
     fn is_revocable(&self) -> bool {
         self.table.revocable

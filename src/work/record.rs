@@ -23,7 +23,9 @@ pub(crate) struct Record {
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
     /// zero: none.
     due: AtomicU64,
-    /// The running task's group, by address, and [`CANCELLED`].
+    /// The running task's group, by address, and [`CANCELLED`]. It stays from one task to the
+    /// next of the same group, whose [`Members`](crate::parts::members::Members) are kept by
+    /// the one until the other is taken.
     group: AtomicU64,
 }
 
@@ -135,15 +137,35 @@ impl Record {
         Some(self.due.load(Ordering::SeqCst)).filter(|due| *due != 0)
     }
 
-    /// Worker: runs a task of this group.
-    pub(crate) fn enter_group(&self, group: *const ()) {
-        // ORDERING: A1: before it reads whether the group is cancelled.
-        self.group.swap(group.addr() as u64, Ordering::SeqCst);
+    /// Worker: runs a task of this group. `false` if its last task was of it, too, and the record
+    /// has named the group all the time: a cancel finds it.
+    #[must_use]
+    pub(crate) fn enter_group(&self, group: *const ()) -> bool {
+        let group = group.addr() as u64;
+        // Relaxed: only this thread changes it, but for the mark.
+        let is_new = self.group.load(Ordering::Relaxed) & !CANCELLED != group;
+        if is_new {
+            // ORDERING: A1: before it reads whether the group is cancelled.
+            self.group.swap(group, Ordering::SeqCst);
+        }
+        is_new
     }
 
-    /// Worker: the task has returned.
-    pub(crate) fn leave_group(&self) {
-        // ORDERING: A1: nobody acts on it.
+    /// Worker: its next task is of this group; null: of none, or there is none. To be called before
+    /// anybody can see that that task is no more in the queue, or that the worker is idle: who
+    /// sees that does not find the worker abandoned for a task that it has done.
+    #[inline]
+    pub(crate) fn leave_group_for(&self, next: *const ()) {
+        // Relaxed: as above. A marked one is left in any case: it is marked anew.
+        let group = self.group.load(Ordering::Relaxed);
+        if group != 0 && group != next.addr() as u64 {
+            self.leave_group();
+        }
+    }
+
+    #[cold]
+    fn leave_group(&self) {
+        // ORDERING: A1: before `head` moves, or the worker is `Idle`.
         store_release(&self.group, 0);
     }
 
@@ -195,6 +217,7 @@ impl Record {
     pub(crate) fn assert_at_rest(&self, generation: u64) {
         assert!(!self.is_in_start_hook(), "in a hook");
         assert!(!self.tally(|| generation).is_running(), "running");
+        assert_eq!(self.group.load(Ordering::SeqCst), 0, "in a group");
     }
 }
 
@@ -221,6 +244,28 @@ mod tests {
         let tally = record.tally(|| 2);
         assert_eq!((tally.completed, tally.panicked, tally.ended()), (1, 1, 2));
         assert!(!record.is_in_start_hook());
+    }
+
+    #[test]
+    fn a_worker_stays_in_a_group_until_another_task_or_the_cancel() {
+        let record = Record::new();
+        let (group, other) = ([0_u64; 1], [0_u64; 1]);
+        let (group, other) = (group.as_ptr().cast(), other.as_ptr().cast());
+        let named = || record.group.load(Ordering::SeqCst) & !CANCELLED;
+        assert!(record.enter_group(group));
+        record.leave_group_for(group);
+        assert!(!record.enter_group(group), "named all the time");
+        record.leave_group_for(other);
+        assert_eq!(named(), 0);
+        assert!(record.enter_group(other) && !record.find_cancelled(group));
+        record.leave_group_for(std::ptr::null());
+        assert_eq!(named(), 0);
+        assert!(!record.find_cancelled(other) && record.enter_group(other));
+        assert!(record.find_cancelled(other) && !record.find_cancelled(other));
+        assert!(record.is_abandoned(0) && !record.enter_group(other));
+        // The next of that group is marked anew, and told of.
+        record.leave_group_for(other);
+        assert!(!record.is_abandoned(0) && record.enter_group(other));
     }
 
     #[test]

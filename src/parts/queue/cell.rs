@@ -4,9 +4,15 @@ use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
 /// What a queue asks of its tasks.
-pub(crate) trait Queued {
+pub(crate) trait Queued: Sized {
+    /// Who is told of the next task before others can see that it has been popped.
+    type Worker;
+
     /// Whether its caller or its group may take it out again.
     fn is_revocable(&self) -> bool;
+
+    /// The worker is about to pop a task; this one, if it is revocable.
+    fn announce(next: Option<&Self>, worker: &Self::Worker);
 }
 
 /// How far a cell is with the position that its stamp names.
@@ -197,6 +203,17 @@ impl<T: Queued> CellAt<'_, T> {
             });
             self.write(from, state);
         }
+    }
+
+    /// Shows the task, which stays where it is.
+    ///
+    /// # Safety
+    /// The caller holds the cell, and a task is in it.
+    pub(super) unsafe fn look<R>(self, f: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: by this function's contract.
+        self.cell
+            .task
+            .with(|t| unsafe { f((*t).assume_init_ref()) })
     }
 
     /// # Safety

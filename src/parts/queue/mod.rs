@@ -285,12 +285,12 @@ impl<T: Queued> Queue<T> {
         if at.see() == at.stamp(State::Full) && self.take_full(head, at, place) {
             return Popped::Task(head);
         }
-        self.try_pop_slowly(place, false)
+        self.try_pop_slowly(place, false, None)
     }
 
     /// The same, guarded or not. Nobody sets or clears the guard meanwhile.
     pub(crate) fn pop_guarded(&self, place: &mut Option<T>) -> Popped {
-        self.try_pop_slowly(place, true)
+        self.try_pop_slowly(place, true, None)
     }
 
     /// Sets the guard, or clears it.
@@ -304,20 +304,24 @@ impl<T: Queued> Queue<T> {
     }
 
     /// As [`Queue::try_pop`], with one look at the oldest cell where nothing is there yet:
-    /// what is just being pushed may be missed.
+    /// what is just being pushed may be missed. The task is [announced](Queued::announce) before
+    /// `head` moves past it, also if another pop takes it then.
     #[inline]
     #[must_use]
-    pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
+    pub(crate) fn try_pop_ready(&self, place: &mut Option<T>, worker: &T::Worker) -> Option<u64> {
         let head = self.load_head();
         let at = self.at(head);
         let stamp = at.see();
-        if stamp == at.stamp(State::Full) && self.take_full(head, at, place) {
-            return Some(head);
+        if stamp == at.stamp(State::Full) {
+            T::announce(None, worker);
+            if self.take_full(head, at, place) {
+                return Some(head);
+            }
         }
         if !stamp.is_behind(at.stamp(State::Empty)) {
             return None;
         }
-        match self.try_pop_slowly(place, false) {
+        match self.try_pop_slowly(place, false, Some(worker)) {
             Popped::Task(position) => Some(position),
             Popped::Empty | Popped::InProgress | Popped::Guarded => None,
         }
@@ -338,7 +342,12 @@ impl<T: Queued> Queue<T> {
     }
 
     #[inline(never)]
-    fn try_pop_slowly(&self, place: &mut Option<T>, even_guarded: bool) -> Popped {
+    fn try_pop_slowly(
+        &self,
+        place: &mut Option<T>,
+        even_guarded: bool,
+        worker: Option<&T::Worker>,
+    ) -> Popped {
         loop {
             // ORDERING: P2, Q3: as `load_head`, with the guard.
             let head = self.head.load(Ordering::SeqCst);
@@ -362,33 +371,17 @@ impl<T: Queued> Queue<T> {
                     }
                 }
                 State::Full => {
+                    worker.inspect(|worker| T::announce(None, worker));
                     if self.take_full(head, at, place) {
                         return Popped::Task(head & !FLAGS);
                     }
                     crate::sync::spin_loop();
                 }
                 state @ (State::Revocable | State::Tombstone) => {
-                    if !at.hold(state) {
-                        continue;
-                    }
-                    // Nobody else moves it past a cell that is held; but it may be guarded now.
-                    let moved = self.advance_head(head);
-                    if !moved {
-                        // SAFETY: held, and as it was.
-                        unsafe { at.write(State::Held, state) };
-                        continue;
-                    }
-                    if state == State::Revocable {
-                        // SAFETY: held, with a task in it; `head` moved past it by us.
-                        unsafe {
-                            *place = Some(at.read());
-                            self.release(at, State::Held);
-                        }
+                    // SAFETY: held, in the state that it was seen in.
+                    if at.hold(state) && unsafe { self.pop_held(head, state, place, worker) } {
                         return Popped::Task(head & !FLAGS);
                     }
-                    // SAFETY: held, without one; `head` moved past it by us.
-                    unsafe { self.release(at, State::Held) };
-                    self.tombstone_gone();
                 }
                 State::Held => return Popped::InProgress,
             }
@@ -459,6 +452,22 @@ impl<T: Queued> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T: Queued> Queue<T> {
+    /// For models: full, but for a tombstone in the only cell. All is written `SeqCst`.
+    pub(crate) fn of_a_tombstone() -> Self {
+        let queue = Self::new(1);
+        let stamp = queue.at(queue.origin).stamp(State::Tombstone);
+        queue
+            .at(queue.origin)
+            .cell
+            .stamp
+            .store(stamp.0, Ordering::SeqCst);
+        queue.tombstones.store(1, Ordering::SeqCst);
+        queue
+            .tail
+            .store(queue.origin.wrapping_add(STEP), Ordering::SeqCst);
+        queue
+    }
+
     /// For models, once nobody uses it: nothing is left in it, not even a tombstone.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");

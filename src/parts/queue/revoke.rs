@@ -35,6 +35,42 @@ impl<T: Queued> Queue<T> {
         unsafe { self.at(position).write(State::Held, State::Tombstone) };
     }
 
+    /// Moves `head` past a held cell, and takes its task, if it has one; `false` if it has none, or
+    /// if `head` is guarded now. Nobody else moves it past a cell that is held.
+    ///
+    /// # Safety
+    /// The caller holds the cell at `head`, which was in that state: `Revocable`, with a task in it,
+    /// or `Tombstone`.
+    pub(super) unsafe fn pop_held(
+        &self,
+        head: u64,
+        state: State,
+        place: &mut Option<T>,
+        worker: Option<&T::Worker>,
+    ) -> bool {
+        let at = self.at(head);
+        let has_task = state == State::Revocable;
+        if let (true, Some(worker)) = (has_task, worker) {
+            // SAFETY: by this function's contract.
+            unsafe { at.look(|task| T::announce(Some(task), worker)) };
+        }
+        if !self.advance_head(head) {
+            // SAFETY: held, and as it was.
+            unsafe { at.write(State::Held, state) };
+            return false;
+        }
+        if has_task {
+            // SAFETY: by this function's contract, and once: the cell is emptied next.
+            *place = Some(unsafe { at.read() });
+        }
+        // SAFETY: held, without a task by now; `head` moved past it by this thread.
+        unsafe { self.release(at, State::Held) };
+        if !has_task {
+            self.tombstone_gone();
+        }
+        has_task
+    }
+
     /// Adds the task in place of one that was taken out; the queue was full but for that.
     #[cold]
     pub(super) fn revive(
@@ -127,11 +163,8 @@ impl<T: Queued> Queue<T> {
             *from = position.wrapping_add(STEP);
             let at = self.at(position);
             if hold_revocable(at) {
-                // SAFETY: held, with a task in it; a look only.
-                let ours = at
-                    .cell
-                    .task
-                    .with(|t| unsafe { wanted((*t).assume_init_ref()) });
+                // SAFETY: held, with a task in it.
+                let ours = unsafe { at.look(&wanted) };
                 if ours {
                     // SAFETY: as above, and buried without.
                     unsafe {

@@ -1,6 +1,7 @@
 use super::sweep::LOOKS;
 use super::*;
 use crate::parts::cut::cut;
+use std::cell::RefCell;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -13,6 +14,12 @@ struct Item {
 }
 
 impl Queued for Item {
+    type Worker = RefCell<Vec<Option<usize>>>;
+
+    fn announce(next: Option<&Self>, worker: &Self::Worker) {
+        worker.borrow_mut().push(next.map(|task| task.id));
+    }
+
     fn is_revocable(&self) -> bool {
         self.revocable
     }
@@ -127,18 +134,37 @@ fn a_pop_says_that_another_is_half_done_and_waits_for_nobody() {
     queue.tail.fetch_add(STEP, Ordering::SeqCst);
     let mut place = None;
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place), None);
+    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
     assert!(!queue.is_empty() && !queue.is_next_there());
     // SAFETY: reserved above.
     unsafe { queue.at(0).fill(&mut Some(item(7, true)), State::Empty) };
     assert!(queue.at(0).hold(State::Revocable));
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place), None);
+    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
     // SAFETY: held above, with the task in it.
     unsafe { queue.at(0).write(State::Held, State::Revocable) };
-    assert_eq!(queue.try_pop_ready(&mut place), Some(0));
+    assert_eq!(
+        queue.try_pop_ready(&mut place, &RefCell::default()),
+        Some(0)
+    );
     assert_eq!(place, Some(item(7, true)));
-    assert_eq!(queue.try_pop_ready(&mut place), None);
+    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
+}
+
+#[test]
+fn a_pop_is_announced() {
+    let queue = awake(4);
+    let (plain, revocable) = (push(&queue, 0, false), push(&queue, 1, true));
+    let tombstone = push(&queue, 2, true).expect("room");
+    assert_eq!(withdraw(&queue, tombstone), Some(2));
+    let last = push(&queue, 3, true);
+    let (mut place, worker) = (None, RefCell::default());
+    for (position, announced) in [(plain, None), (revocable, Some(1)), (last, Some(3))] {
+        let popped = queue.try_pop_ready(&mut place, &worker);
+        assert_eq!((popped, worker.take()), (position.ok(), vec![announced]));
+    }
+    assert_eq!(queue.try_pop_ready(&mut place, &worker), None);
+    assert_eq!(worker.take(), []);
 }
 
 #[test]
@@ -378,7 +404,10 @@ fn a_guarded_queue_is_popped_by_leave_only() {
                 (queue.try_pop(&mut place), &place),
                 (Popped::Guarded, &None)
             );
-            assert_eq!((queue.try_pop_ready(&mut place), &place), (None, &None));
+            assert_eq!(
+                (queue.try_pop_ready(&mut place, &RefCell::default()), &place),
+                (None, &None)
+            );
             // A plain task, then a revocable one.
             for id in 2 * round..2 * round + 2 {
                 assert_eq!(queue.pop_guarded(&mut place), taken(id as u64));
