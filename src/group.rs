@@ -21,6 +21,7 @@ struct Member<F> {
 
 impl<F: FnOnce()> Job for Member<F> {
     const REVOCABLE: bool = true;
+    const STAYS: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { pending, f } = self;

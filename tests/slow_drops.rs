@@ -179,6 +179,39 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
     });
 }
 
+/// The same behind a late task of the group whose task ran before it, and which is cancelled then.
+#[test]
+fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task_of_a_cancelled_group() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = pool(1, 16);
+        let group = pool.with_deadline(ms(300)).group();
+        must_serve_in(&group, busy.task());
+        busy.wait_entered(1);
+        must_serve_in(&group, drops_at(&slow));
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..8 {
+            let ran = Arc::clone(&ran);
+            must_serve(&pool, move || {
+                ran.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        thread::sleep(ms(350)); // past the deadline
+        busy.open();
+        slow.wait_entered(1);
+        group.cancel();
+        assert_eq!(pool.stats().abandoned, 0);
+        let ended = drop_aside(pool);
+        assert!(
+            ended.recv_timeout(ms(50)).is_err(),
+            "eight tasks are wanted"
+        );
+        slow.open();
+        ended.recv_timeout(LIMIT).expect("all have run");
+        assert_eq!(ran.load(Ordering::SeqCst), 8);
+    });
+}
+
 /// Law 10: a caller whose task a shutdown hands back does not wait for the captures of another,
 /// queued before it or behind it.
 #[test]

@@ -124,6 +124,62 @@ fn taken_by_an_abandoned_worker() {
     });
 }
 
+/// Two workers run tasks of cancelled groups, but not at the same time: one takes a wanted task before
+/// the other comes to its cancelled one. Law 10: a drop waits for the wanted task.
+#[test]
+fn abandoned_by_turns() {
+    explore("abandoned_by_turns", |dice| {
+        let pool = (Pool::builder().max_workers(2))
+            .queue_capacity(8)
+            .idle_timeout(Duration::MAX)
+            .build()
+            .expect("a pool");
+        let (one, two) = (pool.group(), pool.group());
+        let (all, queued) = (Meeting::of(3), Meeting::of(3));
+        let busy = |steps| {
+            let (met, then) = (Arc::clone(&all), Arc::clone(&queued));
+            move || {
+                met.meet();
+                then.meet();
+                (0..steps).for_each(|_| step());
+            }
+        };
+        one.serve(busy(dice.below(120))).expect("a worker");
+        pool.serve(busy(dice.below(120))).expect("a worker");
+        all.meet();
+        one.cancel();
+        let ran = Arc::new(AtomicBool::new(false));
+        let over = Arc::new(AtomicBool::new(false));
+        let (its, steps) = (Arc::clone(&ran), dice.below(60));
+        let wanted = move || {
+            (0..steps).for_each(|_| step());
+            its.store(true, Ordering::SeqCst);
+        };
+        let its = Arc::clone(&over);
+        let cancelled = move || {
+            let mut left = 300;
+            while left > 0 && !its.load(Ordering::SeqCst) {
+                step();
+                left -= 1;
+            }
+        };
+        // In this order: the second is taken once the first has been.
+        pool.serve(wanted).expect("room");
+        two.serve(cancelled).expect("room");
+        queued.meet();
+        let pauses = dice.below(100);
+        let canceller = spawn(move || {
+            (0..pauses).for_each(|_| step());
+            two.cancel();
+        });
+        drop(pool);
+        let has_run = ran.load(Ordering::SeqCst);
+        over.store(true, Ordering::SeqCst);
+        canceller.join().expect("no panic");
+        assert!(has_run, "it runs after the drop");
+    });
+}
+
 /// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4: an
 /// idle worker that is one too many ends at once.
 #[test]

@@ -8,7 +8,7 @@
 use super::core::{Cleaner, Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
-use crate::parts::queue::Popped;
+use crate::parts::queue::{Popped, Queue};
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, thread_local, Arc, Ordering};
 use crate::work::job::{discard_all, Task};
@@ -166,9 +166,13 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let (failed, mut backoff) = (failures(), Backoff::default());
     let mut registry = lock(&core.registry);
     loop {
-        // First of all: what is not queued here, and no worker below has, has ended.
+        let pops = core.queue.as_ref().map(Queue::pops);
         let is_unseen = core.lacks_a_worker(&registry) && failures() == failed;
         let (left, next_due) = core.workers_left(&registry, whom);
+        if left == 0 && whom != WaitsFor::All && pops != core.queue.as_ref().map(Queue::pops) {
+            // They were abandoned one after the other: one may have the task that was popped.
+            continue;
+        }
         let could_look = left == 0 && is_unseen;
         if left > 0 || could_look {
             if timeout.is_zero() || deadline.has_passed() {

@@ -20,8 +20,8 @@
 //!
 //! | step on `ended` | by | |
 //! |---|---|---|
-//! | `+ ENDED` | a task's end, by one compare-and-swap, if nobody waits | its last touch |
-//! | `+ ENDED + INSIDE` | a task's end where somebody waits, or the step above failed | it is pending no more, but still looks whether to wake a waiter |
+//! | `+ ENDED` | a completed task's end, by one compare-and-swap, if nobody waits | its last touch |
+//! | `+ ENDED + INSIDE` | any other end: also where somebody waits, or the step above failed | it is pending no more, but still looks whether to wake a waiter |
 //! | `- INSIDE` | the same | its last touch |
 //! | `+ WAITED`, `- WAITED` | the first that waits, the last that waits no more; under the lock | |
 //! | `+ LEFT - entered * ENDED` | the handle's drop | `entered` is final: the word alone says from now on what is pending |

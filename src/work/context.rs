@@ -12,7 +12,7 @@ use crate::work::env::Env;
 use crate::work::observe::Watch;
 use crate::work::observe::{self, Seen, Starts};
 use crate::work::panics::{drop_payload, Payload};
-use crate::work::record::Record;
+use crate::work::record::{GroupEntry, Record};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
@@ -194,10 +194,16 @@ impl<'a> Ctx<'a> {
     /// Runs `f` as a task of the given group.
     pub(crate) fn with_group<R>(&self, members: &Members, f: impl FnOnce() -> R) -> R {
         self.group.set(&members.cancelled);
-        let is_new = self.record.enter_group(members.address());
-        // ORDERING: A1: after this slot's record names the group.
-        if is_new && members.cancelled.load(Ordering::SeqCst) {
-            self.found_cancelled(members.address());
+        match self.record.enter_group(members.address()) {
+            GroupEntry::Again => {}
+            // It is told of with this task's label.
+            GroupEntry::Marked => self.found_cancelled(true),
+            GroupEntry::New => {
+                // ORDERING: A1: after this slot's record names the group.
+                if members.cancelled.load(Ordering::SeqCst) {
+                    self.found_cancelled(self.record.find_cancelled(members.address()));
+                }
+            }
         }
         let result = f();
         self.group.set(std::ptr::null());
@@ -206,8 +212,7 @@ impl<'a> Ctx<'a> {
 
     /// The task's group was cancelled while it was on its way here.
     #[cold]
-    fn found_cancelled(&self, group: *const ()) {
-        let is_first = self.record.find_cancelled(group);
+    fn found_cancelled(&self, is_first: bool) {
         if is_first {
             (self.pay)(Owed::Drop);
         }

@@ -125,6 +125,9 @@ pub(crate) trait Job: Sized {
     const AWAITED: bool = false;
     /// May be taken out of the queue again, by its caller or its group.
     const REVOCABLE: bool = Self::AWAITED;
+    /// Runs once a worker has it, as a task of its group: a worker stays in the group for it. Not
+    /// one that may be too late: it is dropped then, and the worker is not abandoned meanwhile.
+    const STAYS: bool = false;
 }
 
 /// A job, and what is known of its submission. Every task holds one.
@@ -139,6 +142,7 @@ struct Table {
     must_run: bool,
     awaited: bool,
     revocable: bool,
+    stays: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
     group: unsafe fn(&Bytes) -> *const (),
@@ -178,6 +182,7 @@ impl<J: Job> TableOf<J> {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         revocable: J::REVOCABLE,
+        stays: J::STAYS,
         group: Self::group,
         run: Self::run,
         discard: Self::discard,
@@ -349,6 +354,7 @@ impl Queued for Task {
 
     #[inline]
     fn announce(next: Option<&Self>, worker: &Record) {
+        let next = next.filter(|task| task.table.stays);
         worker.leave_group_for(next.map_or(std::ptr::null(), Self::group));
     }
 

@@ -17,6 +17,7 @@ impl<J: Job> Job for Labelled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
     const REVOCABLE: bool = J::REVOCABLE;
+    const STAYS: bool = J::STAYS;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.set_label(Some(self.label));

@@ -32,6 +32,18 @@ pub(crate) struct Record {
 /// The running task's group has been found to be cancelled.
 const CANCELLED: u64 = 1;
 
+/// What a worker finds that runs a task of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum GroupEntry {
+    /// A cancel that comes later finds it; whether one came before, it has to read.
+    New,
+    /// Its last task was of the group, too: a cancel has found it all the time.
+    Again,
+    /// And one has, between the two.
+    Marked,
+}
+
 const IN_START_HOOK: u32 = 1;
 const REVOKED: u32 = 2;
 
@@ -137,18 +149,20 @@ impl Record {
         Some(self.due.load(Ordering::SeqCst)).filter(|due| *due != 0)
     }
 
-    /// Worker: runs a task of this group. `false` if its last task was of it, too, and the record
-    /// has named the group all the time: a cancel finds it.
-    #[must_use]
-    pub(crate) fn enter_group(&self, group: *const ()) -> bool {
+    /// Worker: runs a task of this group.
+    pub(crate) fn enter_group(&self, group: *const ()) -> GroupEntry {
         let group = group.addr() as u64;
         // Relaxed: only this thread changes it, but for the mark.
-        let is_new = self.group.load(Ordering::Relaxed) & !CANCELLED != group;
-        if is_new {
-            // ORDERING: A1: before it reads whether the group is cancelled.
-            self.group.swap(group, Ordering::SeqCst);
+        let named = self.group.load(Ordering::Relaxed);
+        if named == group {
+            return GroupEntry::Again;
         }
-        is_new
+        if named == group | CANCELLED {
+            return GroupEntry::Marked;
+        }
+        // ORDERING: A1: before it reads whether the group is cancelled.
+        self.group.swap(group, Ordering::SeqCst);
+        GroupEntry::New
     }
 
     /// Worker: its next task is of this group; null: of none, or there is none. To be called before
@@ -252,20 +266,24 @@ mod tests {
         let (group, other) = ([0_u64; 1], [0_u64; 1]);
         let (group, other) = (group.as_ptr().cast(), other.as_ptr().cast());
         let named = || record.group.load(Ordering::SeqCst) & !CANCELLED;
-        assert!(record.enter_group(group));
+        assert_eq!(record.enter_group(group), GroupEntry::New);
         record.leave_group_for(group);
-        assert!(!record.enter_group(group), "named all the time");
+        assert_eq!(record.enter_group(group), GroupEntry::Again);
         record.leave_group_for(other);
         assert_eq!(named(), 0);
-        assert!(record.enter_group(other) && !record.find_cancelled(group));
+        assert_eq!(record.enter_group(other), GroupEntry::New);
+        assert!(!record.find_cancelled(group));
         record.leave_group_for(std::ptr::null());
         assert_eq!(named(), 0);
-        assert!(!record.find_cancelled(other) && record.enter_group(other));
+        assert!(!record.find_cancelled(other));
+        assert_eq!(record.enter_group(other), GroupEntry::New);
         assert!(record.find_cancelled(other) && !record.find_cancelled(other));
-        assert!(record.is_abandoned(0) && !record.enter_group(other));
+        assert!(record.is_abandoned(0));
+        assert_eq!(record.enter_group(other), GroupEntry::Marked);
         // The next of that group is marked anew, and told of.
         record.leave_group_for(other);
-        assert!(!record.is_abandoned(0) && record.enter_group(other));
+        assert!(!record.is_abandoned(0));
+        assert_eq!(record.enter_group(other), GroupEntry::New);
     }
 
     #[test]

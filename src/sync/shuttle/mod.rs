@@ -139,7 +139,7 @@ mod atomic {
         })*};
     }
 
-    arithmetic!(usize u32 u64);
+    arithmetic!(u32 u64);
 
     impl Atomic<u64> {
         #[track_caller]
