@@ -59,6 +59,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
+        was_in_group: Cell::new(false),
     }
     .live();
 }
@@ -71,6 +72,9 @@ struct Worker<'a> {
     spin: AdaptiveSpin,
     /// It counts as awake, and watches the queue.
     watches: Cell<bool>,
+    /// Its last task was of a group. Who waits for that has to be woken before the next tasks can
+    /// come: it spins for longer.
+    was_in_group: Cell<bool>,
 }
 
 /// What a wait ended in.
@@ -197,6 +201,7 @@ impl Worker<'_> {
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         let next = (self.core.queue.as_ref()).and_then(|queue| self.take_ready(queue, place));
         if next.is_none() {
+            self.was_in_group.set(self.it.record.is_in_group());
             self.it.record.leave_group_for(ptr::null());
             if watch {
                 self.start_watching();
@@ -347,7 +352,8 @@ impl Worker<'_> {
     /// Looks for a while.
     fn spin(&self) -> Option<Woken> {
         let stop = || self.core.env.is_closed_or_over();
-        self.spin.look_for(self.watches.get(), || self.look(), stop)
+        self.spin
+            .look_for(self.was_in_group.get(), || self.look(), stop)
     }
 
     #[inline(always)]

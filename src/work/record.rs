@@ -165,6 +165,12 @@ impl Record {
         GroupEntry::New
     }
 
+    /// Worker: whether its last task was of a group.
+    pub(crate) fn is_in_group(&self) -> bool {
+        // Relaxed: as above.
+        self.group.load(Ordering::Relaxed) != 0
+    }
+
     /// Worker: its next task is of this group; null: of none, or there is none. To be called before
     /// anybody can see that that task is no more in the queue, or that the worker is idle: who
     /// sees that does not find the worker abandoned for a task that it has done.
