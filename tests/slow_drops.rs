@@ -149,6 +149,30 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
     });
 }
 
+/// Tasks that are wanted, and how many of them have run.
+fn serve_eight(pool: &Pool) -> Arc<AtomicUsize> {
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..8 {
+        let ran = Arc::clone(&ran);
+        must_serve(pool, move || {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    ran
+}
+
+/// The drop of the pool waits for them, first of all for what is dropped slowly.
+#[track_caller]
+fn assert_waits_for_eight(ended: &mpsc::Receiver<()>, slow: &Gate, ran: &AtomicUsize) {
+    assert!(
+        ended.recv_timeout(ms(50)).is_err(),
+        "eight tasks are wanted"
+    );
+    slow.open();
+    ended.recv_timeout(LIMIT).expect("all have run");
+    assert_eq!(ran.load(Ordering::SeqCst), 8);
+}
+
 /// Law 10: a drop that drains waits for the tasks behind one that is too late to start, also while what
 /// that one captured is dropped: it is not abandoned, as it does not run.
 #[test]
@@ -158,24 +182,12 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
         let pool = occupied(&busy, 16);
         let late = pool.with_deadline(ms(1)).serve(drops_at(&slow));
         late.map_err(Refused::without_closure).expect("room");
-        let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..8 {
-            let ran = Arc::clone(&ran);
-            must_serve(&pool, move || {
-                ran.fetch_add(1, Ordering::SeqCst);
-            });
-        }
+        let ran = serve_eight(&pool);
         let ended = drop_aside(pool);
         thread::sleep(ms(20)); // past the deadline, and the pool closed
         busy.open();
         slow.wait_entered(1);
-        assert!(
-            ended.recv_timeout(ms(50)).is_err(),
-            "eight tasks are wanted"
-        );
-        slow.open();
-        ended.recv_timeout(LIMIT).expect("all have run");
-        assert_eq!(ran.load(Ordering::SeqCst), 8);
+        assert_waits_for_eight(&ended, &slow, &ran);
     });
 }
 
@@ -185,30 +197,19 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task_of_a_cancelled_group
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
         let pool = pool(1, 16);
-        let group = pool.with_deadline(ms(300)).group();
+        // Long enough for the first to start in time.
+        let group = pool.with_deadline(ms(1000)).group();
         must_serve_in(&group, busy.task());
         busy.wait_entered(1);
         must_serve_in(&group, drops_at(&slow));
-        let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..8 {
-            let ran = Arc::clone(&ran);
-            must_serve(&pool, move || {
-                ran.fetch_add(1, Ordering::SeqCst);
-            });
-        }
-        thread::sleep(ms(350)); // past the deadline
+        let ran = serve_eight(&pool);
+        thread::sleep(ms(1050)); // past the deadline
         busy.open();
         slow.wait_entered(1);
         group.cancel();
         assert_eq!(pool.stats().abandoned, 0);
         let ended = drop_aside(pool);
-        assert!(
-            ended.recv_timeout(ms(50)).is_err(),
-            "eight tasks are wanted"
-        );
-        slow.open();
-        ended.recv_timeout(LIMIT).expect("all have run");
-        assert_eq!(ran.load(Ordering::SeqCst), 8);
+        assert_waits_for_eight(&ended, &slow, &ran);
     });
 }
 

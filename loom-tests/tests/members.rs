@@ -2,7 +2,7 @@
 //! is freed once, by the last who can reach it. loom sees a set that is not freed, or touched after.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::Members;
+use lazypool::model::{Member, Members};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use loom_tests::{beside, check};
@@ -13,6 +13,27 @@ struct Made(UnsafeCell<usize>);
 
 // SAFETY: loom reports it where accesses are not ordered.
 unsafe impl Sync for Made {}
+
+impl Made {
+    fn assert_seen(&self) {
+        // SAFETY: as loom sees.
+        assert_eq!(self.0.with(|made| unsafe { *made }), 7);
+    }
+
+    /// A thread that makes it in a task, which then ends.
+    fn by(
+        member: Member,
+        end: impl FnOnce(Member) + 'static,
+    ) -> (Arc<Self>, thread::JoinHandle<()>) {
+        let made = Arc::new(Self(UnsafeCell::new(0)));
+        let task = beside(&made, move |made| {
+            // SAFETY: as above.
+            made.0.with_mut(|made| unsafe { *made = 7 });
+            end(member);
+        });
+        (made, task)
+    }
+}
 
 /// A thread that ends a task.
 fn ends(members: &Members) -> thread::JoinHandle<()> {
@@ -27,16 +48,9 @@ fn ends(members: &Members) -> thread::JoinHandle<()> {
 fn wait_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let member = members.enter();
-        let made = Arc::new(Made(UnsafeCell::new(0)));
-        let task = beside(&made, move |made| {
-            // SAFETY: as loom sees.
-            made.0.with_mut(|made| unsafe { *made = 7 });
-            member.complete();
-        });
+        let (made, task) = Made::by(members.enter(), Member::complete);
         members.wait();
-        // SAFETY: as above.
-        assert_eq!(made.0.with(|made| unsafe { *made }), 7);
+        made.assert_seen();
         drop(members);
         task.join().unwrap();
     });
@@ -48,16 +62,9 @@ fn wait_against_last_end() {
 fn look_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let member = members.enter();
-        let made = Arc::new(Made(UnsafeCell::new(0)));
-        let task = beside(&made, move |made| {
-            // SAFETY: as loom sees.
-            made.0.with_mut(|made| unsafe { *made = 7 });
-            member.panic();
-        });
+        let (made, task) = Made::by(members.enter(), Member::panic);
         if members.pending() == 0 {
-            // SAFETY: as above.
-            assert_eq!(made.0.with(|made| unsafe { *made }), 7);
+            made.assert_seen();
         }
         task.join().unwrap();
     });

@@ -24,6 +24,15 @@ fn two_workers() -> Arc<Pool> {
     Arc::new(pool)
 }
 
+/// With a queue, and nobody in it yet.
+fn pool_of_two() -> Pool {
+    (Pool::builder().max_workers(2))
+        .queue_capacity(8)
+        .idle_timeout(Duration::MAX)
+        .build()
+        .expect("a pool")
+}
+
 /// A worker that others rely on, as it is awake, is handed a task that is too late, and then one that
 /// runs until what is queued has run. Law 5: the other worker takes that.
 #[test]
@@ -71,11 +80,7 @@ fn a_call_too_late_and_a_long_one() {
 #[test]
 fn left_queued_by_an_abandoned_worker() {
     explore("left_queued_by_an_abandoned_worker", |dice| {
-        let pool = (Pool::builder().max_workers(2))
-            .queue_capacity(8)
-            .idle_timeout(Duration::MAX)
-            .build()
-            .expect("a pool");
+        let pool = pool_of_two();
         (pool.do_with_deadline(|| (), Duration::MAX)).expect("a worker");
         let group = pool.group();
         let ran = Arc::new(AtomicBool::new(false));
@@ -95,11 +100,7 @@ fn left_queued_by_an_abandoned_worker() {
 #[test]
 fn taken_by_an_abandoned_worker() {
     explore("taken_by_an_abandoned_worker", |dice| {
-        let pool = (Pool::builder().max_workers(2))
-            .queue_capacity(8)
-            .idle_timeout(Duration::MAX)
-            .build()
-            .expect("a pool");
+        let pool = pool_of_two();
         let (group, all) = (pool.group(), Meeting::of(3));
         let busy = |steps| {
             let met = Arc::clone(&all);
@@ -129,11 +130,7 @@ fn taken_by_an_abandoned_worker() {
 #[test]
 fn abandoned_by_turns() {
     explore("abandoned_by_turns", |dice| {
-        let pool = (Pool::builder().max_workers(2))
-            .queue_capacity(8)
-            .idle_timeout(Duration::MAX)
-            .build()
-            .expect("a pool");
+        let pool = pool_of_two();
         let (one, two) = (pool.group(), pool.group());
         let (all, queued) = (Meeting::of(3), Meeting::of(3));
         let busy = |steps| {

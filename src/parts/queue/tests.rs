@@ -78,6 +78,10 @@ fn pop(queue: &Queue<Item>) -> Option<usize> {
     }
 }
 
+fn pop_ready(queue: &Queue<Item>, place: &mut Option<Item>) -> Option<u64> {
+    queue.try_pop_ready(place, &RefCell::default())
+}
+
 fn all(queue: &Queue<Item>) -> Vec<usize> {
     std::iter::from_fn(|| pop(queue)).collect()
 }
@@ -134,21 +138,18 @@ fn a_pop_says_that_another_is_half_done_and_waits_for_nobody() {
     queue.tail.fetch_add(STEP, Ordering::SeqCst);
     let mut place = None;
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
+    assert_eq!(pop_ready(&queue, &mut place), None);
     assert!(!queue.is_empty() && !queue.is_next_there());
     // SAFETY: reserved above.
     unsafe { queue.at(0).fill(&mut Some(item(7, true)), State::Empty) };
     assert!(queue.at(0).hold(State::Revocable));
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
+    assert_eq!(pop_ready(&queue, &mut place), None);
     // SAFETY: held above, with the task in it.
     unsafe { queue.at(0).write(State::Held, State::Revocable) };
-    assert_eq!(
-        queue.try_pop_ready(&mut place, &RefCell::default()),
-        Some(0)
-    );
+    assert_eq!(pop_ready(&queue, &mut place), Some(0));
     assert_eq!(place, Some(item(7, true)));
-    assert_eq!(queue.try_pop_ready(&mut place, &RefCell::default()), None);
+    assert_eq!(pop_ready(&queue, &mut place), None);
 }
 
 #[test]
@@ -404,10 +405,7 @@ fn a_guarded_queue_is_popped_by_leave_only() {
                 (queue.try_pop(&mut place), &place),
                 (Popped::Guarded, &None)
             );
-            assert_eq!(
-                (queue.try_pop_ready(&mut place, &RefCell::default()), &place),
-                (None, &None)
-            );
+            assert_eq!((pop_ready(&queue, &mut place), &place), (None, &None));
             // A plain task, then a revocable one.
             for id in 2 * round..2 * round + 2 {
                 assert_eq!(queue.pop_guarded(&mut place), taken(id as u64));
