@@ -1,14 +1,15 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
+use crate::engine::discard::{discard, is_discarding};
 use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::{Refused, Unfinished};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle, Pending};
+use crate::parts::members::{Ended, Handle, Members, Pending};
 use crate::sync::{Arc, Ordering};
 use crate::work::context::Ctx;
-use crate::work::job::{discard_all, End, Ending, Job, Release, Task};
+use crate::work::job::{End, Ending, Job, Release, Task};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -20,9 +21,6 @@ struct Member<F> {
 }
 
 impl<F: FnOnce()> Job for Member<F> {
-    const REVOCABLE: bool = true;
-    const STAYS: bool = true;
-
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { pending, f } = self;
         let panicked = has_panicked(ctx.with_group(pending.members(), || ctx.call(f)));
@@ -39,8 +37,8 @@ impl<F: FnOnce()> Job for Member<F> {
         Release::Group(self.pending)
     }
 
-    fn group(&self) -> *const () {
-        self.pending.members().address()
+    fn members(&self) -> Option<&Members> {
+        Some(self.pending.members())
     }
 }
 
@@ -176,7 +174,7 @@ impl Group {
                 // ORDERING: P3: a cancel that looked through the queue before this task was
                 // in it has set the flag before.
                 if self.members.cancelled.load(Ordering::SeqCst) {
-                    discard_all(&self.core.env, self.take_queued());
+                    discard(self.take_queued());
                 }
                 Ok(())
             }
@@ -223,11 +221,9 @@ impl Group {
         self.wait_until(&Deadline::never());
     }
 
-    /// A wait without end takes over what a shutdown has yet to drop of the group: the shutdown may
-    /// be waiting for this thread, or be what this thread is in.
     fn wait_until(&self, deadline: &Deadline) -> bool {
-        if deadline.is_never() {
-            self.discard_taken_out();
+        if is_discarding() {
+            return self.members.wait_within_discard(deadline);
         }
         self.members.wait(deadline, self.core.parallel)
     }
@@ -286,40 +282,22 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
+        // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        if self.core.env.is_forked() {
-            return;
-        }
         // What is pushed after the look through the queue, its submitter takes out (P3). So where
         // each of many tasks cancels its group as it is dropped, one call looks.
-        if !self.members.is_swept() {
-            self.core.waiters.notify_all();
-            self.sweep();
-        }
-        self.discard_taken_out();
-    }
-
-    /// Discards what is queued, and finds who runs the rest.
-    fn sweep(&self) {
-        if self.members.pending() == 0 {
+        if self.core.env.is_forked() || self.members.is_swept() {
             return;
         }
-        let found = self.core.abandon_group(self.members.address());
+        self.core.waiters.notify_all();
+        if self.members.pending() > 0 {
+            self.core.note_cancelled(&self.members);
+        }
         let queued = self.take_queued();
         self.members.set_swept();
         // Code of the user's comes last: subscribers, then what discarded tasks captured.
-        self.core.tell_abandoned(found);
-        discard_all(&self.core.env, queued);
-    }
-
-    /// Discards what a shutdown has taken out of the queue and not come to yet.
-    fn discard_taken_out(&self) {
-        if self.members.pending() == 0 {
-            return;
-        }
-        let taken = self.core.take_over(self.members.address());
-        discard_all(&self.core.env, taken);
+        self.core.tell_abandoned(&self.members);
+        discard(queued);
     }
 
     /// Returns whether the group has been cancelled.
@@ -361,30 +339,15 @@ impl Group {
         }
     }
 
-    /// Takes the group's tasks out of the queue, all before code of the user's runs, and tells who
-    /// waits for room.
+    /// Takes the group's tasks out of the queue, all before code of the user's runs.
     fn take_queued(&self) -> Vec<Task> {
-        let mut taken = Vec::new();
-        let Some(queue) = &self.core.queue else {
-            return taken;
-        };
-        let group = self.members.address();
-        let mut from = queue.first();
         // A subscriber may have forked.
         if self.core.env.is_forked() {
-            return taken;
+            return Vec::new();
         }
         // No others pending: none queued. What is submitted from now on sees the flag.
-        while self.members.pending() > taken.len() {
-            let ours = |task: &Task| task.group() == group;
-            let count = || self.core.counts.discard_queued();
-            let Some(task) = queue.take_wanted(&mut from, ours, count) else {
-                break;
-            };
-            taken.push(task);
-            self.core.notify_waiter();
-        }
-        taken
+        let most = self.members.pending();
+        self.core.take_out(most, |task| task.is_of(&self.members))
     }
 
     /// Returns how many tasks have not ended yet. A task that is just being submitted, or that

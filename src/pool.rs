@@ -482,11 +482,12 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.start_idle() {
+            if let Err(NotSpawned::Failed(error)) = pool.core.start_one() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }
         }
+        pool.core.await_idle();
         Ok(pool)
     }
 }

@@ -368,7 +368,10 @@ fn wait_for(
         Waited::Expired => {}
     }
     match leave(core, location, node, left_at) {
-        Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
+        Left::Withdrawn(task) => {
+            core.counts.expire();
+            How::Back(task, SubmitError::Expired)
+        }
         Left::Abandoned => {
             // Relaxed: a count.
             core.counts.timed_out.fetch_add(1, Ordering::Relaxed);

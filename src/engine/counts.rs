@@ -13,8 +13,7 @@ pub(crate) struct Counts {
     pub(crate) discarded: AtomicU64,
     /// Of those, by shutdowns.
     pub(crate) shut_out: AtomicU64,
-    /// Queued tasks that were taken out by others than workers: expired, discarded, or
-    /// pushed again.
+    /// Queued tasks that were taken out by others than workers: expired or discarded.
     pub(crate) removed: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
@@ -113,23 +112,22 @@ impl Counts {
         }
     }
 
-    /// A queued task whose caller has taken it back.
-    pub(crate) fn expire_queued(&self) {
-        // ORDERING: L1: ended before it is queued no more, so it is never lost.
+    /// A task that was accepted has expired.
+    pub(crate) fn expire(&self) {
+        // ORDERING: L1: after it was accepted.
         self.expired.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A task was taken out of the queue, and no worker has it.
+    pub(crate) fn remove_queued(&self) {
+        // ORDERING: L1: after it was accepted.
         self.removed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A task that its caller has taken back from a worker's mailbox.
-    pub(crate) fn expire_handed(&self) {
-        // ORDERING: L1: ended before it is running no more.
-        self.expired.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A queued task that was dropped.
+    /// The same, and is dropped.
     pub(crate) fn discard_queued(&self) {
-        // ORDERING: L1: as `expire_queued`.
+        self.remove_queued();
+        // ORDERING: L1: as above.
         self.discarded.fetch_add(1, Ordering::SeqCst);
-        self.removed.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -26,8 +26,6 @@ mod limits {
     pub(super) const YIELDS: u32 = 2;
     /// Looks before the core is offered, where it cannot be long.
     pub(super) const TRIES: u32 = 32;
-    /// Times the core is offered before something else is tried.
-    pub(super) const OFFERS: u32 = 8;
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -38,7 +36,6 @@ mod limits {
     pub(super) const PAUSES: u32 = 1;
     pub(super) const YIELDS: u32 = 0;
     pub(super) const TRIES: u32 = 3;
-    pub(super) const OFFERS: u32 = 0;
 }
 
 /// One wait that starts spinning and ends in the advice to park.
@@ -274,12 +271,6 @@ impl AdaptiveSpin {
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    /// Whether the step was not just a few instructions away: what is waited for may be
-    /// more than a step, and the core has been offered in vain.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.0 > limits::TRIES + limits::OFFERS
-    }
-
     pub(crate) fn wait(&mut self) {
         if self.0 < limits::TRIES {
             self.0 += 1;

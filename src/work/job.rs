@@ -5,13 +5,10 @@
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
 use crate::parts::completion::Answered;
-use crate::parts::members::{Ended, Pending};
-use crate::parts::queue::Queued;
+use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked};
-use crate::work::record::Record;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -70,22 +67,6 @@ impl Discarded {
     }
 }
 
-/// Discards tasks, taken out of the queue, one by one: code of the user's, which may take its time,
-/// discard others, or fork. In the child nothing more is dropped: no subscriber hears of a span of
-/// the parent's.
-pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>) {
-    let mut tasks = tasks.into_iter();
-    while !env.is_forked() {
-        let Some(task) = tasks.next() else { return };
-        let left = task.discard();
-        if env.is_forked() {
-            let _never_dropped = ManuallyDrop::new(left);
-            return;
-        }
-        let _dropped_here = left.release();
-    }
-}
-
 /// Whom a discarded task sets free.
 #[derive(Debug)]
 #[must_use]
@@ -115,19 +96,14 @@ pub(crate) trait Job: Sized {
     /// Disposes of it unrun, for a shutdown or a cancelled group, or past its deadline. Never
     /// unwinds.
     fn discard(self) -> Release;
-    /// The group it belongs to, by address.
-    fn group(&self) -> *const () {
-        std::ptr::null()
+    /// The group it belongs to.
+    fn members(&self) -> Option<&Members> {
+        None
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// A caller waits for it, and may take it back before it starts.
     const AWAITED: bool = false;
-    /// May be taken out of the queue again, by its caller or its group.
-    const REVOCABLE: bool = Self::AWAITED;
-    /// Runs once a worker has it, as a task of its group: a worker stays in the group for it. Not
-    /// one that may be too late: it is dropped then, and the worker is not abandoned meanwhile.
-    const STAYS: bool = false;
 }
 
 /// A job, and what is known of its submission. Every task holds one.
@@ -141,13 +117,11 @@ type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 struct Table {
     must_run: bool,
     awaited: bool,
-    revocable: bool,
-    stays: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> *const (),
+    members: unsafe fn(&Bytes) -> *const Members,
     /// # Safety
-    /// As `group`; the job is consumed.
+    /// As `members`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
@@ -181,9 +155,7 @@ impl<J: Job> TableOf<J> {
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
-        revocable: J::REVOCABLE,
-        stays: J::STAYS,
-        group: Self::group,
+        members: Self::members,
         run: Self::run,
         discard: Self::discard,
     };
@@ -227,10 +199,11 @@ impl<J: Job> TableOf<J> {
     }
 
     /// # Safety
-    /// See `Table::group`.
-    unsafe fn group(bytes: &Bytes) -> *const () {
+    /// See `Table::members`.
+    unsafe fn members(bytes: &Bytes) -> *const Members {
         // SAFETY: live, by this function's contract; only read.
-        unsafe { (*Self::load(bytes)).job.group() }
+        let members = unsafe { (*Self::load(bytes)).job.members() };
+        members.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
     /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
@@ -297,10 +270,19 @@ impl Task {
         unsafe { TableOf::<J>::take(&this.bytes) }.job
     }
 
-    /// The address of the task's group; null if it has none.
-    pub(crate) fn group(&self) -> *const () {
-        // SAFETY: a `Task` holds a live job until it is consumed.
-        unsafe { (self.table.group)(&self.bytes) }
+    /// The task's group.
+    fn members(&self) -> Option<&Members> {
+        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
+        unsafe { (self.table.members)(&self.bytes).as_ref() }
+    }
+
+    pub(crate) fn is_of(&self, group: &Members) -> bool {
+        self.members().is_some_and(|own| std::ptr::eq(own, group))
+    }
+
+    /// It has been taken out of the queue, to be dropped.
+    pub(crate) fn begin_discard(&self) {
+        self.members().inspect(|group| group.begin_discard());
     }
 
     pub(crate) fn must_run(&self) -> bool {
@@ -346,21 +328,6 @@ impl<F: FnOnce()> Job for Serve<F> {
     fn discard(self) -> Release {
         drop_contained(self);
         Release::Nobody
-    }
-}
-
-impl Queued for Task {
-    type Worker = Record;
-
-    #[inline]
-    fn announce(next: Option<&Self>, worker: &Record) {
-        let next = next.filter(|task| task.table.stays);
-        worker.leave_group_for(next.map_or(std::ptr::null(), Self::group));
-    }
-
-    #[inline]
-    fn is_revocable(&self) -> bool {
-        self.table.revocable
     }
 }
 

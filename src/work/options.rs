@@ -2,6 +2,7 @@
 //! without them is not surrounded, and pays nothing.
 
 use crate::parts::deadline::Deadline;
+use crate::parts::members::Members;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::job::{End, Ending, Job, Release};
@@ -16,8 +17,6 @@ pub(crate) struct Labelled<J> {
 impl<J: Job> Job for Labelled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
-    const REVOCABLE: bool = J::REVOCABLE;
-    const STAYS: bool = J::STAYS;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.set_label(Some(self.label));
@@ -32,8 +31,8 @@ impl<J: Job> Job for Labelled<J> {
         self.job.discard()
     }
 
-    fn group(&self) -> *const () {
-        self.job.group()
+    fn members(&self) -> Option<&Members> {
+        self.job.members()
     }
 }
 
@@ -87,7 +86,6 @@ pub(crate) struct Timed<J> {
 impl<J: Job> Job for Timed<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
-    const REVOCABLE: bool = J::REVOCABLE;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { window, job } = self;
@@ -95,6 +93,7 @@ impl<J: Job> Job for Timed<J> {
             // What is dropped may take its time.
             ctx.pay_debts();
             ctx.forget_submission();
+            job.members().inspect(|group| group.begin_discard());
             let release = job.discard();
             end(Ending::Expired);
             return release.finish();
@@ -111,8 +110,8 @@ impl<J: Job> Job for Timed<J> {
         self.job.discard()
     }
 
-    fn group(&self) -> *const () {
-        self.job.group()
+    fn members(&self) -> Option<&Members> {
+        self.job.members()
     }
 }
 
