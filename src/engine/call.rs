@@ -4,6 +4,7 @@
 //! stack. Who owns which of them when is decided in [`completion`](crate::parts::completion).
 
 use super::core::Core;
+use super::counts::Counts;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
@@ -368,10 +369,7 @@ fn wait_for(
         Waited::Expired => {}
     }
     match leave(core, location, node, left_at) {
-        Left::Withdrawn(task) => {
-            core.counts.expire();
-            How::Back(task, SubmitError::Expired)
-        }
+        Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
         Left::Abandoned => {
             // Relaxed: a count.
             core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -395,7 +393,7 @@ enum Left {
 /// outcome is being delivered.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> Left {
-    if let Some(task) = core.withdraw(location) {
+    if let Some(task) = core.withdraw(location, Counts::expire) {
         return Left::Withdrawn(task);
     }
     let mut backoff = Backoff::default();

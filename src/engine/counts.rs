@@ -124,9 +124,8 @@ impl Counts {
         self.removed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The same, and is dropped.
-    pub(crate) fn discard_queued(&self) {
-        self.remove_queued();
+    /// A task that was accepted was dropped unrun.
+    pub(crate) fn discard(&self) {
         // ORDERING: L1: as above.
         self.discarded.fetch_add(1, Ordering::SeqCst);
     }

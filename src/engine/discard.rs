@@ -32,7 +32,8 @@ impl Core {
         };
         let mut from = queue.first();
         while let Some(task) = queue.take_wanted(&mut from, &unwanted) {
-            self.counts.discard_queued();
+            self.counts.discard();
+            self.counts.remove_queued();
             task.begin_discard();
             taken.push(task);
             self.notify_waiter();

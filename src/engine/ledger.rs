@@ -1,12 +1,14 @@
 //! What a pool tells about itself.
 //!
-//! Every figure comes from counts that only grow, and from the slots' states. In motion a task may
-//! for a moment be in none of the figures or in two; at rest they add up. Ends are read before
-//! acceptances (L1), so no end is seen without its task.
+//! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
+//! ended, taken back. What is queued or runs is a difference of them. In motion a task may for a
+//! moment be in none of the figures or in two; at rest they add up. Ends are read before
+//! acceptances (L1), so no end is seen without its task, and whoever finds no task running finds
+//! all counted.
 
 use super::core::{Core, Registry};
 use crate::parts::members::Handle;
-use crate::parts::slot::{State, Word};
+use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, Arc, AtomicU64, Ordering};
 use crate::work::observe;
@@ -41,7 +43,6 @@ impl Core {
             stats.queued = queued.min(self.settings.queue_capacity);
         }
         stats.workers = registry.live;
-        stats.idle = stats.idle.min(registry.live - stats.running);
         stats.peak_workers = registry.peak;
         stats.spawned = registry.spawned;
         stats.retired = registry.retired;
@@ -58,19 +59,15 @@ impl Core {
         registry.forget_ended_groups();
         let now = self.env.nanos_now();
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
-            let tally = slot.record.tally();
+            let tally = slot.record.tally(|| slot.see().generation());
             stats.completed = stats.completed.wrapping_add(tally.completed);
             stats.panicked = stats.panicked.wrapping_add(tally.panicked);
             taken = taken.wrapping_add(tally.taken);
-            let word = slot.see();
-            stats.accepted = stats.accepted.wrapping_add(word.generation());
-            if worker.is_none() {
-                continue;
-            }
-            if has_task(word) {
+            stats.accepted = stats.accepted.wrapping_add(tally.generation);
+            if tally.is_running() {
                 stats.running += 1;
                 stats.abandoned += usize::from(registry.is_abandoned(&slot.record, now));
-            } else if matches!(word.state(), State::Idle | State::Searching) {
+            } else if worker.is_some() && slot.see().state() == State::Idle {
                 stats.idle += 1;
             }
         }
@@ -109,8 +106,8 @@ impl Core {
     pub(super) fn snapshot(&self, registry: &Registry, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
-        let busy = has_task(it.see());
-        let tasks = record.tally().ended();
+        let tally = record.tally(|| it.see().generation());
+        let (busy, tasks) = (tally.is_running(), tally.ended());
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
         WorkerSnapshot {
             slot,
@@ -160,9 +157,4 @@ impl Registry {
 /// As a worker's record names a group.
 fn address(group: &Handle) -> u64 {
     group.address().addr() as u64
-}
-
-/// A task was handed over, or runs.
-fn has_task(word: Word) -> bool {
-    matches!(word.state(), State::Offered | State::Busy)
 }

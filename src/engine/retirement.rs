@@ -172,10 +172,14 @@ impl Core {
             return None;
         }
         let mut registry = lock(&self.registry);
-        let mut claimed = None;
-        while let (None, Some(slot)) = (claimed, registry.bench.pop()) {
-            claimed = self.slots[slot].claim_benched().map(|claim| (slot, claim));
-        }
+        let claimed = loop {
+            let Some(slot) = registry.bench.pop() else {
+                break None;
+            };
+            if let Some(claim) = self.slots[slot].claim_benched() {
+                break Some((slot, claim));
+            }
+        };
         // ORDERING: P4: after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);

@@ -1,30 +1,32 @@
 //! Tasks that their callers take back.
 
 use super::core::Core;
+use super::counts::Counts;
 use super::request::Location;
 use crate::parts::in_flight::NOTIFIED;
 use crate::work::job::Task;
 
 impl Core {
-    /// Takes a task back from where it was put; `None` if it is being started.
+    /// Takes a task back from where it was put; `None` if it is being started. It ends by that, as
+    /// `count` says.
     #[must_use]
-    pub(super) fn withdraw(&self, location: Location) -> Option<Task> {
-        match location {
-            Location::Mailbox { slot, generation } => self.withdraw_handed(slot, generation),
+    pub(super) fn withdraw(&self, location: Location, count: fn(&Counts)) -> Option<Task> {
+        let (slot, generation) = match location {
+            Location::Mailbox { slot, generation } => (slot, generation),
             Location::Queue { position } => {
                 let task = self.queue.as_ref()?.take(position)?;
+                count(&self.counts);
                 self.counts.remove_queued();
                 self.notify_waiter();
-                Some(task)
+                return Some(task);
             }
-        }
-    }
-
-    /// The worker, which was awake or has been woken for the task, looks at the queue instead. It
-    /// counts as notified until it does, but not while it is in its start hook.
-    fn withdraw_handed(&self, slot: usize, generation: u64) -> Option<Task> {
+        };
+        // The worker, which was awake or has been woken for the task, looks at the queue instead.
+        // It counts as notified until it does, but not while it is in its start hook.
         let it = &self.slots[slot];
         let (task, is_starting) = it.revoke(generation)?;
+        count(&self.counts);
+        it.record.count_unrun();
         if !is_starting {
             self.in_flight.add(NOTIFIED);
         }

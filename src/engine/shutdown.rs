@@ -12,6 +12,7 @@ use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
 use crate::work::observe;
+use crate::work::record::Tally;
 use std::time::Duration;
 
 /// How long a drop of the pool may take to notice that nobody waits for a task any more.
@@ -148,15 +149,15 @@ impl Core {
     }
 
     /// What each worker runs, by its tasks so far, if nobody waits for any of them.
-    fn all_abandoned(&self, registry: &Registry) -> Option<Vec<(u64, u64)>> {
+    fn all_abandoned(&self, registry: &Registry) -> Option<Vec<Tally>> {
         let now = self.env.nanos_now();
         let slots = self.slots.iter().zip(&registry.workers);
         slots
             .filter(|(_, worker)| worker.is_some())
             .map(|(slot, _)| {
-                let runs = (slot.see().generation(), slot.record.tally().taken);
+                let tally = slot.record.tally(|| slot.see().generation());
                 let is_abandoned = registry.is_abandoned(&slot.record, now);
-                is_abandoned.then_some(runs)
+                (is_abandoned && tally.is_running()).then_some(tally)
             })
             .collect()
     }

@@ -167,7 +167,7 @@ impl Core {
         }
         registry.workers[slot] = Some(Worker {
             thread,
-            tasks_before: it.record.tally().ended(),
+            tasks_before: it.record.tally(|| 0).ended(),
             benched: None,
         });
         registry.live += 1;

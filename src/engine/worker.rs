@@ -204,7 +204,10 @@ impl Worker<'_> {
         match how {
             Ending::Completed | Ending::CompletedLate => self.it.record.count_end(false),
             Ending::Panicked | Ending::PanickedLate => self.it.record.count_end(true),
-            Ending::Expired => self.core.counts.expire(),
+            Ending::Expired => {
+                self.core.counts.expire();
+                self.it.record.count_unrun();
+            }
         }
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Record {
     panicked: AtomicU64,
     /// Tasks taken from the queue.
     taken: AtomicU64,
+    /// Tasks that the worker had, and that did not run. Callers count those that they take back.
+    unrun: AtomicU64,
     pub(crate) label: Label,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
     /// zero: none.
@@ -21,18 +23,29 @@ pub(crate) struct Record {
     group: AtomicU64,
 }
 
-/// How many tasks of a slot have ended, and were taken from the queue.
+/// How often something happened at a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) completed: u64,
     pub(crate) panicked: u64,
     pub(crate) taken: u64,
+    unrun: u64,
+    /// Tasks handed over.
+    pub(crate) generation: u64,
 }
 
 impl Tally {
     /// Tasks that have run to their end.
     pub(crate) fn ended(self) -> u64 {
         self.completed.wrapping_add(self.panicked)
+    }
+
+    /// Whether a task was handed over or taken that has not been counted as ended.
+    pub(crate) fn is_running(self) -> bool {
+        let started = self.generation.wrapping_add(self.taken);
+        let ended = self.ended().wrapping_add(self.unrun);
+        // In 32 bits: the generation has fewer than 64.
+        started as u32 != ended as u32
     }
 }
 
@@ -43,6 +56,7 @@ impl Record {
             completed: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            unrun: AtomicU64::new(0),
             label: Label::new(),
             due: AtomicU64::new(0),
             group: AtomicU64::new(0),
@@ -65,13 +79,22 @@ impl Record {
         count(&self.taken);
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        // ORDERING: L1: whoever sees a count sees the worker free, and the task accepted.
-        let load = |count: &AtomicU64| count.load(Ordering::Acquire);
+    /// Worker, or a caller that took its task back: a task that the worker had did not run.
+    pub(crate) fn count_unrun(&self) {
+        // ORDERING: L1: after the task was counted as expired or discarded.
+        self.unrun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// All counts, with the generation that `see` reads.
+    pub(crate) fn tally(&self, see: impl FnOnce() -> u64) -> Tally {
+        // ORDERING: L1: ends before starts, so that no end is seen without its start.
+        let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
         Tally {
             completed: load(&self.completed),
             panicked: load(&self.panicked),
+            unrun: load(&self.unrun),
             taken: load(&self.taken),
+            generation: see(),
         }
     }
 
@@ -137,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn a_task_runs_from_its_start_to_its_end() {
+        let record = Record::new();
+        let runs = |generation| record.tally(|| generation).is_running();
+        assert!(!runs(0) && runs(1));
+        record.count_end(false);
+        assert!(!runs(1));
+        record.count_taken();
+        assert!(runs(1));
+        record.count_end(true);
+        assert!(!runs(1) && runs(2));
+        record.count_unrun();
+        assert!(!runs(2));
+    }
+
+    #[test]
     fn a_task_is_in_its_group_only() {
         let record = Record::new();
         for group in [48, 64, 0] {
@@ -155,6 +193,7 @@ mod tests {
         record.completed.store(u64::MAX, Ordering::SeqCst);
         record.count_end(true);
         record.count_end(false);
-        assert_eq!((record.tally().completed, record.tally().ended()), (0, 1));
+        let tally = record.tally(|| 1);
+        assert_eq!((tally.completed, tally.ended()), (0, 1));
     }
 }

@@ -341,7 +341,8 @@ pub fn spin(d: Duration) {
 pub fn settle(pool: &Pool) -> Stats {
     wait_until("the pool to come to rest", || {
         let s = pool.stats();
-        s.running == 0 && s.queued == 0
+        // A worker that is being started or ends is not at rest.
+        s.running == 0 && s.queued == 0 && s.idle == s.workers
     });
     pool.stats()
 }
