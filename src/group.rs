@@ -1,7 +1,7 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
-use crate::engine::discard::{discard, is_discarding};
+use crate::engine::discard::is_discarding;
 use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::{Refused, Unfinished};
@@ -174,7 +174,7 @@ impl Group {
                 // ORDERING: P3: a cancel that looked through the queue before this task was
                 // in it has set the flag before.
                 if self.members.cancelled.load(Ordering::SeqCst) {
-                    discard(self.take_queued());
+                    self.core.discard(self.take_queued());
                 }
                 Ok(())
             }
@@ -224,6 +224,10 @@ impl Group {
     fn wait_until(&self, deadline: &Deadline) -> bool {
         if is_discarding() {
             return self.members.wait_within_discard(deadline);
+        }
+        if self.members.is_discarding() && !self.core.env.is_forked() {
+            // Whoever drops its tasks may be waiting for this thread.
+            self.core.drop_discarded();
         }
         self.members.wait(deadline, self.core.parallel)
     }
@@ -297,7 +301,7 @@ impl Group {
         self.members.set_swept();
         // Code of the user's comes last: subscribers, then what discarded tasks captured.
         self.core.tell_abandoned(&self.members);
-        discard(queued);
+        self.core.discard(queued);
     }
 
     /// Returns whether the group has been cancelled.

@@ -13,6 +13,7 @@ use super::saturation::AllBusy;
 use super::threads::{how_to_hand_over, NotSpawned};
 use super::wait::Wait;
 use crate::error::Refusal;
+use crate::parts::in_flight::Seen;
 use crate::parts::queue::{NotPushed, Queue};
 use crate::parts::slot::Claim;
 use crate::sync::Arc;
@@ -255,8 +256,17 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        let queued = queue.map_or(Ok(None), |queue| self.enqueue(queue, task))?;
-        queued.ok_or(Not::Refused(Refusal::SpawnFailed(error)))
+        match queue.map(|queue| queue.push(task)) {
+            Some(Ok(position)) => {
+                // Else a busy worker comes to it: there is no thread to be had.
+                let _ = self.notify_idle(Seen::is_any_awake);
+                Ok(Location::Queue { position })
+            }
+            Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),
+            Some(Err(NotPushed::Full | NotPushed::Asleep)) | None => {
+                Err(Not::Refused(Refusal::SpawnFailed(error)))
+            }
+        }
     }
 
     /// `None`: full, or asleep.

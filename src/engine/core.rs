@@ -13,6 +13,7 @@ use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counts::Counts;
@@ -108,6 +109,8 @@ pub(crate) struct Core {
     pub(crate) clean_at: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
+    /// Taken out of the queue, to be dropped.
+    pub(crate) discarded: Mutex<VecDeque<Task>>,
     /// A thread has been started, has ended or has been joined.
     pub(crate) changed: Condvar,
     /// The cleaner may have to end.
@@ -155,6 +158,7 @@ impl Core {
                 limit: max,
                 ..Registry::default()
             }),
+            discarded: Mutex::default(),
             changed: Condvar::new(),
             cleaner_called: Condvar::new(),
             settings,

@@ -1,25 +1,26 @@
 //! Tasks that are taken out of the queue to be dropped: by a shutdown, or with their group.
 //!
 //! All are taken out before code of the user's runs. Then what they captured is dropped, one by
-//! one, on the thread that discards them. What is dropped may itself shut a pool down, or cancel a
-//! group: the outermost discard of the thread drops the tasks of these, too, so such calls neither
-//! recurse nor wait.
+//! one. What is dropped may itself shut a pool down, or cancel a group: such a call adds to its
+//! pool's list, which the outermost discard of the thread empties. So it neither recurses nor
+//! waits. Other threads that discard or wait empty the list, too: what is dropped may wait for them.
 
 use super::core::Core;
-use crate::sync::{fork, thread_local};
-use crate::work::job::{Discarded, Task};
+use crate::sync::{lock, thread_local, Arc};
+use crate::work::job::Task;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 
 thread_local! {
-    /// What the outermost discard of this thread is still to drop; `None`: there is none.
-    static LEFT: RefCell<Option<VecDeque<Task>>> = const { RefCell::new(None) };
+    /// Pools whose lists the outermost discard of this thread is still to empty; `None`: there is
+    /// none.
+    static POOLS: RefCell<Option<Vec<Arc<Core>>>> = const { RefCell::new(None) };
 }
 
 /// Whether this thread is dropping a discarded task: it must not wait for others.
 pub(crate) fn is_discarding() -> bool {
-    LEFT.try_with(|left| left.borrow().is_some())
+    POOLS
+        .try_with(|pools| pools.borrow().is_some())
         .unwrap_or(false)
 }
 
@@ -43,52 +44,56 @@ impl Core {
         }
         taken
     }
-}
 
-/// Drops tasks that were taken out, or leaves that to the discard that this thread is in. Callers
-/// that wait get theirs back first.
-pub(crate) fn discard(tasks: Vec<Task>) {
-    let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
-    let seen: Vec<_> = (calls.into_iter())
-        .map(|task| task.discard().release())
-        .collect();
-    let process = fork::generation();
-    // Subscribers, who may fork: in the child nothing more of the parent's is dropped.
-    for seen in seen {
-        if fork::generation() != process {
-            let _never_dropped = ManuallyDrop::new(seen);
+    /// Drops tasks that were taken out. Callers that wait get theirs back first.
+    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>) {
+        let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
+        lock(&self.discarded).extend(others);
+        let seen: Vec<_> = (calls.into_iter())
+            .map(|task| task.discard().release())
+            .collect();
+        // Subscribers, who may fork: in the child nothing more of the parent's is dropped.
+        for seen in seen {
+            if self.env.is_forked() {
+                let _never_dropped = ManuallyDrop::new(seen);
+            }
+        }
+        self.drop_discarded();
+    }
+
+    /// Empties the list, or leaves that to the discard that this thread is in.
+    pub(crate) fn drop_discarded(self: &Arc<Self>) {
+        let is_nested = POOLS.try_with(|pools| {
+            let mut pools = pools.borrow_mut();
+            let is_nested = pools.is_some();
+            pools.get_or_insert_default().push(Arc::clone(self));
+            is_nested
+        });
+        match is_nested {
+            Ok(true) => {}
+            Ok(false) => {
+                let next = || POOLS.with(|pools| pools.borrow_mut().as_mut()?.pop());
+                while let Some(pool) = next() {
+                    pool.empty_discarded();
+                }
+                POOLS.with(|pools| pools.borrow_mut().take());
+            }
+            // The thread's last destructors run.
+            Err(_) => self.empty_discarded(),
         }
     }
-    let mut others = VecDeque::from(others);
-    let is_nested = LEFT.try_with(|left| match &mut *left.borrow_mut() {
-        Some(left) => {
-            left.append(&mut others);
-            true
-        }
-        none => {
-            *none = Some(std::mem::take(&mut others));
-            false
-        }
-    });
-    match is_nested {
-        Ok(true) => {}
-        Ok(false) => {
-            let next = || LEFT.with(|left| left.borrow_mut().as_mut()?.pop_front());
-            drop_all(process, std::iter::from_fn(next));
-            LEFT.with(|left| left.borrow_mut().take());
-        }
-        // The thread's last destructors run.
-        Err(_) => drop_all(process, others.into_iter()),
-    }
-}
 
-fn drop_all(process: u64, tasks: impl Iterator<Item = Task>) {
-    for task in tasks {
-        let left: Discarded = task.discard();
-        if fork::generation() != process {
-            let _never_dropped = ManuallyDrop::new(left);
-            return;
+    fn empty_discarded(&self) {
+        while !self.env.is_forked() {
+            let Some(task) = lock(&self.discarded).pop_front() else {
+                return;
+            };
+            let left = task.discard();
+            if self.env.is_forked() {
+                let _never_dropped = ManuallyDrop::new(left);
+                return;
+            }
+            let _dropped_here = left.release();
         }
-        let _dropped_here = left.release();
     }
 }

@@ -3,7 +3,6 @@
 use super::core::Core;
 use super::counts::Counts;
 use super::request::Location;
-use crate::parts::in_flight::NOTIFIED;
 use crate::work::job::Task;
 
 impl Core {
@@ -21,17 +20,12 @@ impl Core {
                 return Some(task);
             }
         };
-        // The worker, which was awake or has been woken for the task, looks at the queue instead.
-        // It counts as notified until it does, but not while it is in its start hook.
         let it = &self.slots[slot];
-        let (task, is_starting) = it.revoke(generation)?;
+        let task = it.revoke(generation)?;
         count(&self.counts);
         it.record.count_unrun();
-        if !is_starting {
-            self.in_flight.add(NOTIFIED);
-        }
-        // SAFETY: this thread holds the slot, by what it revoked.
-        unsafe { it.search_first() };
+        // The worker was awake, or has been woken for the task.
+        self.send_to_queue(slot);
         Some(task)
     }
 }

@@ -6,7 +6,7 @@
 //! started, nothing is left.
 
 use super::core::{Cleaner, Core, Registry};
-use super::discard::{discard, is_discarding};
+use super::discard::is_discarding;
 use super::threads;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
@@ -45,7 +45,7 @@ pub(crate) fn shutdown(
         let count = queued.len() as u64;
         core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
         core.retire_idle();
-        discard(queued);
+        core.discard(queued);
     }
     // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {

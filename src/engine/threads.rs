@@ -1,7 +1,7 @@
 //! Threads: how workers are started, told to end, and joined.
 //!
 //! A slot that is being started is `Held`, and its worker counts as busy until its start hook is
-//! over. Its thread waits until the spawner has registered it and published its first order.
+//! over. The thread waits until the spawner has registered it and published its first order.
 //! Under the registry's lock the spawner counts the worker as living, and wakes the queue if it
 //! slept: from then on tasks may be queued.
 //!
@@ -11,7 +11,7 @@
 use super::core::{Core, Registry, Worker};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
-use crate::parts::in_flight::RETURNING;
+use crate::parts::in_flight::{NOTIFIED, RETURNING};
 use crate::parts::slot::{HandOver, Slot};
 use crate::sync::{catch_unwind, lock, thread, Arc, Ordering};
 use crate::work::job::Task;
@@ -133,7 +133,7 @@ impl Core {
         }
         registry.starting += 1;
         // SAFETY: the slot's free entry was popped, and is used once.
-        unsafe { self.slots[slot].begin_start() };
+        unsafe { self.slots[slot].begin_start(self.env.has_start_hook()) };
         Ok(())
     }
 
@@ -180,8 +180,7 @@ impl Core {
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
         let Some(task) = task else {
-            // SAFETY: held by this thread.
-            unsafe { it.search_first() };
+            self.send_to_queue(slot);
             return None;
         };
         let task = task.take().expect("a task to begin with");
@@ -190,6 +189,18 @@ impl Core {
         let generation = unsafe { it.hand_first(task, how) };
         self.set_affinity(slot, generation);
         Some(Location::Mailbox { slot, generation })
+    }
+
+    /// Sends a worker that this thread holds to the queue: a new one, or one whose task was taken
+    /// back. It counts as notified until it is there, but not while it is in its start hook.
+    pub(super) fn send_to_queue(&self, slot: usize) {
+        let it = &self.slots[slot];
+        if !it.see().is_starting() {
+            self.in_flight.add(NOTIFIED);
+        }
+        // SAFETY: this thread holds the slot (`Held`); only the worker could end its start, and it
+        // waits for who holds it.
+        unsafe { it.search_first() };
     }
 
     // ---- the end of a worker --------------------------------------------------------

@@ -45,33 +45,35 @@ impl Core {
 
     /// Sees to it that a worker looks at the queue: after a push into a pool that was busy;
     /// by a worker that looks no more, because it has a task or has ended. Whoever searches, or
-    /// is on the way there, is enough.
+    /// is on the way there, is enough. If nobody is idle, a new worker looks.
     #[cold]
     pub(super) fn notify_another(self: &Arc<Self>) {
-        self.notify(Seen::is_any_searching);
+        if self.notify_idle(Seen::is_any_searching) == Notified::Nobody {
+            self.start_searcher();
+        }
     }
 
     /// After a push into a pool with idle workers. Where others are on their way, one more is
     /// told, so that a burst spreads.
     #[cold]
     pub(super) fn notify_one_more(self: &Arc<Self>) {
-        self.notify(Seen::is_any_awake);
+        if self.notify_idle(Seen::is_any_awake) == Notified::Nobody {
+            self.start_searcher();
+        }
     }
 
-    /// Tells an idle worker to look at the queue, unless there are `enough` who will. If nobody is
-    /// idle, a new worker does.
+    /// Tells an idle worker to look at the queue, unless there are `enough` who will.
     ///
     /// An attempt counts as notified from before it claims a worker, so that others may rely on it.
     /// If it finds nobody, it takes the count back, and *then* looks again: that look is theirs,
-    /// too. A worker that the last look misses is busy, and looks when its task has ended; or it is
-    /// on its way to its end, and looks once its slot is free.
-    fn notify(self: &Arc<Self>, enough: impl Fn(Seen) -> bool) {
+    /// too.
+    pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> Notified {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
-                return;
+                return Notified::Enough;
             }
             if !self.is_somebody_idle() {
-                break;
+                return Notified::Nobody;
             }
             self.in_flight.add(NOTIFIED);
             let last = self.affinity().and_then(|(slot, _)| {
@@ -81,17 +83,32 @@ impl Core {
             if let Some((slot, claim)) = last.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
                 // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
-                return unsafe { self.slots[slot].send_searching(claim) };
+                unsafe { self.slots[slot].send_searching(claim) };
+                return Notified::Enough;
             }
             self.in_flight.sub(NOTIFIED);
         }
+    }
+
+    /// Nobody is idle: a new worker, unless somebody searches or is on the way. A worker that
+    /// this misses is busy, and looks when its task has ended; or on its way to its end, and looks
+    /// once its slot is free. If the OS gives no thread, a worker lives: the queue is not asleep.
+    fn start_searcher(self: &Arc<Self>) {
         // The queue after the count: whoever has taken the task is counted until then.
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }
         if let Some(slot) = self.free.pop() {
-            // If the OS gives no thread, a worker lives: the queue is not asleep.
             let _ = self.spawn(slot, None);
         }
     }
+}
+
+/// Whether somebody will look at the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Notified {
+    Enough,
+    /// Nobody is idle.
+    Nobody,
 }

@@ -82,13 +82,11 @@ enum Next {
 
 impl Worker<'_> {
     fn live(&self) {
-        observe::worker_spawned(&self.core.env, self.slot);
-        let mut next = if self.start() {
-            self.start_watching();
-            Next::Search
-        } else {
-            self.wait()
-        };
+        if self.core.env.has_start_hook() && self.start() {
+            // Nobody has counted it.
+            self.core.in_flight.add(NOTIFIED);
+        }
+        let mut next = self.wait();
         loop {
             next = match next {
                 Next::Search => self.search(),
@@ -125,6 +123,7 @@ impl Worker<'_> {
 
     /// From now on it carries orders out. Whether it has none but to look at the queue.
     fn start(&self) -> bool {
+        observe::worker_spawned(&self.core.env, self.slot);
         self.start_hook();
         let mut backoff = Backoff::default();
         loop {
@@ -290,7 +289,8 @@ impl Worker<'_> {
     fn wait(&self) -> Next {
         // After it has published that it is idle: what was queued before that. One that
         // watches will see it.
-        if !self.watches.get() && !self.core.nothing_queued() && self.take_self() {
+        let may_look = !self.watches.get() && self.it.see().is_idle();
+        if may_look && !self.core.nothing_queued() && self.take_self() {
             return Next::Search;
         }
         loop {

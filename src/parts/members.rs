@@ -258,6 +258,12 @@ impl Members {
         self.discarding.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether discarded tasks are still to be dropped.
+    pub(crate) fn is_discarding(&self) -> bool {
+        // Relaxed: as above.
+        self.discarding.load(Ordering::Relaxed) != 0
+    }
+
     /// Waits, within the drop of a discarded task, until nothing else is pending than tasks to be
     /// dropped; `false` if the deadline came first.
     pub(crate) fn wait_within_discard(&self, deadline: &Deadline) -> bool {

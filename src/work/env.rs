@@ -92,6 +92,11 @@ impl Env {
         }
     }
 
+    /// Whether code of the user's runs on a worker before its first order: a hook, or a subscriber.
+    pub(crate) fn has_start_hook(&self) -> bool {
+        self.hooks.start.is_some() || cfg!(feature = "tracing")
+    }
+
     /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
     /// not call `fork` and return in the child, and `others`, small, is zero.
     #[inline]

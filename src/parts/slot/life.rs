@@ -51,13 +51,14 @@ impl<T, R> Slot<T, R> {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Spawner: takes the slot whose free entry it popped. The worker is being started until
-    /// [`Slot::has_started`].
+    /// Spawner: takes the slot whose free entry it popped. If the worker has a start hook, it is
+    /// starting until [`Slot::has_started`].
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
-    pub(crate) unsafe fn begin_start(&self) {
-        self.shift(State::Free, State::Held, STARTING);
+    pub(crate) unsafe fn begin_start(&self, has_hook: bool) {
+        let starting = if has_hook { STARTING } else { 0 };
+        self.shift(State::Free, State::Held, starting);
     }
 
     /// Spawner: the OS gave no thread.
@@ -65,7 +66,8 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller has begun the start, and no thread came of it.
     pub(crate) unsafe fn start_failed(&self) {
-        self.shift(State::Held, State::Free, STARTING.wrapping_neg());
+        let starting = self.see().0 & STARTING;
+        self.shift(State::Held, State::Free, starting.wrapping_neg());
     }
 
     /// Spawner: the thread exists, and waits for its first order.
@@ -82,7 +84,7 @@ impl<T, R> Slot<T, R> {
     /// caller is just taking its task back.
     ///
     /// # Safety
-    /// The caller is the slot's worker, which is being started.
+    /// The caller is the slot's worker, which is starting.
     pub(crate) unsafe fn has_started(&self) -> Option<bool> {
         let word = self.see();
         if word.state() == State::Held {

@@ -283,14 +283,14 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Takes an offered task back if the worker has not started it. The slot is then held by the
-    /// caller, who sends the worker to look at the queue. Whether the worker is being started.
+    /// caller, who sends the worker to look at the queue.
     #[must_use]
-    pub(crate) fn revoke(&self, generation: u64) -> Option<(T, bool)> {
+    pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
         let mut word = self.see();
         while word.state() == State::Offered && word.generation() == generation {
             match self.swap_if(word, word.to(State::Held)) {
                 // SAFETY: won `Offered -> Held`.
-                Ok(()) => return Some((unsafe { self.empty() }, word.is_starting())),
+                Ok(()) => return Some(unsafe { self.empty() }),
                 Err(now) => word = now,
             }
         }

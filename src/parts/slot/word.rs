@@ -80,7 +80,7 @@ pub(crate) const LEGAL: &[Step] = &[
 const STATE: u64 = 7;
 /// An entry of the slot is in the ready ring, or in the hands of one popper.
 pub(super) const LISTED: u64 = 1 << 3;
-/// The worker is being started, or in its start hook: it carries no order out yet.
+/// The worker is in its start hook, or on the way there: it carries no order out yet.
 pub(super) const STARTING: u64 = 1 << 4;
 /// The worker sleeps; who gives it an order wakes it.
 pub(super) const PARKED: u64 = 1 << 5;
@@ -114,7 +114,7 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
-    /// It has a task, another thread holds it, or it is being started: neither idle nor looking
+    /// It has a task, another thread holds it, or it is in its start hook: neither idle nor looking
     /// around by itself.
     pub(crate) const fn is_busy(self) -> bool {
         matches!(self.state(), Held | Offered | Busy) || self.is_starting()
@@ -138,7 +138,7 @@ impl Word {
     }
 
     /// Whether its flags go with its state: only a worker that is idle sleeps, and none that is
-    /// being started is idle.
+    /// in its start hook is idle.
     pub(super) const fn is_sound(self) -> bool {
         if self.is_idle() {
             !self.is_starting()
