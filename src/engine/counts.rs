@@ -126,6 +126,12 @@ impl Counts {
         self.expired.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// A task that its handle has taken back from a worker's mailbox.
+    pub(crate) fn discard_handed(&self) {
+        // ORDERING: L1: as `expire_handed`.
+        self.discarded.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// A queued task that was dropped.
     pub(crate) fn discard_queued(&self) {
         // ORDERING: L1: as `expire_queued`.

@@ -11,7 +11,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::queue::{Popped, Queue};
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, thread_local, Arc, Ordering};
-use crate::work::job::{discard_all, Task};
+use crate::work::job::{discard_all, NeverRan, Task};
 use crate::work::observe;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -86,7 +86,7 @@ fn discard_queued(core: &Arc<Core>, end: u64) {
     let (mut seen, mut fills) = (Vec::new(), false);
     while let Some(taken) = pop_one(core, end) {
         match taken {
-            TakenOut::Call(task) => seen.push(task.discard().release()),
+            TakenOut::Call(task) => seen.push(task.discard(NeverRan::Discarded).release()),
             TakenOut::Listed => fills = true,
         }
     }
@@ -103,7 +103,7 @@ fn discard_queued(core: &Arc<Core>, end: u64) {
     if fills || depth < NESTED {
         let _ = DISCARDS.try_with(|discards| discards.set(depth + 1));
         let next = || lock(&core.registry).taken_out.pop_front();
-        discard_all(&core.env, std::iter::from_fn(next));
+        discard_all(&core.env, std::iter::from_fn(next), NeverRan::Discarded);
         let _ = DISCARDS.try_with(|discards| discards.set(depth));
     }
 }

@@ -51,7 +51,7 @@ pub(super) const MAY_END: u32 = 4;
 
 /// How a task is handed over.
 pub(super) fn how_to_hand_over(task: &Task) -> HandOver {
-    if task.is_awaited() {
+    if task.is_offered() {
         HandOver::Revocable
     } else {
         HandOver::Final

@@ -150,8 +150,15 @@ impl Worker<'_> {
             match task_id {
                 Some(_) => self.ctx.owe_room(),
                 None => {
+                    if self.ctx.owes_remains() {
+                        // Nobody is to rely on it before a handle's waker has returned.
+                        self.stop_watching();
+                    }
                     self.ctx.pay_debts();
                     self.core.notify_waiter();
+                    if self.ctx.owes_remains() {
+                        self.ctx.settle_remains();
+                    }
                 }
             }
             watch = true;

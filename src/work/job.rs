@@ -4,13 +4,13 @@
 //! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
-use crate::parts::completion::Answered;
+use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
 use crate::parts::queue::Queued;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::observe::Seen;
-use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::panics::{drop_contained, has_panicked, settle};
 use crate::work::record::Record;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
@@ -54,6 +54,16 @@ impl Ending {
     }
 }
 
+/// Why a task that was accepted never runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeverRan {
+    Expired,
+    /// By its handle or its group.
+    Cancelled,
+    /// By a shutdown.
+    Discarded,
+}
+
 /// What is left of a discarded task, to be finished after it has been counted.
 #[derive(Debug)]
 #[must_use]
@@ -63,9 +73,10 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time.
+    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
+    /// may the waker of a handle.
     pub(crate) fn release(self) -> Seen {
-        self.release.finish();
+        settle(self.release.finish());
         self.seen
     }
 }
@@ -73,11 +84,11 @@ impl Discarded {
 /// Discards tasks, taken out of the queue, one by one: code of the user's, which may take its time,
 /// discard others, or fork. In the child nothing more is dropped: no subscriber hears of a span of
 /// the parent's.
-pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>) {
+pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
     let mut tasks = tasks.into_iter();
     while !env.is_forked() {
         let Some(task) = tasks.next() else { return };
-        let left = task.discard();
+        let left = task.discard(why);
         if env.is_forked() {
             let _never_dropped = ManuallyDrop::new(left);
             return;
@@ -87,22 +98,20 @@ pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>) {
 }
 
 /// Whom a discarded task sets free.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
-pub(crate) enum Release {
-    Nobody,
-    /// A caller of `do_with_deadline`.
-    Caller(Answered),
-    Group(Pending),
+pub(crate) struct Release {
+    pub(crate) group: Option<Pending>,
+    /// A caller of `do_with_deadline`, or a handle.
+    pub(crate) caller: Option<Answered>,
 }
 
 impl Release {
-    pub(crate) fn finish(self) {
-        match self {
-            Self::Nobody => {}
-            Self::Caller(caller) => caller.release(),
-            Self::Group(pending) => pending.end(Ended::Discarded),
+    pub(crate) fn finish(self) -> Remains {
+        if let Some(pending) = self.group {
+            pending.end(Ended::Discarded);
         }
+        self.caller.map_or_else(Remains::default, Answered::release)
     }
 }
 
@@ -112,19 +121,24 @@ pub(crate) trait Job: Sized {
     /// forked child, from `end` ([`Ctx::end_if_forked`]): whatever user code panics is
     /// contained.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun, for a shutdown or a cancelled group, or past its deadline. Never
-    /// unwinds.
-    fn discard(self) -> Release;
+    /// Disposes of it unrun. Never unwinds.
+    fn discard(self, why: NeverRan) -> Release;
     /// The group it belongs to, by address.
     fn group(&self) -> *const () {
+        std::ptr::null()
+    }
+    /// The node that it shares with a handle, by address.
+    fn node(&self) -> *const () {
         std::ptr::null()
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// A caller waits for it, and may take it back before it starts.
     const AWAITED: bool = false;
-    /// May be taken out of the queue again, by its caller or its group.
-    const REVOCABLE: bool = Self::AWAITED;
+    /// May be taken back from a worker that has not started it.
+    const OFFERED: bool = Self::AWAITED;
+    /// May be taken out of the queue again, by its caller, its handle or its group.
+    const REVOCABLE: bool = Self::OFFERED;
     /// Runs once a worker has it, as a task of its group: a worker stays in the group for it. Not
     /// one that may be too late: it is dropped then, and the worker is not abandoned meanwhile.
     const STAYS: bool = false;
@@ -141,17 +155,21 @@ type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 struct Table {
     must_run: bool,
     awaited: bool,
+    offered: bool,
     revocable: bool,
     stays: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
     group: unsafe fn(&Bytes) -> *const (),
     /// # Safety
+    /// As `group`.
+    node: unsafe fn(&Bytes) -> *const (),
+    /// # Safety
     /// As `group`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
-    discard: unsafe fn(&mut Bytes) -> Discarded,
+    discard: unsafe fn(&mut Bytes, NeverRan) -> Discarded,
 }
 
 /// A job with its type erased. It is consumed by `run`, `discard` or
@@ -181,9 +199,11 @@ impl<J: Job> TableOf<J> {
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
+        offered: J::OFFERED,
         revocable: J::REVOCABLE,
         stays: J::STAYS,
         group: Self::group,
+        node: Self::node,
         run: Self::run,
         discard: Self::discard,
     };
@@ -233,6 +253,13 @@ impl<J: Job> TableOf<J> {
         unsafe { (*Self::load(bytes)).job.group() }
     }
 
+    /// # Safety
+    /// See `Table::node`.
+    unsafe fn node(bytes: &Bytes) -> *const () {
+        // SAFETY: live, by this function's contract; only read.
+        unsafe { (*Self::load(bytes)).job.node() }
+    }
+
     /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
     /// runs.
     ///
@@ -247,11 +274,11 @@ impl<J: Job> TableOf<J> {
 
     /// # Safety
     /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes) -> Discarded {
+    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Discarded {
         // SAFETY: by this function's contract.
         let Observed { seen, job } = unsafe { Self::take(bytes) };
         Discarded {
-            release: job.discard(),
+            release: job.discard(why),
             seen,
         }
     }
@@ -303,6 +330,12 @@ impl Task {
         unsafe { (self.table.group)(&self.bytes) }
     }
 
+    /// Whether it is the task of the handle that shares this node.
+    pub(crate) fn is_of(&self, node: *const ()) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.table.node)(&self.bytes) == node }
+    }
+
     pub(crate) fn must_run(&self) -> bool {
         self.table.must_run
     }
@@ -310,6 +343,11 @@ impl Task {
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         self.table.awaited
+    }
+
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.table.offered
     }
 
     /// Runs the task where it is.
@@ -325,10 +363,10 @@ impl Task {
     }
 
     /// Disposes of the job unrun, containing panics.
-    pub(crate) fn discard(self) -> Discarded {
+    pub(crate) fn discard(self, why: NeverRan) -> Discarded {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
-        unsafe { (this.table.discard)(&mut this.bytes) }
+        unsafe { (this.table.discard)(&mut this.bytes, why) }
     }
 }
 
@@ -343,9 +381,9 @@ impl<F: FnOnce()> Job for Serve<F> {
         end(Ending::of(has_panicked(ctx.call(self.f))));
     }
 
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         drop_contained(self);
-        Release::Nobody
+        Release::default()
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::parts::deadline::Deadline;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
-use crate::work::job::{End, Ending, Job, Release};
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use std::time::Duration;
 
 /// A job with a label.
@@ -16,6 +16,7 @@ pub(crate) struct Labelled<J> {
 impl<J: Job> Job for Labelled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
+    const OFFERED: bool = J::OFFERED;
     const REVOCABLE: bool = J::REVOCABLE;
     const STAYS: bool = J::STAYS;
 
@@ -28,12 +29,16 @@ impl<J: Job> Job for Labelled<J> {
         });
     }
 
-    fn discard(self) -> Release {
-        self.job.discard()
+    fn discard(self, why: NeverRan) -> Release {
+        self.job.discard(why)
     }
 
     fn group(&self) -> *const () {
         self.job.group()
+    }
+
+    fn node(&self) -> *const () {
+        self.job.node()
     }
 }
 
@@ -87,6 +92,7 @@ pub(crate) struct Timed<J> {
 impl<J: Job> Job for Timed<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
+    const OFFERED: bool = J::OFFERED;
     const REVOCABLE: bool = J::REVOCABLE;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -95,9 +101,9 @@ impl<J: Job> Job for Timed<J> {
             // What is dropped may take its time.
             ctx.pay_debts();
             ctx.forget_submission();
-            let release = job.discard();
+            let release = job.discard(NeverRan::Expired);
             end(Ending::Expired);
-            return release.finish();
+            return ctx.owe(release.finish());
         }
         ctx.set_due(window.due);
         job.run(ctx, &mut |how| {
@@ -107,12 +113,16 @@ impl<J: Job> Job for Timed<J> {
         });
     }
 
-    fn discard(self) -> Release {
-        self.job.discard()
+    fn discard(self, why: NeverRan) -> Release {
+        self.job.discard(why)
     }
 
     fn group(&self) -> *const () {
         self.job.group()
+    }
+
+    fn node(&self) -> *const () {
+        self.job.node()
     }
 }
 

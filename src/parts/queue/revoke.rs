@@ -125,13 +125,28 @@ impl<T: Queued> Queue<T> {
     /// there is room for another task, and before the queue can be seen empty.
     #[must_use]
     pub(crate) fn withdraw(&self, position: u64, count: impl FnOnce()) -> Option<T> {
+        self.withdraw_if(position, |_| true, count)
+    }
+
+    /// The same, where another task may have come to the position since: `is_it` tells.
+    #[must_use]
+    pub(crate) fn withdraw_if(
+        &self,
+        position: u64,
+        is_it: impl FnOnce(&T) -> bool,
+        count: impl FnOnce(),
+    ) -> Option<T> {
         let at = self.at(position);
         // A group that is being cancelled only looks at the task; a pop takes it.
         if !hold_revocable(at) {
             return None;
         }
-        // SAFETY: held, with a task in it, and buried without.
+        // SAFETY: held, with a task in it, and left as it was, or buried without.
         unsafe {
+            if !at.look(is_it) {
+                at.write(State::Held, State::Revocable);
+                return None;
+            }
             let task = at.read();
             self.bury(position, count);
             Some(task)
