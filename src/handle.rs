@@ -189,8 +189,12 @@ impl<R> Handle<R> {
     /// assert_eq!(handle.join()??, "open");
     /// # Ok(()) }
     /// ```
-    pub fn join_timeout(mut self, d: Duration) -> Result<Result<R, TaskError>, Self> {
-        if self.ticket.wait(&Deadline::from_now(d)) {
+    pub fn join_timeout(self, d: Duration) -> Result<Result<R, TaskError>, Self> {
+        self.join_until(&Deadline::from_now(d))
+    }
+
+    pub(crate) fn join_until(mut self, deadline: &Deadline) -> Result<Result<R, TaskError>, Self> {
+        if self.ticket.wait(deadline) {
             Ok(self.ticket.take())
         } else {
             Err(self)

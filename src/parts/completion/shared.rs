@@ -65,6 +65,12 @@ impl<F, O> Promise<O> for Shared<F, O> {
 /// The task's side. It is consumed by [`TaskSide::release`]; dropping it would leak the node.
 pub(crate) struct TaskSide<F, O>(NonNull<Shared<F, O>>);
 
+impl<F, O> fmt::Debug for TaskSide<F, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskSide").finish_non_exhaustive()
+    }
+}
+
 /// The handle's side. Dropping it leaves the node.
 pub(crate) struct HandleSide<O> {
     /// `None`: the outcome has been taken.
