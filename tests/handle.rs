@@ -960,7 +960,7 @@ fn a_runtime_that_ends_before_the_task() {
         let pool = busy(&gate, 1);
         let (count, waker) = counted();
         let handle = serve(pool.awaitable(), || 3);
-        let mut future = Box::pin(async move { handle.await });
+        let mut future = Box::pin(handle);
         let pending = future.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(pending.is_pending());
         drop(future);
