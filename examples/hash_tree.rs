@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn error::Error>> {
         .queue_capacity(16 * cores)
         .build()?;
     let hashing = pool
-        .labelled("hash")
+        .labeled("hash")
         .when_full(WhenFull::Block) // the walk waits for the workers
         .group();
 

@@ -245,7 +245,7 @@ fn leave_at_the_deadline() -> Outcome {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let named = pool.labelled("polite");
+    let named = pool.labeled("polite");
     let outcome = named.do_with_deadline(polite, Duration::from_millis(100));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
     let (ended, later) = timed(|| eventually(|| pool.stats().running == 0));
@@ -263,7 +263,7 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     fs::remove_file(&path)?;
     let mut reader = writer.try_clone()?;
     let deadline = Duration::from_millis(100);
-    let named = pool.labelled("blocking read");
+    let named = pool.labeled("blocking read");
     let read = move || reader.read(&mut [0]);
     let (outcome, took) = timed(|| named.do_with_deadline(read, deadline));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
@@ -349,11 +349,11 @@ fn shut_down_twice() -> Outcome {
     let pool = builder("export").max_workers(1).queue_capacity(3).build()?;
     let (open, gate) = mpsc::channel::<()>();
     let slow = move || gate.recv().unwrap_or(());
-    pool.labelled("slow export").serve(slow)?;
+    pool.labeled("slow export").serve(slow)?;
     for _ in 0..3 {
         pool.serve(|| ())?; // waits for the slow one
     }
-    let busy = "1 worker, at a task labelled \"slow export\"; 3 tasks wait in the queue";
+    let busy = "1 worker, at a task labeled \"slow export\"; 3 tasks wait in the queue";
     line("the pool", busy);
 
     let timeout = Duration::from_millis(100);

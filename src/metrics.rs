@@ -27,7 +27,7 @@ impl Pool {
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
     /// Two histograms need no call. The worker records every task that has run, before its caller
-    /// gets the result. A task that has a [label](Pool::labelled) is recorded with
+    /// gets the result. A task that has a [label](Pool::labeled) is recorded with
     /// it, as `label`.
     ///
     /// | recorded for each task | what it measures |
@@ -80,7 +80,7 @@ impl Pool {
     /// metrics::set_global_recorder(Printing).map_err(|e| e.to_string())?;
     ///
     /// let pool = lazypool::Pool::builder().max_workers(2).thread_name("mail").build()?;
-    /// let sent = pool.labelled("send").do_with_deadline(|| 1, Duration::from_secs(5));
+    /// let sent = pool.labeled("send").do_with_deadline(|| 1, Duration::from_secs(5));
     /// assert!(matches!(sent, Ok(1)));
     /// pool.publish_metrics(); // before a scrape
     /// # Ok(()) }

@@ -217,14 +217,15 @@ impl Pool {
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
-    /// let parsing = pool.labelled("parse");
+    /// let parsing = pool.labeled("parse");
     /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
     /// assert_eq!(label?, Some("parse"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn labelled(&self, label: &'static str) -> Submitter<'_> {
-        Submitter::new(&self.core).labelled(label)
+    #[doc(alias = "labelled")]
+    pub fn labeled(&self, label: &'static str) -> Submitter<'_> {
+        Submitter::new(&self.core).labeled(label)
     }
 
     /// Returns a [`Submitter`] with this policy for a full pool, in place of

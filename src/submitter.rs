@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the
 /// minimum time left before its deadline at which a task may still start.
 ///
-/// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
+/// [`Pool::labeled`](crate::Pool::labeled), [`Pool::when_full`](crate::Pool::when_full),
 /// [`Pool::with_deadline`](crate::Pool::with_deadline) and
 /// [`Pool::min_remaining`](crate::Pool::min_remaining) return one. Its own methods of these names
 /// add further options; if an option is set twice, the last one counts. The groups and scopes
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(2).queue_capacity(8).build()?;
-/// let mail = pool.labelled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
+/// let mail = pool.labeled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
 /// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
 /// let group = mail.with_deadline(Duration::from_secs(1)).group();
 /// group.serve(|| assert!(lazypool::task::deadline().is_some()))?;
@@ -72,16 +72,17 @@ impl<'a> Submitter<'a> {
         }
     }
 
-    /// Adds a label for each task; see [`Pool::labelled`](crate::Pool::labelled).
+    /// Adds a label for each task; see [`Pool::labeled`](crate::Pool::labeled).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// pool.labelled("mail").serve(|| println!("sending"))?;
+    /// pool.labeled("mail").serve(|| println!("sending"))?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn labelled(self, label: &'static str) -> Self {
+    #[doc(alias = "labelled")]
+    pub fn labeled(self, label: &'static str) -> Self {
         let label = Some(label);
         let extras = Extras {
             label,
@@ -198,7 +199,7 @@ impl<'a> Submitter<'a> {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// pool.labelled("mail").serve(|| println!("sending"))?;
+    /// pool.labeled("mail").serve(|| println!("sending"))?;
     /// # Ok(()) }
     /// ```
     #[doc(alias = "execute")]
@@ -227,7 +228,7 @@ impl<'a> Submitter<'a> {
     /// # use std::time::Duration;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// let n = pool.labelled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
+    /// let n = pool.labeled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
     /// assert!(matches!(n, Ok(2)));
     /// # Ok(()) }
     /// ```
@@ -252,7 +253,7 @@ impl<'a> Submitter<'a> {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// let group = pool.labelled("import").group();
+    /// let group = pool.labeled("import").group();
     /// group.serve(|| assert_eq!(lazypool::task::label(), Some("import")))?;
     /// group.wait();
     /// assert_eq!(group.completed(), 1);
@@ -276,7 +277,7 @@ impl<'a> Submitter<'a> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut label = None;
-    /// pool.labelled("sum").scope(|s| s.serve(|| label = lazypool::task::label()).is_ok());
+    /// pool.labeled("sum").scope(|s| s.serve(|| label = lazypool::task::label()).is_ok());
     /// assert_eq!(label, Some("sum"));
     /// # Ok(()) }
     /// ```

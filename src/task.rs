@@ -77,7 +77,7 @@ pub fn remaining() -> Option<Duration> {
 }
 
 /// Returns the label that this task was submitted with; see
-/// [`Pool::labelled`](crate::Pool::labelled).
+/// [`Pool::labeled`](crate::Pool::labeled).
 ///
 /// It is `None` for a task without a label, and outside a worker.
 ///
@@ -85,7 +85,7 @@ pub fn remaining() -> Option<Duration> {
 /// # use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
-/// let label = pool.labelled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
+/// let label = pool.labeled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
 /// assert_eq!(label?, Some("parse"));
 /// # Ok(()) }
 /// ```

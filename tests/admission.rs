@@ -1102,7 +1102,7 @@ fn law05_no_thread_before_the_first_task() {
             let _ = (
                 pool.stats(),
                 pool.workers(),
-                pool.labelled("x"),
+                pool.labeled("x"),
                 pool.group(),
             );
             // Never accepted, so no task.

@@ -178,13 +178,13 @@ fn serve_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: 
 }
 
 fn view_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let view = pool.labelled("label");
+    let view = pool.labeled("label");
     assert_eq!(
         count(pool, TURNS, || serve(pool, expect, f, |f| view
             .serve(f)
             .map_err(|refused| refused.into_inner()))),
         expect,
-        "labelled serve: {} bytes",
+        "labeled serve: {} bytes",
         size_of::<F>()
     );
 }
@@ -230,17 +230,17 @@ where
     );
 }
 
-fn labelled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
+fn labeled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
 where
     F: FnOnce() + Send + Copy + 'static,
 {
-    let view = pool.labelled("label");
+    let view = pool.labeled("label");
     assert_eq!(
         count(pool, TURNS, || view
             .do_with_deadline(f, LONG)
             .expect("room for one")),
         expect,
-        "labelled do_with_deadline: {} bytes",
+        "labeled do_with_deadline: {} bytes",
         size_of::<F>()
     );
 }
@@ -297,8 +297,8 @@ fn law12_no_allocation_in_steady_state() {
                 let load = [black_box(7_u64); 4 - TAKEN];
                 call_within(&pool, move || (load, [1_u8; 777]), d, NONE);
             }
-            labelled_call_within(&pool, words::<0>(), NONE);
-            labelled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
+            labeled_call_within(&pool, words::<0>(), NONE);
+            labeled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
 
             // Callers and workers that have to sleep.
             let nap = || thread::sleep(Duration::from_micros(300));

@@ -520,19 +520,19 @@ fn task_outside_a_worker() {
     };
     look();
     let pool = Pool::new(1).unwrap();
-    pool.labelled("inside")
+    pool.labeled("inside")
         .do_with_deadline(|| (), LONG)
         .unwrap();
     look();
     // A closure that comes back runs on its caller's thread.
     pool.shutdown(Shutdown::Cancel, LIMIT);
-    match pool.labelled("inside").do_with_deadline(look, LONG) {
+    match pool.labeled("inside").do_with_deadline(look, LONG) {
         Err(DeadlineError::Refused(refused)) => refused.run(),
         other => panic!("{other:?}"),
     }
     // A thread that a task started is no worker.
     let pool = Pool::new(1).unwrap();
-    pool.labelled("inside")
+    pool.labeled("inside")
         .do_with_deadline(move || thread::spawn(look).join().unwrap(), LONG)
         .unwrap();
 }
@@ -547,13 +547,13 @@ fn labels_reach_their_tasks_only() {
                 .queue_capacity(queue)
                 .build()
                 .unwrap();
-            let red = pool.labelled("red");
+            let red = pool.labeled("red");
             let copy = red;
             for d in [LONG, Duration::MAX] {
                 assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
                 assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
                 assert_eq!(copy.do_with_deadline(task::label, d).unwrap(), Some("red"));
-                let blue = pool.labelled("blue").do_with_deadline(task::label, d);
+                let blue = pool.labeled("blue").do_with_deadline(task::label, d);
                 assert_eq!(blue.unwrap(), Some("blue"));
             }
             let (tx, rx) = mpsc::channel();
@@ -562,14 +562,14 @@ fn labels_reach_their_tasks_only() {
                 let tx = tx.clone();
                 let task = move || tx.send(task::label()).unwrap();
                 let outcome = match label {
-                    Some(label) => pool.labelled(label).serve(task),
+                    Some(label) => pool.labeled(label).serve(task),
                     None => pool.serve(task),
                 };
                 outcome.map_err(Refused::without_closure).unwrap();
                 assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
             }
             settle(&pool);
-            // Large and labelled.
+            // Large and labeled.
             let load = [7_u64; 20];
             let task = move || (task::label(), load[19]);
             assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
@@ -591,7 +591,7 @@ fn labels_reach_their_tasks_only() {
 fn a_view_behaves_as_the_pool() {
     timed(|| {
         let pool = Pool::new(1).unwrap();
-        let view = pool.labelled("view");
+        let view = pool.labeled("view");
         let gate = Gate::new();
         view.serve(gate.task()).unwrap();
         saturated(view.serve(|| ()));
@@ -631,18 +631,18 @@ fn task_survives_nesting() {
     timed(|| {
         let pool = Arc::new(Pool::new(2).unwrap());
         let inner = Arc::clone(&pool);
-        let outer = pool.labelled("outer").do_with_deadline(
+        let outer = pool.labeled("outer").do_with_deadline(
             move || {
                 let before = (task::label(), task::slot(), task::deadline());
                 let nested = inner
-                    .labelled("nested")
+                    .labeled("nested")
                     .do_with_deadline(|| (task::label(), task::slot(), task::deadline()), LONG)
                     .unwrap();
                 // A refused closure, run by its caller, sees the caller's own task.
                 let full = Gate::new();
                 must_serve(&inner, full.task());
                 let look = || assert_eq!(task::label(), Some("outer"));
-                let here = saturated(inner.labelled("back").serve(look));
+                let here = saturated(inner.labeled("back").serve(look));
                 here.run();
                 let after = (task::label(), task::slot(), task::deadline());
                 assert_eq!(before, after);
@@ -703,7 +703,7 @@ fn everything_is_debug() {
         let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         let shown = [
             format!("{pool:?}"),
-            format!("{:?}", pool.labelled("x")),
+            format!("{:?}", pool.labeled("x")),
             format!("{group:?}"),
             format!("{:?}", Pool::builder().around(|task| task())),
             format!("{:?}", pool.stats()),

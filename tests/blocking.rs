@@ -43,7 +43,7 @@ fn law14_serve_waits_for_room() {
                     let call = s.spawn(|| {
                         let key = gate.key();
                         let outcome = if view {
-                            pool.labelled("waits").serve(one.task())
+                            pool.labeled("waits").serve(one.task())
                         } else {
                             pool.serve(one.task())
                         };
@@ -412,7 +412,7 @@ fn law14_a_task_never_waits_for_room_in_its_own_pool() {
                         }
                     }
                     match pool
-                        .labelled("inner")
+                        .labeled("inner")
                         .do_with_deadline(move || entry.run(), Duration::MAX)
                     {
                         Err(DeadlineError::Refused(r)) => all.push(r.is_saturated()),

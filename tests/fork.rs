@@ -199,7 +199,7 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert!(matches!(at_once, Err(DeadlineError::Expired(_))));
     drop(at_once);
     for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
-        let with = pool.labelled("child").when_full(policy);
+        let with = pool.labeled("child").when_full(policy);
         is_forked(with.serve(task()));
         is_forked(with.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
         is_forked(with.with_deadline(Duration::ZERO).serve(task()));

@@ -39,10 +39,7 @@ fn options_add_up_and_the_last_counts() {
                 .expect("room");
             told.recv().expect("it ran")
         };
-        let both = pool
-            .labelled("first")
-            .with_deadline(LONG)
-            .labelled("second");
+        let both = pool.labeled("first").with_deadline(LONG).labeled("second");
         let copy = both;
         for submitter in [both, copy] {
             let (label, deadline) = seen(submitter);
@@ -69,7 +66,7 @@ fn groups_and_scopes_carry_the_options() {
     fn is_safe<T: UnwindSafe + RefUnwindSafe + Send + Sync>(_: &T) {}
     timed(|| {
         let pool = pool(1, 4);
-        let submitter = pool.labelled("job").with_deadline(LONG);
+        let submitter = pool.labeled("job").with_deadline(LONG);
         let group: Group = submitter.group();
         is_safe(&group);
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -133,13 +130,13 @@ fn law17_what_is_late_never_starts() {
         let gate = Gate::new();
         let pool = busy(8, &gate);
         let soon = pool.with_deadline(ms(10));
-        let group = soon.labelled("late").group();
+        let group = soon.labeled("late").group();
         let entries: Vec<_> = (0..4).map(|id| ledger.entry(id)).collect();
         for (id, entry) in entries.into_iter().enumerate() {
             let task = move || entry.run();
             let outcome = match id {
                 0 => soon.serve(task),
-                1 => soon.labelled("late").serve(task),
+                1 => soon.labeled("late").serve(task),
                 2 => group.serve(task),
                 _ => pool.with_deadline(Duration::ZERO).serve(task),
             };
@@ -378,7 +375,7 @@ fn law10_options_on_a_closed_pool() {
         pool.shutdown(Shutdown::Drain, LONG);
         let ledger = Ledger::new(4 * 5);
         let options = [
-            pool.labelled("late"),
+            pool.labeled("late"),
             pool.when_full(WhenFull::Block),
             pool.when_full(WhenFull::BlockFor(LONG)),
             pool.with_deadline(Duration::ZERO),

@@ -75,7 +75,7 @@ struct WaitJob<F, R, G> {
     waiter: *const Waiter<R>,
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
-    labelled: bool,
+    labeled: bool,
     timed: bool,
     guard: G,
     f: F,
@@ -124,12 +124,12 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         }
         let Self {
             waiter,
-            labelled,
+            labeled,
             timed,
             guard: _,
             f,
         } = self;
-        let label = if labelled {
+        let label = if labeled {
             // SAFETY: the task has been started, and the caller cannot leave
             // before `start` publishes the id: its node is alive.
             let node = unsafe { &(*waiter).node };
@@ -301,10 +301,10 @@ unsafe fn erase<F: FnOnce() -> R, R, G: Guard>(
     f: F,
     guard: G,
 ) -> Task {
-    let labelled = waiter.node.label.is_some();
+    let labeled = waiter.node.label.is_some();
     let job = WaitJob {
         waiter,
-        labelled,
+        labeled,
         timed,
         guard,
         f,

@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::options::{Labelled, Timed, Window};
+use crate::work::options::{Labeled, Timed, Window};
 
 /// Submits a job; refused, it comes back with the reason.
 ///
@@ -80,8 +80,8 @@ unsafe fn submit_wrapped<J: Job>(
         (None, None) => unsafe { submit(core, job, &options) },
         (Some(label), None) => {
             // SAFETY: as above.
-            unsafe { submit(core, Labelled { label, job }, &options) }
-                .map_err(|(labelled, why)| (labelled.job, why))
+            unsafe { submit(core, Labeled { label, job }, &options) }
+                .map_err(|(labeled, why)| (labeled.job, why))
         }
         (None, Some(window)) => {
             let options = options.served_until(&deadline);
@@ -94,8 +94,8 @@ unsafe fn submit_wrapped<J: Job>(
             // In this order: what is said of a late task carries its label.
             let job = Timed { window, job };
             // SAFETY: as above.
-            unsafe { submit(core, Labelled { label, job }, &options) }
-                .map_err(|(labelled, why)| (labelled.job.job, why))
+            unsafe { submit(core, Labeled { label, job }, &options) }
+                .map_err(|(labeled, why)| (labeled.job.job, why))
         }
     }
 }

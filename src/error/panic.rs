@@ -182,7 +182,7 @@ impl fmt::Debug for Panic {
 ///         eprintln!("{task} panicked on worker {}: {message}", panic.slot);
 ///     })
 ///     .build()?;
-/// pool.labelled("import").serve(|| panic!("line 3 is empty"))?;
+/// pool.labeled("import").serve(|| panic!("line 3 is empty"))?;
 /// # Ok(())
 /// # }
 /// ```
@@ -190,7 +190,7 @@ impl fmt::Debug for Panic {
 pub struct TaskPanic<'a> {
     /// The slot of the worker that ran the task.
     pub slot: usize,
-    /// The task's label, if it was submitted through [`Pool::labelled`](crate::Pool::labelled).
+    /// The task's label, if it was submitted through [`Pool::labeled`](crate::Pool::labeled).
     pub label: Option<&'static str>,
     /// The payload of the panic.
     pub payload: &'a (dyn Any + Send),

@@ -267,7 +267,7 @@ impl Refusals {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// let (release, gate) = mpsc::channel::<()>();
-/// pool.labelled("import")
+/// pool.labeled("import")
 ///     .serve(move || gate.recv().unwrap_or_default())?;
 ///
 /// for worker in pool.workers() {

@@ -265,13 +265,13 @@ mod serialized {
 
     #[test]
     fn a_report_holds_its_stragglers() {
-        let unlabelled = WorkerSnapshot {
+        let unlabeled = WorkerSnapshot {
             label: None,
             ..snapshot()
         };
         let report = ShutdownReport {
             discarded: 2,
-            stragglers: vec![snapshot(), unlabelled],
+            stragglers: vec![snapshot(), unlabeled],
         };
         assert_eq!(
             serde_json::to_value(report).unwrap(),

@@ -8,12 +8,12 @@ use crate::work::job::{End, Ending, Job, Release};
 use std::time::Duration;
 
 /// A job with a label.
-pub(crate) struct Labelled<J> {
+pub(crate) struct Labeled<J> {
     pub(crate) label: &'static str,
     pub(crate) job: J,
 }
 
-impl<J: Job> Job for Labelled<J> {
+impl<J: Job> Job for Labeled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
     const REVOCABLE: bool = J::REVOCABLE;
