@@ -144,8 +144,8 @@ fn both_ways(
             pool.scope(|scope| {
                 for (file, result) in files.iter().zip(&mut pooled) {
                     let task = || work(file, result);
-                    // Should the system give no thread at all, the task comes back and runs here.
-                    scope.serve(task).unwrap_or_else(Refused::run);
+                    // Should the system give no thread at all, the task runs here.
+                    scope.serve_or_run(task);
                 }
             });
         });
@@ -308,8 +308,8 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     let refused = outcome.err().ok_or("not so: a full pool refuses")?;
     let why = format!("refused after {took:.1?}: {refused}");
     so(refused.is_saturated(), "another task", why)?;
-    refused.run();
-    // The same in one expression, which stops at a shutdown:
+    refused.caller_runs()?;
+    // The same in one expression:
     pool.serve(again).or_else(Refused::caller_runs)?;
     let here = thread::current().id();
     let by_caller = ran_on.try_iter().filter(|&id| id == here).count();

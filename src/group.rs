@@ -102,7 +102,7 @@ impl<F: FnOnce()> Job for Member<F> {
 /// let mut lengths = [0; 3];
 /// pool.scope(|s| {
 ///     for (word, length) in words.iter().zip(&mut lengths) {
-///         s.serve(|| *length = word.len()).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| *length = word.len());
 ///     }
 /// });
 /// assert_eq!(lengths, [3, 3, 5]);

@@ -7,7 +7,7 @@ use crate::engine::request::Extras;
 use crate::engine::shutdown::{self as end, WaitsFor};
 use crate::engine::submit::submit_plain;
 use crate::engine::threads::NotSpawned;
-use crate::error::{BuildError, DeadlineError, Refused};
+use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
@@ -295,7 +295,7 @@ impl Pool {
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
     /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On
     /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
-    /// done in any case, run what is refused on the calling thread: [`Refused::run`].
+    /// done in any case, use [`Scope::serve_or_run`].
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
@@ -305,8 +305,8 @@ impl Pool {
     /// let pool = lazypool::Pool::new(2)?;
     /// let (mut a, mut b) = (vec![3, 1, 2], vec![6, 5, 4]);
     /// pool.scope(|s| {
-    ///     s.serve(|| a.sort()).unwrap_or_else(lazypool::Refused::run);
-    ///     s.serve(|| b.sort()).unwrap_or_else(lazypool::Refused::run);
+    ///     s.serve_or_run(|| a.sort());
+    ///     s.serve_or_run(|| b.sort());
     /// });
     /// assert_eq!((a, b), (vec![1, 2, 3], vec![4, 5, 6]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -367,7 +367,7 @@ impl Pool {
     }
 
     /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
-    /// number is a [`BuildError`]. The call does not wait for workers to end.
+    /// number is a [`LimitError`]. The call does not wait for workers to end.
     ///
     /// From then on no task starts while `n` others run, and a submission is refused as
     /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are occupied and the queue is full.
@@ -379,8 +379,7 @@ impl Pool {
     /// for room included. Those of `min_workers` are not started in advance a second time.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
-    /// `max_workers`. The limit then stays as it was.
+    /// [`LimitError`] if `n` is 0 or more than `max_workers`. The limit then stays as it was.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(8)?;
@@ -389,16 +388,13 @@ impl Pool {
     /// assert!(pool.set_limit(9).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
+    pub fn set_limit(&self, n: usize) -> Result<(), LimitError> {
         let max = self.max_workers();
-        match n {
-            0 => Err(BuildError::ZeroWorkers),
-            given if given > max => Err(BuildError::TooManyWorkers { given, max }),
-            limit => {
-                self.core.set_limit(limit);
-                Ok(())
-            }
+        if n == 0 || n > max {
+            return Err(LimitError::new(n, max));
         }
+        self.core.set_limit(n);
+        Ok(())
     }
 
     /// Returns how many workers [`Builder::build`] started. So many do not retire when idle, but a

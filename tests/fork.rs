@@ -218,6 +218,8 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert_eq!((stats.workers, stats.running, stats.queued), (0, 0, 0));
     let calls = 3 + 3 * 6 + 1 + 2 * groups.len() as u64;
     assert_eq!(stats.refused - refused_before, calls, "{stats:?}");
+    assert!(stats.refusals.forked >= calls, "{stats:?}");
+    assert_eq!(stats.refusals.closed, 0, "{stats:?}");
     assert!(pool.workers().is_empty());
     assert!((1..=pool.max_workers()).contains(&pool.limit()));
     pool.set_limit(1).expect("in range");

@@ -259,10 +259,12 @@ fn figures_are_published() {
                 "closed",
                 "cancelled",
                 "spawn_failed",
+                "on_worker",
+                "forked",
                 "expired"
             ]
             .map(refused),
-            [2.0, 1.0, 1.0, 0.0, 0.0]
+            [2.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
         );
         assert_eq!(pool.stats().refused, 4);
         let kept = keeper().0.lock().unwrap();

@@ -39,7 +39,7 @@ fn assert_closed(pool: &Pool) {
     ] {
         assert!(refused.is_closed() && !refused.is_saturated());
         assert!(matches!(refused.reason(), Refusal::Closed));
-        refused.run();
+        refused.run_anyway();
     }
     for outcome in [
         pool.do_with_deadline(task(3), LONG),
@@ -239,7 +239,7 @@ fn law10_discard_hands_queued_tasks_back() {
                             Err(DeadlineError::Refused(refused)) => {
                                 assert!(refused.is_closed(), "{refused:?}");
                                 assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
-                                refused.run();
+                                refused.run_anyway();
                             }
                             other => panic!("{other:?}"),
                         }

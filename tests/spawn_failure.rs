@@ -133,7 +133,7 @@ fn fails_to_spawn(pool: &Pool) {
         let entry = ledger.entry(id);
         move || entry.run()
     };
-    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run();
+    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run_anyway();
     for (id, d) in [(1, LONG), (2, Duration::MAX)] {
         match pool.do_with_deadline(task(id), d) {
             Err(DeadlineError::Refused(refused)) => spawn_failed(refused).into_inner()(),

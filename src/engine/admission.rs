@@ -73,8 +73,8 @@ impl Core {
                     None => self.is_saturated(None),
                 }
             {
-                self.counts.refuse(Reason::Saturated);
                 let nested = options.awaited && options.is_on_worker(&self.env);
+                self.counts.refuse(Reason::of(&no_room(nested)));
                 return Err(SubmitError::Refused(no_room(nested)));
             }
         }

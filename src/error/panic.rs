@@ -9,7 +9,8 @@ use super::hidden::{payload_message, Payload};
 ///
 /// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one. [`message`](Self::message) returns
 /// its text, [`downcast`](Self::downcast) and [`into_inner`](Self::into_inner) return its payload, and
-/// [`resume`](Self::resume) continues the panic on the calling thread. It is `Send` and `Sync`, so it fits
+/// [`resume`](Self::resume) continues the panic on the calling thread. `Display` writes one line with the
+/// text. It is `Send` and `Sync`, so it fits
 /// into any error type.
 ///
 /// # Examples
@@ -160,6 +161,15 @@ impl fmt::Debug for Panic {
         f.debug_struct("Panic")
             .field("message", &self.message())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message() {
+            Some(message) => write!(f, "the closure panicked: {message}"),
+            None => f.write_str("the closure panicked with a payload that is not text"),
+        }
     }
 }
 

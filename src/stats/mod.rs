@@ -80,7 +80,7 @@ pub struct Stats {
     /// `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
-    pub refusals: Refusals,
+    pub refusals: RefusalCounts,
     /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
     /// was cancelled, or it is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline)). `running` counts them, too. Dropping the pool
@@ -111,9 +111,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every figure under its name, in the order of the table: each part below its sum.
-    fn rows(self) -> [(&'static str, u64); 23] {
-        // Taken apart without `..`, so that a new figure cannot be left out of the table.
+    /// Every figure under its name, in the order of the table: each part below its sum. Taken apart
+    /// without `..`, so that a new figure cannot be left out of the table.
+    fn rows(self) -> [(&'static str, u64); 25] {
         let Self {
             accepted,
             refused,
@@ -122,7 +122,16 @@ impl Stats {
             expired,
             discarded,
             timed_out,
-            refusals,
+            refusals:
+                RefusalCounts {
+                    saturated,
+                    closed,
+                    cancelled,
+                    spawn_failed,
+                    on_worker,
+                    forked,
+                    expired: expired_outside,
+                },
             abandoned,
             waiting,
             queued,
@@ -135,13 +144,6 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
-        let Refusals {
-            saturated,
-            closed,
-            cancelled,
-            spawn_failed,
-            expired: expired_outside,
-        } = refusals;
         [
             ("accepted", accepted),
             ("refused", refused),
@@ -149,6 +151,8 @@ impl Stats {
             ("refusals.closed", closed),
             ("refusals.cancelled", cancelled),
             ("refusals.spawn_failed", spawn_failed),
+            ("refusals.on_worker", on_worker),
+            ("refusals.forked", forked),
             ("refusals.expired", expired_outside),
             ("completed", completed),
             ("panicked", panicked),
@@ -212,34 +216,39 @@ impl fmt::Display for Stats {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refusals {
-    /// Refused as [`Saturated`](crate::Refusal::Saturated) or [`OnWorker`](crate::Refusal::OnWorker).
+pub struct RefusalCounts {
+    /// Refused as [`Saturated`](crate::Refusal::Saturated).
     pub saturated: u64,
-    /// Refused as [`Closed`](crate::Refusal::Closed), or as [`Forked`](crate::Refusal::Forked) in a
-    /// forked child.
+    /// Refused as [`Closed`](crate::Refusal::Closed).
     pub closed: u64,
     /// Refused as [`Cancelled`](crate::Refusal::Cancelled).
     pub cancelled: u64,
     /// Refused as [`SpawnFailed`](crate::Refusal::SpawnFailed).
     pub spawn_failed: u64,
+    /// Refused as [`OnWorker`](crate::Refusal::OnWorker).
+    pub on_worker: u64,
+    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see them.
+    pub forked: u64,
     /// Not accepted because the deadline passed while the submission waited for room. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
 }
 
-impl Refusals {
+impl RefusalCounts {
     /// All of them: [`Stats::refused`].
     pub(crate) fn total(self) -> u64 {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
     /// Each under its name.
-    pub(crate) fn by_reason(self) -> [(&'static str, u64); 5] {
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 7] {
         let Self {
             saturated,
             closed,
             cancelled,
             spawn_failed,
+            on_worker,
+            forked,
             expired,
         } = self;
         [
@@ -247,6 +256,8 @@ impl Refusals {
             ("closed", closed),
             ("cancelled", cancelled),
             ("spawn_failed", spawn_failed),
+            ("on_worker", on_worker),
+            ("forked", forked),
             ("expired", expired),
         ]
     }
@@ -278,7 +289,7 @@ impl Refusals {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
     /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
@@ -319,7 +330,7 @@ pub struct WorkerSnapshot {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// How many queued tasks the shutdowns of this pool have discarded so far.

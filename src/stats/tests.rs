@@ -13,11 +13,13 @@ fn sample() -> Stats {
         expired: 4,
         discarded: 5,
         timed_out: 6,
-        refusals: Refusals {
+        refusals: RefusalCounts {
             saturated: 7,
             closed: 2,
             cancelled: 1,
             spawn_failed: 0,
+            on_worker: 0,
+            forked: 0,
             expired: 2,
         },
         abandoned: 0,
@@ -53,6 +55,8 @@ refusals.saturated           7
 refusals.closed              2
 refusals.cancelled           1
 refusals.spawn_failed        0
+refusals.on_worker           0
+refusals.forked              0
 refusals.expired             2
 completed              1234000
 panicked                     3
@@ -83,7 +87,7 @@ fn every_line_of_the_table_is_equally_wide() {
         let table = stats.to_string();
         let width = table.lines().next().unwrap().len();
         assert!(table.lines().all(|line| line.len() == width), "{table}");
-        assert_eq!(table.lines().count(), 23);
+        assert_eq!(table.lines().count(), 25);
         assert!(!table.ends_with('\n'));
     }
 }
@@ -121,7 +125,12 @@ fn a_report_is_clean_when_no_worker_is_left() {
     assert!(report.is_clean());
     report.stragglers.push(snapshot());
     assert!(!report.is_clean());
-    assert!(!report.clone().is_clean());
+    assert_eq!(report.clone(), report);
+    let other = WorkerSnapshot {
+        slot: 4,
+        ..snapshot()
+    };
+    assert_ne!(other, snapshot());
 }
 
 #[test]
@@ -142,7 +151,7 @@ fn stricter_modes_rank_higher_and_none_ranks_zero() {
 fn what_a_pool_shares_between_threads_is_send_and_sync() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Stats>();
-    check::<Refusals>();
+    check::<RefusalCounts>();
     check::<WorkerSnapshot>();
     check::<ShutdownReport>();
     check::<WhenFull>();
@@ -153,7 +162,7 @@ fn what_a_pool_shares_between_threads_is_send_and_sync() {
 fn refusals_add_up_to_refused() {
     let stats = sample();
     assert_eq!(stats.refusals.total(), stats.refused);
-    assert_eq!(Refusals::default().total(), 0);
+    assert_eq!(RefusalCounts::default().total(), 0);
     let debug = format!("{:?}", stats.refusals);
     for (name, count) in stats.refusals.by_reason() {
         assert!(debug.contains(&format!("{name}: {count}")), "{debug}");
@@ -192,6 +201,11 @@ fn policies_and_modes_are_written_as_they_are_read() {
         Ok(WhenFull::BlockFor(Duration::from_secs(2)))
     );
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
+}
+
+#[test]
+fn a_pool_refuses_by_default() {
+    assert_eq!(WhenFull::default(), WhenFull::Refuse);
 }
 
 #[test]
@@ -245,7 +259,8 @@ mod serialized {
                 "accepted": 1_234_567, "refused": 12,
                 "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
                 "refusals": {
-                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0, "expired": 2,
+                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
+                    "on_worker": 0, "forked": 0, "expired": 2,
                 },
                 "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
                 "workers": 8, "idle": 7, "peak_workers": 16,
@@ -259,7 +274,7 @@ mod serialized {
         let text = serde_json::to_string(&sample().refusals).unwrap();
         assert_eq!(
             text,
-            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"expired":2}"#
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2}"#
         );
     }
 
@@ -267,6 +282,7 @@ mod serialized {
     fn a_report_holds_its_stragglers() {
         let unlabeled = WorkerSnapshot {
             label: None,
+            abandoned: true,
             ..snapshot()
         };
         let report = ShutdownReport {
@@ -278,8 +294,14 @@ mod serialized {
             json!({
                 "discarded": 2,
                 "stragglers": [
-                    { "slot": 3, "busy": true, "label": "import", "abandoned": false, "tasks": 9 },
-                    { "slot": 3, "busy": true, "label": null, "abandoned": false, "tasks": 9 },
+                    {
+                        "slot": 3, "busy": true, "label": "import",
+                        "abandoned": false, "tasks": 9,
+                    },
+                    {
+                        "slot": 3, "busy": true, "label": null,
+                        "abandoned": true,                         "tasks": 9,
+                    },
                 ],
             })
         );
