@@ -10,8 +10,7 @@ use crate::engine::threads::NotSpawned;
 use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
 use crate::scope::Scope;
-use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
-use crate::submitter::Submitter;
+use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
 use crate::sync::Arc;
 use crate::work::job::Serve;
 use std::fmt;
@@ -103,7 +102,6 @@ impl Pool {
         Builder::new()
     }
 
-    #[cfg(any(feature = "metrics", lazypool_loom, lazypool_shuttle))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -114,7 +112,7 @@ impl Pool {
     /// The task goes to the first of these that can take it: an idle worker; a worker in its start
     /// hook; a new worker, below the [`limit`](Pool::limit); the queue, if it has room. In a pool
     /// with a queue, a task may pass through it even if a worker is idle. If none can take the
-    /// task, it is refused, or the call waits for room, as [`WhenFull`] says.
+    /// task, it is refused, or the call waits for room, as [`WhenFull`](crate::WhenFull) says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
     /// [`Builder::on_panic`]. A small closure costs
@@ -122,7 +120,7 @@ impl Pool {
     ///
     /// **Blocking.** This call may start a thread. If the queue is full and no worker is free, it
     /// waits for one that is being started or is ending, [`Builder::on_worker_stop`] included,
-    /// whatever [`WhenFull`] says. [How to avoid it](crate::docs::async_code#what-can-block).
+    /// whatever [`WhenFull`](crate::WhenFull) says. [How to avoid it](crate::docs::async_code#what-can-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
@@ -209,69 +207,6 @@ impl Pool {
         call::do_with_deadline(&self.core, closure, timeout)
     }
 
-    /// Returns a [`Submitter`] that gives each of its tasks this label.
-    ///
-    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`] gets it, and the task
-    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let parsing = pool.labeled("parse");
-    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
-    /// assert_eq!(label?, Some("parse"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    #[doc(alias = "labelled")]
-    pub fn labeled(&self, label: &'static str) -> Submitter<'_> {
-        Submitter::new(&self.core).labeled(label)
-    }
-
-    /// Returns a [`Submitter`] with this policy for a full pool, in place of
-    /// [`Builder::when_full`]'s; see [`Submitter::when_full`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
-    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
-    /// batch.serve(|| println!("one"))?;
-    /// batch.serve(|| println!("two"))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
-        Submitter::new(&self.core).when_full(policy)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
-    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
-    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).with_deadline(d)
-    }
-
-    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
-    /// deadline; see [`Submitter::min_remaining`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // so long one takes
-    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).min_remaining(d)
-    }
-
     /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.
     ///
     /// ```
@@ -293,7 +228,7 @@ impl Pool {
     /// once all tasks of the scope have ended.
     ///
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On
+    /// shutdown follows, unless it has a [deadline](crate::Submitter::with_deadline) that passes first. On
     /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
     /// done in any case, use [`Scope::serve_or_run`].
     ///

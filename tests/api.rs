@@ -212,6 +212,8 @@ fn signatures() {
     fn task() {}
     type Task = fn();
     let _: for<'p> fn(&'p Pool, &'static str) -> Submitter<'p> = Pool::labeled;
+    let _: fn(&Pool, Instant) -> Submitter<'_> = Pool::with_deadline_at;
+    let _: fn(&Pool, Duration) -> Submitter<'_> = Pool::run_limit;
     let _: fn(&Pool, usize) -> Result<(), LimitError> = Pool::set_limit;
     let _: fn(Refused<Task>) = Refused::run_anyway;
     let _: fn(Refused<Task>) -> Result<(), Refused<Task>> = Refused::caller_runs;
@@ -225,7 +227,8 @@ fn signatures() {
 
     let pool = Pool::new(1).unwrap();
     let submitter = pool.labeled("all").when_full(WhenFull::Refuse);
-    let submitter = submitter.with_deadline(LONG);
+    let submitter = submitter.with_deadline(LONG).run_limit(LONG);
+    let submitter = submitter.with_deadline_at(Instant::now() + LONG);
     let submitter = submitter.min_remaining(Duration::ZERO).labeled("all");
     submitter.scope(|s| s.serve_or_run(task));
     let counts: RefusalCounts = pool.stats().refusals;
@@ -239,7 +242,7 @@ fn signatures() {
     ];
     assert_eq!(each, [0; 4]);
     let worker: WorkerSnapshot = pool.workers().remove(0);
-    assert!(!worker.abandoned);
+    assert_eq!((worker.abandoned, worker.abandoned_for), (false, None));
     assert_eq!(pool.workers(), [worker]);
 }
 

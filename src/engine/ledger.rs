@@ -165,12 +165,14 @@ impl Core {
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
         let busy = tally.is_running();
+        let now = self.env.nanos_now();
         let tasks = tally.ended();
         WorkerSnapshot {
             slot,
             busy,
             label: record.label.get().filter(|_| busy),
-            abandoned: busy && record.is_abandoned(self.env.nanos_now()),
+            abandoned: busy && record.is_abandoned(now),
+            abandoned_for: record.abandoned_for(now).filter(|_| busy),
             tasks: tasks.saturating_sub(before.unwrap_or(tasks)),
         }
     }

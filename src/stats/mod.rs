@@ -7,6 +7,7 @@ mod serialize;
 mod tests;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use policy::{Shutdown, WhenFull};
 
@@ -76,15 +77,16 @@ pub struct Stats {
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
-    /// [`with_deadline`](crate::Submitter::with_deadline) when it ends. Each also ends as `completed` or
+    /// [`with_deadline`](crate::Submitter::with_deadline) or [`run_limit`](crate::Submitter::run_limit) when it
+    /// ends. No task is counted twice. Each also ends as `completed` or
     /// `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
     /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
     /// was cancelled, or it is past a deadline of its own
-    /// ([`with_deadline`](crate::Submitter::with_deadline)). `running` counts them, too. Dropping the pool
-    /// does not wait for them.
+    /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
+    /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
     /// Submissions that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
@@ -301,6 +303,10 @@ pub struct WorkerSnapshot {
     pub label: Option<&'static str>,
     /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
+    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
+    /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a cancelled group.
+    pub abandoned_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,
 }

@@ -59,6 +59,7 @@ serialize_fields!(WorkerSnapshot {
     busy,
     label,
     abandoned,
+    abandoned_for,
     tasks,
 });
 serialize_fields!(ShutdownReport {

@@ -42,6 +42,7 @@ fn snapshot() -> WorkerSnapshot {
         busy: true,
         label: Some("import"),
         abandoned: false,
+        abandoned_for: None,
         tasks: 9,
     }
 }
@@ -137,7 +138,7 @@ fn a_report_is_clean_when_no_worker_is_left() {
 fn a_snapshot_shows_every_field() {
     assert_eq!(
         format!("{:?}", snapshot().clone()),
-        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, tasks: 9 }"
+        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, tasks: 9 }"
     );
 }
 
@@ -283,6 +284,7 @@ mod serialized {
         let unlabeled = WorkerSnapshot {
             label: None,
             abandoned: true,
+            abandoned_for: Some(Duration::from_millis(1_500)),
             ..snapshot()
         };
         let report = ShutdownReport {
@@ -296,11 +298,12 @@ mod serialized {
                 "stragglers": [
                     {
                         "slot": 3, "busy": true, "label": "import",
-                        "abandoned": false, "tasks": 9,
+                        "abandoned": false, "abandoned_for": null, "tasks": 9,
                     },
                     {
                         "slot": 3, "busy": true, "label": null,
-                        "abandoned": true,                         "tasks": 9,
+                        "abandoned": true, "abandoned_for": { "secs": 1, "nanos": 500_000_000 },
+                        "tasks": 9,
                     },
                 ],
             })

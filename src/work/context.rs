@@ -149,6 +149,14 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// The running task has ended, and has no deadline of its own any more. Whether that has
+    /// passed.
+    pub(crate) fn end_due(&self) -> bool {
+        let is_late = self.is_past_due();
+        self.set_due(0);
+        is_late
+    }
+
     /// Whether the running task's own deadline has passed.
     pub(crate) fn is_past_due(&self) -> bool {
         let due = self.due.get();
@@ -182,13 +190,13 @@ impl<'a> Ctx<'a> {
             // The caller's stack may be another's here.
             return None;
         }
-        let Some(node) = self.caller.get() else {
-            let due = self.due.get();
-            return (due != 0).then(|| self.env.instant(due));
-        };
-        // SAFETY: there only in `with_caller`, while the task runs.
-        let nanos = unsafe { self.record.decision.deadline(self.task_id.get(), node) };
-        Some(self.env.instant(nanos))
+        let own = Some(self.due.get()).filter(|due| *due != 0);
+        let callers = self.caller.get().map(|node| {
+            // SAFETY: there only in `with_caller`, while the task runs.
+            unsafe { self.record.decision.deadline(self.task_id.get(), node) }
+        });
+        let due = own.into_iter().chain(callers).min()?;
+        Some(self.env.instant(due))
     }
 
     /// Runs `f` as a task of the given group.

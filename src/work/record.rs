@@ -3,6 +3,7 @@
 use crate::parts::completion::Decision;
 use crate::parts::label::Label;
 use crate::sync::{store_release, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A worker's record. It stays with the slot when the worker ends.
 ///
@@ -23,6 +24,8 @@ pub(crate) struct Record {
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
     /// zero: none.
     due: AtomicU64,
+    /// The deadline of the last caller that left its task running, or tried to; the same.
+    left_at: AtomicU64,
     /// The running task's group, by address, and [`CANCELLED`]. It stays from one task to the
     /// next of the same group, whose [`Members`](crate::parts::members::Members) are kept by
     /// the one until the other is taken.
@@ -83,6 +86,7 @@ impl Record {
             aside: AtomicU32::new(0),
             label: Label::new(),
             due: AtomicU64::new(0),
+            left_at: AtomicU64::new(0),
             group: AtomicU64::new(0),
         }
     }
@@ -147,6 +151,24 @@ impl Record {
     pub(crate) fn due(&self) -> Option<u64> {
         // ORDERING: A2: by who waits for the pool's end.
         Some(self.due.load(Ordering::SeqCst)).filter(|due| *due != 0)
+    }
+
+    /// Caller: is about to leave its task at its deadline; zero: without one.
+    pub(crate) fn set_left_at(&self, deadline: u64) {
+        // Relaxed: a figure.
+        self.left_at.store(deadline, Ordering::Relaxed);
+    }
+
+    /// How long ago the deadline passed for which the running task is abandoned, if it is for one; at
+    /// the moment `now`.
+    pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
+        let own = self.due().filter(|due| *due <= now);
+        // Relaxed: a figure.
+        let callers = (self.decision.is_abandoned())
+            .then(|| self.left_at.load(Ordering::Relaxed))
+            .filter(|left_at| *left_at != 0);
+        let passed = own.into_iter().chain(callers).min()?;
+        Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
     /// Worker: runs a task of this group.
