@@ -72,7 +72,7 @@ use std::time::Duration;
 /// let mut lengths = [0; 3];
 /// pool.scope(|s| {
 ///     for (word, length) in words.iter().zip(&mut lengths) {
-///         s.serve(|| *length = word.len()).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| *length = word.len());
 ///     }
 /// });
 /// assert_eq!(lengths, [3, 3, 5]);

@@ -41,7 +41,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`Refusals`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
+//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`RefusalCounts`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | a span for each task, as a child of its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
 
@@ -88,8 +88,8 @@ mod work;
 
 pub use builder::Builder;
 pub use error::{
-    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskError, TaskPanic,
-    Unfinished, Unrun,
+    BuildError, DeadlineError, LimitError, Panic, ParseSettingError, Refusal, Refused, TaskError,
+    TaskPanic, Unfinished, Unrun,
 };
 pub use group::{CancelGuard, Group};
 pub use handle::{Awaitable, Handle};
@@ -98,7 +98,7 @@ pub use scope::Scope;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
-pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+pub use stats::{RefusalCounts, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 pub use submitter::Submitter;
 #[cfg(lazypool_pauses)]
 #[doc(hidden)]

@@ -206,7 +206,7 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert!(matches!(at_once, Err(DeadlineError::Expired(_))));
     drop(at_once);
     for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
-        let with = pool.labelled("child").when_full(policy);
+        let with = pool.labeled("child").when_full(policy);
         is_forked(with.serve(task()));
         is_forked(with.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
         is_forked(with.with_deadline(Duration::ZERO).serve(task()));
@@ -225,6 +225,8 @@ fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert_eq!((stats.workers, stats.running, stats.queued), (0, 0, 0));
     let calls = 3 + 3 * 6 + 1 + 2 * groups.len() as u64;
     assert_eq!(stats.refused - refused_before, calls, "{stats:?}");
+    assert!(stats.refusals.forked >= calls, "{stats:?}");
+    assert_eq!(stats.refusals.closed, 0, "{stats:?}");
     assert!(pool.workers().is_empty());
     assert!((1..=pool.max_workers()).contains(&pool.limit()));
     pool.set_limit(1).expect("in range");

@@ -111,11 +111,13 @@ impl Core {
         let tally = record.tally(|| it.see().generation());
         let (busy, tasks) = (tally.is_running(), tally.ended());
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
+        let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
             label: record.label.get().filter(|_| busy),
-            abandoned: busy && registry.is_abandoned(record, self.env.nanos_now()),
+            abandoned: busy && registry.is_abandoned(record, now),
+            abandoned_for: record.abandoned_for(now).filter(|_| busy),
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
     }

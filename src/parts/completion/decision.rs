@@ -162,8 +162,7 @@ impl Decision {
     /// Handle, or the worker for it: nobody waits for the running task any more. `false`: it has
     /// ended, or this has been said before.
     pub(crate) fn abandon(&self, task_id: u64) -> bool {
-        // ORDERING: A2, C2: before it reads whether the pool is closed; what the handle did happens
-        // before the end of the task.
+        // ORDERING: C2: what the handle did happens before the end of the task.
         (self.word)
             .compare_exchange(
                 word(task_id, State::Running),
