@@ -21,6 +21,10 @@ const LATE: Duration = Duration::from_millis(50);
 /// A job that runs for so long after it was reported as timed out has cost a worker.
 const LOST: Duration = Duration::from_secs(1);
 
+/// How long to wait between tries to reach Redis, at most; and for how long to claim nothing once
+/// it answers: consumers that it was gone for, too, report first.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// `jobs --help` says what each is for.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -124,10 +128,10 @@ pub fn work(s: &Settings, pool: &Pool, stop: &AtomicBool) -> Result<bool, String
 /// Takes jobs for each permit, by a connection of its own: it may block.
 fn take(place: &Place, permits: &Receiver<(usize, bool)>, events: &Sender<Event>) {
     let every = (place.visibility / 8).min(Duration::from_secs(1));
-    let (mut link, mut cursor, mut claim_at) = (None::<Queue>, "0-0".to_owned(), Instant::now());
+    let (mut link, mut cursor, mut claim_at) = (None, "0-0".to_owned(), Instant::now());
     for (count, may_claim) in permits {
-        let mut take = |queue: &mut Queue| {
-            if may_claim && Instant::now() >= claim_at {
+        let mut take = |(queue, since): &mut (Queue, Instant)| {
+            if may_claim && Instant::now() >= claim_at && since.elapsed() > PAUSE {
                 let claimed = queue.claim(&mut cursor)?;
                 if cursor == "0-0" {
                     claim_at = Instant::now() + every;
@@ -141,7 +145,7 @@ fn take(place: &Place, permits: &Receiver<(usize, bool)>, events: &Sender<Event>
         let taken = match link.as_mut().map(&mut take) {
             Some(Ok(jobs)) => Ok(jobs),
             // Perhaps Redis was started again since.
-            _ => place.connect().and_then(|queue| take(link.insert(queue))),
+            _ => (place.connect()).and_then(|queue| take(link.insert((queue, Instant::now())))),
         };
         if events.send(Event::Came(taken)).is_err() {
             return; // the loop has ended
@@ -327,7 +331,7 @@ impl Consumer<'_> {
             self.say(&format!("{}; trying again", self.s.place.explain(error)));
         }
         self.link = None;
-        self.pause = (2 * self.pause).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        self.pause = (2 * self.pause).clamp(Duration::from_millis(50), PAUSE);
         self.again = Instant::now() + self.pause;
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{jobs, some, stderr, until, Site, LONG};
-use jobs::queue::Job;
+use jobs::queue::{Job, Outcome};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -273,8 +273,14 @@ fn a_long_job_extends_its_visibility_timeout() {
     let (_, _one) = site.worker("");
     let (_, _two) = site.worker("");
     site.produce(&[long]);
-    let ledger = site.settled(); // after three visibility timeouts
-    assert_eq!((ledger.done.len(), ledger.twice().count()), (1, 0));
+    // Through three visibility timeouts.
+    let ledger = until("it is done", || {
+        let pending: Vec<(String, String, u64, u64)> =
+            site.query(&["XPENDING", "{it}", "g", "-", "+", "9"]);
+        assert!(pending.iter().all(|&(.., times)| times == 1), "{pending:?}");
+        Some(site.ledger()).filter(|ledger| ledger.done.len() == 1)
+    });
+    assert_eq!(ledger.twice().count(), 0);
 }
 
 #[test]
@@ -293,6 +299,34 @@ fn a_consumer_that_stood_still_for_too_long_loses_nothing() {
     worker.signal("CONT");
     let ledger = site.settled();
     assert_eq!((ledger.done.len(), ledger.dead.len()), (8, 0));
+}
+
+#[test]
+fn what_another_consumer_has_claimed_is_its_own() {
+    let site = Site::new("claimed");
+    let consumer = |name: &str| {
+        let mut place = site.place.clone();
+        (place.consumer, place.visibility) = (name.to_owned(), Duration::ZERO);
+        place.connect().expect("a connection")
+    };
+    let (mut slow, mut quick) = (consumer("slow"), consumer("quick"));
+    site.produce(&some(1, "j", "hash", "1"));
+    let jobs = slow.take(5, LONG).expect("jobs");
+    let claimed = quick.claim(&mut "0-0".to_owned()).expect("an answer");
+    let claimed = claimed.expect("a job");
+    assert_eq!((&claimed.id, claimed.deliveries), (&jobs[0].id, 2));
+    let later = Outcome::Retried("late".to_owned(), Duration::ZERO);
+    for outcome in [Outcome::Released, later, Outcome::Dead("late".to_owned())] {
+        slow.settle(&[(&jobs[0], &outcome)]).expect("an answer");
+        slow.extend(&[&jobs[0].id]).expect("an answer");
+        assert_eq!(site.pending(), [("quick".to_owned(), 1)], "{outcome:?}");
+        let ledger = site.ledger();
+        assert_eq!((ledger.unsettled, ledger.dead.len()), (1, 0), "{outcome:?}");
+    }
+    // But done is done.
+    slow.settle(&[(&jobs[0], &Outcome::Done)])
+        .expect("an answer");
+    assert_eq!((site.pending(), site.ledger().unsettled), (Vec::new(), 0));
 }
 
 #[test]
