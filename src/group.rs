@@ -269,9 +269,7 @@ impl Group {
             return;
         }
         self.core.waiters.notify_all();
-        if self.members.pending() > 0 {
-            self.core.note_cancelled(&self.members);
-        }
+        self.core.note_cancelled(&self.members);
         let queued = take_queued(&self.core, &self.members);
         self.members.set_swept();
         // Code of the user's comes last: subscribers, then what discarded tasks captured.

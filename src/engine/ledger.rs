@@ -124,7 +124,7 @@ impl Core {
 }
 
 impl Core {
-    /// A group with pending tasks was cancelled: whoever asks finds the workers that run them.
+    /// A group was cancelled: whoever asks finds the workers that run its tasks.
     pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
         let mut registry = lock(&self.registry);
         registry.forget_ended_groups();
@@ -152,9 +152,10 @@ impl Registry {
         record.is_abandoned(now) || record.is_in_group(is_cancelled)
     }
 
-    /// No task of these runs.
+    /// No task of these runs, or will: nobody can submit one.
     pub(super) fn forget_ended_groups(&mut self) {
-        self.cancelled.retain(|group| group.pending() > 0);
+        let may_run = |group: &Arc<Handle>| group.pending() > 0 || Arc::strong_count(group) > 1;
+        self.cancelled.retain(may_run);
     }
 }
 

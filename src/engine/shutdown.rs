@@ -80,11 +80,13 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     while !registry.is_over() {
-        if deadline.has_passed() {
+        // The cleaner, which runs no code of the user's, ends by itself.
+        let has_workers = registry.live + registry.starting > 0;
+        if has_workers && deadline.has_passed() {
             return core.stragglers(&mut registry);
         }
-        let mut left = deadline.left();
-        if whom == WaitsFor::Wanted {
+        let mut left = deadline.left().filter(|_| has_workers);
+        if has_workers && whom == WaitsFor::Wanted {
             if core.lacks_a_worker(&registry) {
                 drop(registry);
                 core.notify_another();

@@ -149,7 +149,7 @@ impl Worker<'_> {
         while let Some(its) = task_id.take() {
             self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                is_usual = self.core.env.is_still_usual_and_zero(0);
+                is_usual = self.core.env.is_still_usual();
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });
