@@ -81,8 +81,8 @@ impl Decision {
 
     /// Whether the running task's caller has left, or its handle has cancelled it.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // ORDERING: A2: by who waits for the pool's end.
-        let state = self.word.load(Ordering::SeqCst) & STATE;
+        // Relaxed: whoever reads it looks again.
+        let state = self.word.load(Ordering::Relaxed) & STATE;
         state == State::Leaving as u64 || state == State::Abandoned as u64
     }
 
@@ -167,7 +167,7 @@ impl Decision {
             .compare_exchange(
                 word(task_id, State::Running),
                 word(task_id, State::Abandoned),
-                Ordering::SeqCst,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             )
             .is_ok()
