@@ -109,9 +109,11 @@ pub fn command(words: &[&str]) -> Cmd {
 impl Place {
     pub fn open(&self) -> RedisResult<Connection> {
         let client = redis::Client::open(self.url.as_str())?;
-        let con = client.get_connection_with_timeout(Duration::from_secs(1))?;
-        con.set_read_timeout(Some(Duration::from_secs(5)))?;
-        con.set_write_timeout(Some(Duration::from_secs(5)))?;
+        // A server that waits for its disk may be silent for a while.
+        let patience = Duration::from_secs(5);
+        let con = client.get_connection_with_timeout(patience)?;
+        con.set_read_timeout(Some(patience))?;
+        con.set_write_timeout(Some(patience))?;
         Ok(con)
     }
 

@@ -62,20 +62,12 @@ impl Fleet {
             let exe = std::env::current_exe().map_err(|e| e.to_string())?;
             let mut command = Command::new(exe);
             command.args(["work", "--redis", url, "--stream", stream, "--group", group]);
-            command.args([
-                "--name",
-                &name,
-                "--deadline-ms",
-                "800",
-                "--visibility-ms",
-                "1600",
-            ]);
-            command
-                .arg("--effects")
-                .arg(&self.effects)
-                .stderr(log(&self.folder, &name));
-            self.workers
-                .push(Process::start(&mut command).map_err(|e| e.to_string())?);
+            command.args(["--name", &name]);
+            command.args(["--deadline-ms", "800", "--visibility-ms", "1600"]);
+            command.arg("--effects").arg(&self.effects);
+            command.stderr(log(&self.folder, &name));
+            let worker = Process::start(&mut command).map_err(|e| e.to_string())?;
+            self.workers.push(worker);
         }
         Ok(())
     }
@@ -105,12 +97,9 @@ pub fn tell() -> Result<bool, String> {
     println!("\nthe ledger");
     println!("  added                {JOBS:>6}");
     println!("  done at least once   {:>6}", ledger.done.len());
-    println!(
-        "  of these, work done twice {:>1}; the key tells the second time:",
-        ledger.twice().count()
-    );
+    println!("  work done twice      {:>6}", ledger.twice().count());
     for (key, consumers) in ledger.twice().take(3) {
-        println!("    {key} by {}", consumers.join(" and "));
+        println!("    key {key}: by {}", consumers.join(" and "));
     }
     println!("  dead letters         {:>6}", ledger.dead.len());
     for (reason, count) in ledger.reasons() {
@@ -126,7 +115,7 @@ pub fn tell() -> Result<bool, String> {
     let right = bad.map(|job| &job.key).eq(ledger.dead.keys());
     if !right {
         println!(
-            "the dead letters are not those of the jobs that cannot succeed: {:?}",
+            "others are dead than those that cannot succeed: {:?}",
             ledger.dead
         );
     }
@@ -205,7 +194,10 @@ fn run(
                     let mut worker = fleet.workers.remove(0);
                     worker.signal("TERM");
                     let status = worker.wait(Duration::from_secs(20));
-                    println!("it ended: {status}");
+                    // 3: just then too many of its workers hung.
+                    if !matches!(status.code(), Some(0 | 3)) {
+                        return Err(format!("after SIGTERM: {status}"));
+                    }
                 }
                 _ => {
                     println!(
