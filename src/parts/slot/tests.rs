@@ -22,6 +22,7 @@ fn started(generation: u64) -> Channel {
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
+    own!(slot.search_first());
     own!(slot.publish_idle(ready, 0));
     slot
 }
@@ -106,6 +107,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.vacate());
         own!(slot.begin_start(false));
+        own!(slot.search_first());
         own!(slot.publish_idle(&ready, 0));
     }
 }
@@ -278,8 +280,10 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             }
             let mut spin = BoundedSpin::new(true);
             loop {
-                if let Some(order) = own!(slot.poll_order()) {
-                    return order;
+                match own!(slot.poll_order()) {
+                    Some(Order::Search) => own!(slot.publish_idle(&ready, 0)),
+                    Some(order) => return order,
+                    None => {}
                 }
                 if spin.step() == Step::Spent && slot.rest() == Rest::MayPark {
                     naps.fetch_add(1, Ordering::SeqCst);
@@ -289,7 +293,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         });
         // SAFETY: started, and its thread waits.
         unsafe { slot.set_thread(worker.thread().clone()) };
-        own!(slot.publish_idle(&ready, 0));
+        own!(slot.search_first());
         while naps.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
