@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Refused, Shutdown, WhenFull};
+use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
 
 // ---------------------------------------------------------------------------------------------
 // Hooks that know their pool, and what threads leave behind
@@ -111,6 +111,10 @@ fn must_expire(pool: &Arc<Pool>, d: Duration) {
         "{outcome:?}"
     );
     assert!(took >= d, "expired after {took:?} of {d:?}");
+}
+
+fn is_saturated<R>(outcome: &Result<R, DeadlineError<()>>) -> bool {
+    matches!(outcome, Err(DeadlineError::Refused(r)) if r.is_saturated())
 }
 
 fn is_nested<R>(outcome: &Result<R, DeadlineError<()>>) -> bool {
