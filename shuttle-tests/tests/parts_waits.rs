@@ -136,8 +136,10 @@ struct Room {
 }
 
 impl Room {
-    fn take(&self) -> bool {
-        let less = |free: usize| free.checked_sub(1);
+    /// Whoever is not aged leaves as much room as there are aged threads.
+    fn take(&self, is_aged: bool) -> bool {
+        let others = if is_aged { 0 } else { self.waiters.aged() };
+        let less = |free: usize| free.checked_sub(1).filter(|left| *left >= others as usize);
         let order = Ordering::SeqCst;
         self.free.fetch_update(order, order, less).is_ok()
     }
@@ -150,10 +152,12 @@ impl Room {
     /// Takes room if it comes in time, or at once, and gives it back: nobody else misses it.
     fn borrow(&self, dice: &mut Dice) {
         let taken = if dice.one_in(4) {
-            self.take()
+            self.take(false)
         } else {
             let (deadline, until) = soon(dice);
-            let taken = self.waiters.wait_until(&deadline, || self.take());
+            let taken = self
+                .waiters
+                .wait_until(&deadline, |is_aged| self.take(is_aged));
             if !taken {
                 assert_passed(until);
             }
@@ -182,7 +186,7 @@ fn waiters() {
             let (room, mut dice) = (Arc::clone(&room), dice.fork());
             all.push(spawn(move || {
                 dice.pause(30);
-                room.waiters.wait_for(|| room.take());
+                room.waiters.wait_for(|is_aged| room.take(is_aged));
             }));
         }
         for _ in 0..dice.below(4) {

@@ -15,7 +15,6 @@ use super::wait::Wait;
 use crate::error::Refusal;
 use crate::parts::queue::{NotPushed, Queue, Sweep};
 use crate::parts::slot::Claim;
-use crate::parts::waiters::Entry;
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
 use std::io;
@@ -162,8 +161,7 @@ impl Core {
             return Ok(location);
         }
         options.start(&self.env);
-        let entry = Entry::new();
-        let mut wait = Wait::new(self, options, &entry);
+        let mut wait = Wait::new(self, options);
         let why = loop {
             wait.before_try();
             let not = match self.attempt(task, options, &wait) {

@@ -71,8 +71,8 @@ fn a_submitter_looks_for_room_anew_once_it_is_notified_and_once_it_joins() {
         // The next look begins behind this one: at the oldest task.
         assert_eq!(push(&core), last);
 
-        let (entry, options, mut task) = (Entry::new(), SubmitOptions::PLAIN, revocable());
-        let mut wait = Wait::new(&core, &options, &entry);
+        let (options, mut task) = (SubmitOptions::PLAIN, revocable());
+        let mut wait = Wait::new(&core, &options);
         if is_notified {
             wait.before_next_try(true);
         }

@@ -7,7 +7,7 @@ use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, BoundedSpin};
 use crate::parts::deadline::Deadline;
 use crate::parts::queue::Sweep;
-use crate::parts::waiters::{Entry, Waiting};
+use crate::parts::waiters::Waiting;
 use crate::stats::WhenFull;
 use crate::sync::thread;
 use crate::work::observe::Starts;
@@ -26,16 +26,15 @@ pub(super) struct Wait<'a> {
     /// For room in the middle of the queue.
     pub(super) sweep: Sweep,
     spin: BoundedSpin,
-    entry: &'a Entry,
     waiting: Option<Waiting<'a>>,
-    /// It has lined up behind others, and has not been notified yet.
+    /// It has lined up behind others, and has not tried yet.
     lined_up: bool,
     /// Below `waiting`, so that they are told once it has left the list.
     pub(super) starts: Starts<'a>,
 }
 
 impl<'a> Wait<'a> {
-    pub(super) fn new(core: &'a Core, options: &'a SubmitOptions<'a>, entry: &'a Entry) -> Self {
+    pub(super) fn new(core: &'a Core, options: &'a SubmitOptions<'a>) -> Self {
         let own = options.is_on_worker(&core.env);
         let blocks = options.blocks(core.blocks);
         let may_block = !own && blocks;
@@ -52,17 +51,15 @@ impl<'a> Wait<'a> {
             backoff: Backoff::default(),
             sweep: Sweep::default(),
             spin: BoundedSpin::new(core.parallel),
-            entry,
             waiting: None,
             lined_up: false,
             starts: Starts::new(&core.env),
         };
-        if may_block && core.waiters.has_aged() && !core.is_closed() {
-            let (waiting, is_first) = core.waiters.line_up(entry);
-            this.waiting = Some(waiting);
+        if may_block && core.waiters.aged() != 0 && !core.is_closed() {
+            this.waiting = Some(core.waiters.join());
             // Asked once more, on the list: who closes or cancels may have notified all
             // before.
-            this.lined_up = !is_first && !core.is_closed() && !options.is_cancelled();
+            this.lined_up = !core.is_closed() && !options.is_cancelled();
         }
         this
     }
@@ -101,7 +98,7 @@ impl<'a> Wait<'a> {
             None if settled && self.core.may_make_room(&mut self.spin) => {}
             // Joined, it must look once more, everywhere, before it sleeps.
             None => {
-                self.waiting = Some(self.core.waiters.join(self.entry));
+                self.waiting = Some(self.core.waiters.join());
                 self.sweep.end();
             }
             Some(waiting) if settled => waiting.sleep(self.options.earlier(&self.room_within)),
