@@ -35,6 +35,7 @@ impl<F: FnOnce()> Job for Member<F> {
     }
 
     fn discard(self) -> Release {
+        self.pending.begin_discard();
         drop_contained(self.f);
         Release::Group(self.pending)
     }
@@ -187,7 +188,8 @@ impl Group {
         }
     }
 
-    /// Waits until no task of the group is pending.
+    /// Waits until no task of the group is pending, or was at one moment of this call: tasks that
+    /// other threads submit later do not hold it up.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
     /// discarded ones have been dropped; those that a [shutdown](crate::Pool::shutdown) has yet to
