@@ -160,7 +160,8 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Waits until no task of the group is pending.
+    /// Waits until no task of the group is pending, or was at one moment of this call: tasks that
+    /// other threads submit later do not hold it up.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
     /// discarded ones have been dropped; those that a [shutdown](crate::Pool::shutdown) has yet to

@@ -1,5 +1,5 @@
-//! Submitters that wait for room (`src/parts/waiters.rs`). A thread that sleeps counts
-//! as one that has waited for long: newcomers line up behind it.
+//! Submitters that wait for space (`src/parts/waiters.rs`). A thread that sleeps counts
+//! as one that has waited for long.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, do_until, Waiters};
@@ -94,13 +94,14 @@ fn room_is_passed_on() {
     });
 }
 
-/// Room that is made and taken by `SeqCst` steps, as that of a pool is.
-struct Room {
+/// Space that is made and taken by `SeqCst` steps, as that of a pool is. Whoever is not aged leaves
+/// as much of it as there are aged threads.
+struct Space {
     waiters: Waiters,
     free: AtomicUsize,
 }
 
-impl Room {
+impl Space {
     fn new() -> Arc<Self> {
         let free = AtomicUsize::new(0);
         // Every write `SeqCst`, the first one, too: see the README.
@@ -109,8 +110,9 @@ impl Room {
         Arc::new(Self { waiters, free })
     }
 
-    fn take(&self) -> bool {
-        let less = |free: usize| free.checked_sub(1);
+    fn take(&self, is_aged: bool) -> bool {
+        let others = if is_aged { 0 } else { self.waiters.aged() };
+        let less = |free: usize| free.checked_sub(1).filter(|left| *left >= others as usize);
         let taken = self
             .free
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -123,73 +125,76 @@ impl Room {
     }
 }
 
-fn waits(room: &Arc<Room>) -> thread::JoinHandle<()> {
-    let room = Arc::clone(room);
-    thread::spawn(move || room.waiters.wait_for(|| room.take()))
+fn waits(space: &Arc<Space>) -> thread::JoinHandle<()> {
+    let space = Arc::clone(space);
+    thread::spawn(move || space.waiters.wait_for(|is_aged| space.take(is_aged)))
 }
 
-/// One waits, one makes room. Excludes: a thread that sleeps beside room. All
+/// One waits, one makes space. Excludes: a thread that sleeps beside space. All
 /// interleavings.
 #[test]
 fn join_against_notify() {
     check(None, || {
-        let room = Room::new();
-        let other = waits(&room);
-        room.make();
+        let space = Space::new();
+        let other = waits(&space);
+        space.make();
         other.join().unwrap();
-        room.waiters.assert_at_rest();
+        space.waiters.assert_at_rest();
     });
 }
 
-/// Two that wait, the second of which may line up behind the first without a try, and room
-/// for both. Excludes: one that is stranded behind an entry that has left, or whose
-/// notification the other used up. Preemptions: 3.
+/// Two that wait, the second of which may leave space to the first, and space for both. Excludes: one
+/// that sleeps beside the space that it left to a thread that has gone, or whose notification the
+/// other used up. Preemptions: 3.
 #[test]
-fn lined_up_behind_one() {
+fn space_left_to_an_aged_one() {
     check(Some(3), || {
-        let room = Room::new();
-        let others = [waits(&room), waits(&room)];
-        room.make();
-        room.make();
+        let space = Space::new();
+        let others = [waits(&space), waits(&space)];
+        space.make();
+        space.make();
         for other in others {
             other.join().unwrap();
         }
-        room.waiters.assert_at_rest();
+        space.waiters.assert_at_rest();
     });
 }
 
-/// Two that wait, one of which leaves at its deadline, and room for one. Excludes: a
+/// Two that wait, one of which leaves at its deadline, and space for one. Excludes: a
 /// notification that is lost with who leaves. Preemptions: 2.
 #[test]
 fn who_leaves_at_its_deadline_passes_on() {
     check(Some(2), || {
-        let room = Room::new();
-        let other = waits(&room);
-        let maker = beside(&room, |room| room.make());
+        let space = Space::new();
+        let other = waits(&space);
+        let maker = beside(&space, |space| space.make());
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
-        if room.waiters.wait_until(&deadline, || room.take()) {
-            room.make();
+        if space
+            .waiters
+            .wait_until(&deadline, |is_aged| space.take(is_aged))
+        {
+            space.make();
         }
         maker.join().unwrap();
         other.join().unwrap();
         clock.join().unwrap();
-        room.waiters.assert_at_rest();
+        space.waiters.assert_at_rest();
     });
 }
 
-/// Two that wait, lined up or not, and an event for all. Excludes: one that is not told.
+/// Two that wait, and an event for all. Excludes: one that is not told.
 /// Preemptions: 3.
 #[test]
 fn all_are_notified() {
     check(Some(3), || {
-        let room = Room::new();
-        let others = [waits(&room), waits(&room)];
-        room.free.fetch_add(2, Ordering::SeqCst);
-        room.waiters.notify_all();
+        let space = Space::new();
+        let others = [waits(&space), waits(&space)];
+        space.free.fetch_add(2, Ordering::SeqCst);
+        space.waiters.notify_all();
         for other in others {
             other.join().unwrap();
         }
-        room.waiters.assert_at_rest();
+        space.waiters.assert_at_rest();
     });
 }

@@ -308,44 +308,40 @@ impl Waiters {
         self.0.notify_all();
     }
 
-    /// Waits as a blocked submitter does, until `attempt` or the deadline: it lines up
-    /// behind whoever has waited for long. Whether the attempt succeeded.
-    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut() -> bool) -> bool {
+    /// How many have waited for long.
+    pub fn aged(&self) -> u64 {
+        self.0.aged()
+    }
+
+    /// Waits as a blocked submitter does, until `attempt` or the deadline: behind whoever has
+    /// waited for long. The attempt is told whether it is of one of these. Whether it succeeded.
+    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut(bool) -> bool) -> bool {
         self.wait(&deadline.0, attempt)
     }
 
     /// The same without a deadline.
-    pub fn wait_for(&self, attempt: impl FnMut() -> bool) {
+    pub fn wait_for(&self, attempt: impl FnMut(bool) -> bool) {
         assert!(self.wait(&crate::parts::deadline::Deadline::never(), attempt));
     }
 
     fn wait(
         &self,
         deadline: &crate::parts::deadline::Deadline,
-        mut attempt: impl FnMut() -> bool,
+        mut attempt: impl FnMut(bool) -> bool,
     ) -> bool {
-        let entry = waiters::Entry::new();
-        let mut waiting = if self.0.has_aged() {
-            let (mut waiting, is_first) = self.0.line_up(&entry);
-            if !is_first {
-                waiting.sleep(deadline);
-            }
-            waiting
-        } else {
-            if attempt() {
-                return true;
-            }
-            self.0.join(&entry)
-        };
+        if self.aged() == 0 && attempt(false) {
+            return true;
+        }
+        let mut waiting = self.0.join();
         loop {
-            waiting.rejoin();
-            if attempt() {
+            if attempt(waiting.is_aged()) {
                 return true;
             }
             if deadline.has_passed() {
                 return false;
             }
             waiting.sleep(deadline);
+            waiting.rejoin();
         }
     }
 
