@@ -156,8 +156,11 @@ impl Worker<'_> {
             // After the release, which must not wait for a thread that holds the list of those
             // who wait for space.
             self.core.notify_waiter();
-            // A task that was not run, because its time was up, has not paid.
-            self.ctx.pay_debts();
+            // A task that was not run, because its time was up, has not paid. Nor is it paid here with
+            // the next in hand: that may start a thread, and its caller could not leave meanwhile.
+            if task_id.is_none() {
+                self.ctx.pay_debts();
+            }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
