@@ -133,7 +133,7 @@ fn fails_to_spawn(pool: &Pool) {
         let entry = ledger.entry(id);
         move || entry.run()
     };
-    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run();
+    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run_anyway();
     for (id, d) in [(1, LONG), (2, Duration::MAX)] {
         match pool.do_with_deadline(task(id), d) {
             Err(DeadlineError::Refused(refused)) => spawn_failed(refused).into_inner()(),
@@ -389,7 +389,7 @@ fn one_in_its_start_hook(
         .build()
         .expect("pool");
     let pool = Arc::new(pool);
-    let first = call_with_threads(&pool, 1, |pool| pool.labelled("first"), ms(1000));
+    let first = call_with_threads(&pool, 1, |pool| pool.labeled("first"), ms(1000));
     gate.wait_entered(1);
     (pool, first)
 }
@@ -428,7 +428,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
             true
         });
         let _open = system.opener();
-        let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labelled("plain");
+        let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labeled("plain");
         let doomed = call_with_threads(
             &pool,
             0,

@@ -63,7 +63,7 @@ impl Core {
     /// their start hook, which end by themselves.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = (self.slots.iter().zip(&registry.workers))
-            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting())
+            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting_without_task())
             .count();
         for slot in 0..registry.workers.len() {
             if !self.is_surplus(registry, registry.retiring + starting) {

@@ -11,6 +11,7 @@ use super::threads;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
+use crate::work::job::NeverRan;
 use crate::work::observe;
 use crate::work::record::Tally;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(crate) fn shutdown(
         let count = queued.len() as u64;
         core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
         core.retire_idle();
-        core.discard(queued);
+        core.discard(queued, NeverRan::Discarded);
     }
     // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {
@@ -79,11 +80,13 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     while !registry.is_over() {
-        if deadline.has_passed() {
+        // The cleaner, which runs no code of the user's, ends by itself.
+        let has_workers = registry.live + registry.starting > 0;
+        if has_workers && deadline.has_passed() {
             return core.stragglers(&mut registry);
         }
-        let mut left = deadline.left();
-        if whom == WaitsFor::Wanted {
+        let mut left = deadline.left().filter(|_| has_workers);
+        if has_workers && whom == WaitsFor::Wanted {
             if core.lacks_a_worker(&registry) {
                 drop(registry);
                 core.notify_another();

@@ -149,10 +149,14 @@ impl Worker<'_> {
         while let Some(its) = task_id.take() {
             self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                is_usual = self.core.env.is_still_usual_and_zero(0);
+                is_usual = self.core.env.is_still_usual();
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });
+            if task_id.is_none() && self.ctx.owes_remains() {
+                // Nobody is to rely on it before a handle's waker has returned.
+                self.stop_watching();
+            }
             // After the release, which must not wait for a thread that holds the list of those
             // who wait for space.
             self.core.notify_waiter();
@@ -160,15 +164,18 @@ impl Worker<'_> {
             // the next in hand: that may start a thread, and its caller could not leave meanwhile.
             if task_id.is_none() {
                 self.ctx.pay_debts();
+                if self.ctx.owes_remains() {
+                    self.ctx.settle_remains();
+                }
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
         if is_usual {
-            self.wait()
-        } else {
-            Next::Search
+            return self.wait();
         }
+        self.start_watching();
+        Next::Search
     }
 
     /// The next queued task's id; or makes the worker idle. In a pool that is closed or over its

@@ -97,11 +97,11 @@ impl Env {
         self.hooks.start.is_some() || cfg!(feature = "tracing")
     }
 
-    /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
-    /// not call `fork` and return in the child, and `others`, small, is zero.
+    /// Worker, after a task: whether the pool is open and has no surplus workers, and the task did
+    /// not call `fork` and return in the child.
     #[inline]
-    pub(crate) fn is_still_usual_and_zero(&self, others: u32) -> bool {
-        self.phase() as u32 | others == 0
+    pub(crate) fn is_still_usual(&self) -> bool {
+        self.phase() as u32 == 0
     }
 
     /// Whether the pool is open and has no surplus workers, this process is the one that

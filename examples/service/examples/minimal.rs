@@ -19,7 +19,7 @@ pub(crate) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StatusCode> {
     let (reply, answer) = oneshot::channel();
-    let submitter = pool.labelled("offload").with_deadline(deadline);
+    let submitter = pool.labeled("offload").with_deadline(deadline);
     let group = submitter.min_remaining(takes).group();
     let unwanted = group.drop_guard(); // cancels the task when the client hangs up
     let task = move || match catch_unwind(AssertUnwindSafe(work)) {
