@@ -556,13 +556,13 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
             };
             let pool = Pool::builder()
                 .max_workers(2)
-                .min_workers(1)
                 .queue_capacity(queue)
                 .on_worker_start(hook)
                 .build()
                 .expect("pool");
             let pool = Arc::new(pool);
             pool_to.send(Arc::downgrade(&pool)).unwrap();
+            must_serve(&pool, || ());
             let (call, scope) = receive.recv_timeout(LONG).expect("it hangs").unwrap();
             match (call, scope) {
                 (Err(DeadlineError::Refused(call)), Err(scope)) => {
@@ -723,10 +723,11 @@ fn law20_who_waits_for_a_hook_does_not_spin() {
             let pool = hooked(1, queue, |b| {
                 b.on_worker_stop(move |_| key.pass())
                     .idle_timeout(Duration::ZERO)
+                    .when_full(WhenFull::Block)
             });
             must_serve(&pool, || ());
             gate.wait_entered(1);
-            // Nothing is occupied, so it is not refused; the one slot is the hook's.
+            // The one slot is the hook's, whose worker is busy.
             assert_sleeps("for a stop hook", &gate, || {
                 pool.do_with_deadline(|| (), LONG).unwrap();
             });

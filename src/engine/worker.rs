@@ -160,10 +160,13 @@ impl Worker<'_> {
             // After the release, which must not wait for a thread that holds the list of those
             // who wait for space.
             self.core.notify_waiter();
-            // A task that was not run, because its time was up, has not paid.
-            self.ctx.pay_debts();
-            if task_id.is_none() && self.ctx.owes_remains() {
-                self.ctx.settle_remains();
+            // A task that was not run, because its time was up, has not paid. Nor is it paid here with
+            // the next in hand: that may start a thread, and its caller could not leave meanwhile.
+            if task_id.is_none() {
+                self.ctx.pay_debts();
+                if self.ctx.owes_remains() {
+                    self.ctx.settle_remains();
+                }
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
