@@ -110,8 +110,7 @@ fn from_rayon_scope(words: &[String]) -> usize {
     let mut lengths = vec![0; words.len()];
     POOL.scope(|s| {
         for (word, length) in words.iter().zip(&mut lengths) {
-            s.serve(|| *length = look_up(word))
-                .unwrap_or_else(Refused::run);
+            s.serve_or_run(|| *length = look_up(word));
         }
     });
     lengths.iter().sum()

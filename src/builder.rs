@@ -84,7 +84,7 @@ use std::time::Duration;
 ///     .build()?;
 /// batch.set_limit(1)?; // in busy hours
 /// # drop(urgent);
-/// # Ok::<(), lazypool::BuildError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[must_use]
@@ -262,7 +262,7 @@ impl Builder {
     /// worker, with a stack of its own. If the submitting task would have to wait for another
     /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs
     /// the refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
-    /// [`Refused::run`](crate::Refused::run)), it runs on the same stack. A task that submits tasks
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway)), it runs on the same stack. A task that submits tasks
     /// like itself then nests one call deeper for each refused one. Limit the depth, or collect the
     /// refused tasks and run them in a loop.
     ///

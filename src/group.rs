@@ -1,48 +1,18 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, SubmitOptions};
-use crate::engine::submit::submit_with;
+use crate::engine::discard::is_discarding;
+use crate::engine::groups::{submit_member, take_queued};
+use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
+use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle, Pending};
+use crate::parts::members::Handle;
 use crate::sync::{Arc, Ordering};
-use crate::work::context::Ctx;
-use crate::work::job::{discard_all, End, Ending, Job, Release, Task};
-use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::job::{NeverRan, Serve};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
-
-struct Member<F> {
-    pending: Pending,
-    f: F,
-}
-
-impl<F: FnOnce()> Job for Member<F> {
-    const REVOCABLE: bool = true;
-    const STAYS: bool = true;
-
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { pending, f } = self;
-        let panicked = has_panicked(ctx.with_group(pending.members(), || ctx.call(f)));
-        end(Ending::of(panicked));
-        pending.end(if panicked {
-            Ended::Panicked
-        } else {
-            Ended::Completed
-        });
-    }
-
-    fn discard(self) -> Release {
-        drop_contained(self.f);
-        Release::Group(self.pending)
-    }
-
-    fn group(&self) -> *const () {
-        self.pending.members().address()
-    }
-}
 
 /// A set of tasks that can be waited for, or cancelled, together.
 ///
@@ -102,7 +72,7 @@ impl<F: FnOnce()> Job for Member<F> {
 /// let mut lengths = [0; 3];
 /// pool.scope(|s| {
 ///     for (word, length) in words.iter().zip(&mut lengths) {
-///         s.serve(|| *length = word.len()).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| *length = word.len());
 ///     }
 /// });
 /// assert_eq!(lengths, [3, 3, 5]);
@@ -165,26 +135,29 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        let job = Member {
-            pending: self.members.enter(),
-            f: closure,
-        };
-        let options = SubmitOptions::PLAIN.of_group(&self.members.cancelled);
-        // SAFETY: F is Send and 'static, and so is the rest of the job.
-        match unsafe { submit_with(&self.core, job, &self.extras, options) } {
-            Ok(()) => {
-                // ORDERING: P3: a cancel that looked through the queue before this task was
-                // in it has set the flag before.
-                if self.members.cancelled.load(Ordering::SeqCst) {
-                    discard_all(&self.core.env, self.take_queued());
-                }
-                Ok(())
-            }
-            Err((Member { pending, f }, why)) => {
-                self.members.refused(pending);
-                Err(Refused::new(f, why))
-            }
-        }
+        let job = Serve { f: closure };
+        // SAFETY: F is Send and 'static.
+        let served = unsafe { submit_member(&self.core, &self.members, job, &self.extras) };
+        served
+            .map(drop)
+            .map_err(|(job, why)| Refused::new(job.f, why))
+    }
+
+    /// Returns an [`Awaitable`]: its `serve` submits members of this group, and returns a handle to
+    /// the value of each. [`Group::cancel`] cancels such a task, too.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// let handle = group.awaitable().serve(|| 6 * 7)?;
+    /// group.wait();
+    /// assert_eq!(handle.join()?, 42);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn awaitable(&self) -> Awaitable<'_> {
+        Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
     /// Waits until no task of the group is pending.
@@ -223,11 +196,13 @@ impl Group {
         self.wait_until(&Deadline::never());
     }
 
-    /// A wait without end takes over what a shutdown has yet to drop of the group: the shutdown may
-    /// be waiting for this thread, or be what this thread is in.
     fn wait_until(&self, deadline: &Deadline) -> bool {
-        if deadline.is_never() {
-            self.discard_taken_out();
+        if is_discarding() {
+            return self.members.wait_within_discard(deadline);
+        }
+        if self.members.is_discarding() && !self.core.env.is_forked() {
+            // Whoever drops its tasks may be waiting for this thread.
+            self.core.drop_discarded();
         }
         self.members.wait(deadline, self.core.parallel)
     }
@@ -286,40 +261,22 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3, A1: before it looks through the queue, and at which group each slot runs.
+        // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        if self.core.env.is_forked() {
-            return;
-        }
         // What is pushed after the look through the queue, its submitter takes out (P3). So where
         // each of many tasks cancels its group as it is dropped, one call looks.
-        if !self.members.is_swept() {
-            self.core.waiters.notify_all();
-            self.sweep();
-        }
-        self.discard_taken_out();
-    }
-
-    /// Discards what is queued, and finds who runs the rest.
-    fn sweep(&self) {
-        if self.members.pending() == 0 {
+        if self.core.env.is_forked() || self.members.is_swept() {
             return;
         }
-        let found = self.core.abandon_group(self.members.address());
-        let queued = self.take_queued();
+        self.core.waiters.notify_all();
+        if self.members.pending() > 0 {
+            self.core.note_cancelled(&self.members);
+        }
+        let queued = take_queued(&self.core, &self.members);
         self.members.set_swept();
         // Code of the user's comes last: subscribers, then what discarded tasks captured.
-        self.core.tell_abandoned(found);
-        discard_all(&self.core.env, queued);
-    }
-
-    /// Discards what a shutdown has taken out of the queue and not come to yet.
-    fn discard_taken_out(&self) {
-        if self.members.pending() == 0 {
-            return;
-        }
-        let taken = self.core.take_over(self.members.address());
-        discard_all(&self.core.env, taken);
+        self.core.tell_abandoned(&self.members);
+        self.core.discard(queued, NeverRan::Cancelled);
     }
 
     /// Returns whether the group has been cancelled.
@@ -359,32 +316,6 @@ impl Group {
         CancelGuard {
             group: Some(self.clone()),
         }
-    }
-
-    /// Takes the group's tasks out of the queue, all before code of the user's runs, and tells who
-    /// waits for room.
-    fn take_queued(&self) -> Vec<Task> {
-        let mut taken = Vec::new();
-        let Some(queue) = &self.core.queue else {
-            return taken;
-        };
-        let group = self.members.address();
-        let mut from = queue.first();
-        // A subscriber may have forked.
-        if self.core.env.is_forked() {
-            return taken;
-        }
-        // No others pending: none queued. What is submitted from now on sees the flag.
-        while self.members.pending() > taken.len() {
-            let ours = |task: &Task| task.group() == group;
-            let count = || self.core.counts.discard_queued();
-            let Some(task) = queue.take_wanted(&mut from, ours, count) else {
-                break;
-            };
-            taken.push(task);
-            self.core.notify_waiter();
-        }
-        taken
     }
 
     /// Returns how many tasks have not ended yet. A task that is just being submitted, or that

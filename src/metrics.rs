@@ -19,7 +19,7 @@ impl Pool {
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submitters that wait for room ([`WhenFull::Block`](crate::WhenFull::Block)) |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `expired` (while waiting for room) |
+    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for room) |
     /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
     /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
     /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
@@ -27,7 +27,7 @@ impl Pool {
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
     /// Two histograms need no call. The worker records every task that has run, before its caller
-    /// gets the result. A task that has a [label](Pool::labelled) is recorded with
+    /// gets the result. A task that has a [label](Pool::labeled) is recorded with
     /// it, as `label`.
     ///
     /// | recorded for each task | what it measures |
@@ -80,7 +80,7 @@ impl Pool {
     /// metrics::set_global_recorder(Printing).map_err(|e| e.to_string())?;
     ///
     /// let pool = lazypool::Pool::builder().max_workers(2).thread_name("mail").build()?;
-    /// let sent = pool.labelled("send").do_with_deadline(|| 1, Duration::from_secs(5));
+    /// let sent = pool.labeled("send").do_with_deadline(|| 1, Duration::from_secs(5));
     /// assert!(matches!(sent, Ok(1)));
     /// pool.publish_metrics(); // before a scrape
     /// # Ok(()) }

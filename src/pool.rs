@@ -7,11 +7,11 @@ use crate::engine::request::Extras;
 use crate::engine::shutdown::{self as end, WaitsFor};
 use crate::engine::submit::submit_plain;
 use crate::engine::threads::NotSpawned;
-use crate::error::{BuildError, DeadlineError, Refused};
+use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
+use crate::handle::Awaitable;
 use crate::scope::Scope;
-use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
-use crate::submitter::Submitter;
+use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
 use crate::sync::Arc;
 use crate::work::job::Serve;
 use std::fmt;
@@ -103,7 +103,6 @@ impl Pool {
         Builder::new()
     }
 
-    #[cfg(any(feature = "metrics", lazypool_loom, lazypool_shuttle))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -114,7 +113,7 @@ impl Pool {
     /// The task goes to the first of these that can take it: an idle worker; a worker in its start
     /// hook; a new worker, below the [`limit`](Pool::limit); the queue, if it has room. In a pool
     /// with a queue, a task may pass through it even if a worker is idle. If none can take the
-    /// task, it is refused, or the call waits for room, as [`WhenFull`] says.
+    /// task, it is refused, or the call waits for room, as [`WhenFull`](crate::WhenFull) says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
     /// [`Builder::on_panic`]. A small closure costs
@@ -122,7 +121,7 @@ impl Pool {
     ///
     /// **Blocking.** This call may start a thread. If the queue is full and no worker is free, it
     /// waits for one that is being started or is ending, [`Builder::on_worker_stop`] included,
-    /// whatever [`WhenFull`] says. [How to avoid it](crate::docs::async_code#what-can-block).
+    /// whatever [`WhenFull`](crate::WhenFull) says. [How to avoid it](crate::docs::async_code#what-can-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
@@ -209,66 +208,18 @@ impl Pool {
         call::do_with_deadline(&self.core, closure, timeout)
     }
 
-    /// Returns a [`Submitter`] that gives each of its tasks this label.
-    ///
-    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`] gets it, and the task
-    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
+    /// closure: a future, which a thread can also join.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
-    /// let parsing = pool.labelled("parse");
-    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
-    /// assert_eq!(label?, Some("parse"));
+    /// let handle = pool.awaitable().serve(|| 6 * 7)?;
+    /// assert_eq!(handle.join()?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn labelled(&self, label: &'static str) -> Submitter<'_> {
-        Submitter::new(&self.core).labelled(label)
-    }
-
-    /// Returns a [`Submitter`] with this policy for a full pool, in place of
-    /// [`Builder::when_full`]'s; see [`Submitter::when_full`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
-    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
-    /// batch.serve(|| println!("one"))?;
-    /// batch.serve(|| println!("two"))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
-        Submitter::new(&self.core).when_full(policy)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
-    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
-    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).with_deadline(d)
-    }
-
-    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
-    /// deadline; see [`Submitter::min_remaining`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // so long one takes
-    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).min_remaining(d)
+    pub fn awaitable(&self) -> Awaitable<'_> {
+        Awaitable::new(&self.core, None, Extras::NONE)
     }
 
     /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.
@@ -292,9 +243,9 @@ impl Pool {
     /// once all tasks of the scope have ended.
     ///
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On
+    /// shutdown follows, unless it has a [deadline](crate::Submitter::with_deadline) that passes first. On
     /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
-    /// done in any case, run what is refused on the calling thread: [`Refused::run`].
+    /// done in any case, use [`Scope::serve_or_run`].
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
@@ -304,8 +255,8 @@ impl Pool {
     /// let pool = lazypool::Pool::new(2)?;
     /// let (mut a, mut b) = (vec![3, 1, 2], vec![6, 5, 4]);
     /// pool.scope(|s| {
-    ///     s.serve(|| a.sort()).unwrap_or_else(lazypool::Refused::run);
-    ///     s.serve(|| b.sort()).unwrap_or_else(lazypool::Refused::run);
+    ///     s.serve_or_run(|| a.sort());
+    ///     s.serve_or_run(|| b.sort());
     /// });
     /// assert_eq!((a, b), (vec![1, 2, 3], vec![4, 5, 6]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -366,7 +317,7 @@ impl Pool {
     }
 
     /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
-    /// number is a [`BuildError`]. The call does not wait for workers to end.
+    /// number is a [`LimitError`]. The call does not wait for workers to end.
     ///
     /// From then on no task starts while `n` others run, and a submission is refused as
     /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are occupied and the queue is full.
@@ -378,8 +329,7 @@ impl Pool {
     /// for room included. Those of `min_workers` are not started in advance a second time.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
-    /// `max_workers`. The limit then stays as it was.
+    /// [`LimitError`] if `n` is 0 or more than `max_workers`. The limit then stays as it was.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(8)?;
@@ -388,16 +338,13 @@ impl Pool {
     /// assert!(pool.set_limit(9).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
+    pub fn set_limit(&self, n: usize) -> Result<(), LimitError> {
         let max = self.max_workers();
-        match n {
-            0 => Err(BuildError::ZeroWorkers),
-            given if given > max => Err(BuildError::TooManyWorkers { given, max }),
-            limit => {
-                self.core.set_limit(limit);
-                Ok(())
-            }
+        if n == 0 || n > max {
+            return Err(LimitError::new(n, max));
         }
+        self.core.set_limit(n);
+        Ok(())
     }
 
     /// Returns how many workers [`Builder::build`] started. So many do not retire when idle, but a
@@ -482,11 +429,12 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.start_idle() {
+            if let Err(NotSpawned::Failed(error)) = pool.core.start_one() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }
         }
+        pool.core.await_idle();
         Ok(pool)
     }
 }

@@ -11,9 +11,9 @@ use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle};
-use crate::sync::{catch_unwind, lock, lock_unless, Arc, Mutex};
+use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, Release};
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ struct Inner {
 /// let pool = lazypool::Pool::new(2)?;
 /// let outside = String::from("lives long enough");
 /// pool.scope(|s| {
-///     s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(|| println!("{outside}"));
 /// });
 /// # Ok(()) }
 /// ```
@@ -48,7 +48,7 @@ struct Inner {
 /// let pool = lazypool::Pool::new(2)?;
 /// pool.scope(|s| {
 ///     let inside = String::from("gone before the task ends");
-///     s.serve(|| println!("{inside}")).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(|| println!("{inside}"));
 /// });
 /// # Ok(()) }
 /// ```
@@ -62,9 +62,9 @@ struct Inner {
 /// let outside = 1;
 /// pool.scope(|s| {
 ///     let first = || {
-///         s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| println!("{outside}"));
 ///     };
-///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(first);
 /// });
 /// # Ok(()) }
 /// ```
@@ -75,9 +75,9 @@ struct Inner {
 /// pool.scope(|s| {
 ///     let first = || {
 ///         let local = 1;
-///         s.serve(|| println!("{local}")).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| println!("{local}"));
 ///     };
-///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(first);
 /// });
 /// # Ok(()) }
 /// ```
@@ -157,13 +157,16 @@ impl<F: FnOnce()> Job for Scoped<F> {
     }
 
     /// At its deadline only: no shutdown discards it.
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
-        Release::Group(pending)
+        Release {
+            group: Some(pending),
+            caller: None,
+        }
     }
 }
 
@@ -183,7 +186,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut n = 0;
-    /// pool.scope(|s| s.serve(|| n += 1).unwrap_or_else(lazypool::Refused::run));
+    /// pool.scope(|s| s.serve(|| n += 1).or_else(lazypool::Refused::caller_runs).is_ok());
     /// assert_eq!(n, 1);
     /// # Ok(()) }
     /// ```
@@ -204,11 +207,41 @@ impl<'scope> Scope<'scope, '_> {
         let options = SubmitOptions::AWAITED.on_worker(self.on_worker);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
-        unsafe { submit_with(&self.core, job, &self.extras, options) }.map_err(|(job, why)| {
+        let served = unsafe { submit_with(&self.core, job, &self.extras, options) };
+        served.map(drop).map_err(|(job, why)| {
             members.refused(pending);
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
+    }
+
+    /// Submits a task as [`serve`](Scope::serve) does, and runs it here and now if the pool does not
+    /// take it, for whatever reason.
+    ///
+    /// A closure that runs here is not a task of the pool: see
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the
+    /// scope's [deadline](crate::Submitter::with_deadline), does not run.
+    ///
+    /// # Panics
+    /// If the closure runs here, and panics.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(2)?;
+    /// let mut squares = [0; 10];
+    /// pool.scope(|s| {
+    ///     for (n, square) in squares.iter_mut().enumerate() {
+    ///         s.serve_or_run(move || *square = n * n);
+    ///     }
+    /// });
+    /// assert_eq!(squares[9], 81);
+    /// # Ok(()) }
+    /// ```
+    pub fn serve_or_run<F>(&'scope self, closure: F)
+    where
+        F: FnOnce() + Send + 'scope,
+    {
+        self.serve(closure).unwrap_or_else(Refused::run_anyway);
     }
 }
 
@@ -227,8 +260,11 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.inner.members.wait(&Deadline::never(), core.parallel);
+    let result = exposed(|| {
+        let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+        scope.inner.members.wait(&Deadline::never(), core.parallel);
+        result
+    });
     // In a forked child no task touches the scope any more.
     let panic = lock_unless(core.env.is_forked(), &scope.inner.panic).and_then(|mut p| p.take());
     match (result, panic) {

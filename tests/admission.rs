@@ -596,7 +596,7 @@ fn every_path<L: Load>() {
     must_serve(&pool, unit(3));
     let back = saturated(pool.serve(unit(4)));
     assert_eq!(ledger.runs(4), 0);
-    back.run();
+    back.run_anyway();
     match pool.do_with_deadline(task(5), Duration::MAX) {
         Err(DeadlineError::Refused(refused)) => assert!(refused.into_inner()().intact(5)),
         _ => panic!("the pool is full"),
@@ -637,7 +637,7 @@ fn every_path<L: Load>() {
     match returned {
         Err(DeadlineError::Refused(refused)) => {
             assert!(refused.is_closed());
-            assert!(refused.run().intact(10));
+            assert!(refused.run_anyway().intact(10));
         }
         _ => panic!("handed back by the shutdown"),
     }
@@ -1102,7 +1102,7 @@ fn law05_no_thread_before_the_first_task() {
             let _ = (
                 pool.stats(),
                 pool.workers(),
-                pool.labelled("x"),
+                pool.labeled("x"),
                 pool.group(),
             );
             // Never accepted, so no task.

@@ -8,22 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{BuildError, Pool, Refusal, Shutdown, WhenFull};
+use lazypool::{Pool, Refusal, Shutdown, WhenFull};
 
 /// Law 4: what is no limit is an error, and changes nothing.
 #[test]
 fn law04_limits_out_of_bounds() {
     let pool = pool(3, 0);
     assert_eq!(pool.limit(), 3);
-    assert!(matches!(pool.set_limit(0), Err(BuildError::ZeroWorkers)));
-    assert!(matches!(
-        pool.set_limit(4),
-        Err(BuildError::TooManyWorkers { given: 4, max: 3 })
-    ));
-    assert!(matches!(
-        pool.set_limit(usize::MAX),
-        Err(BuildError::TooManyWorkers { max: 3, .. })
-    ));
+    for given in [0, 4, usize::MAX] {
+        let error = pool.set_limit(given).expect_err("out of bounds");
+        assert_eq!((error.given(), error.max()), (given, 3));
+        let text = format!("the limit is {given}; allowed: 1..=3");
+        assert_eq!(error.to_string(), text);
+    }
     assert_eq!(pool.limit(), 3);
     for n in [1, 3, 2, 2, 3] {
         pool.set_limit(n).expect("within bounds");
@@ -216,10 +213,9 @@ fn law04_scopes_within_a_limit() {
         pool.scope(|s| {
             for n in 0..10 {
                 let sum = &sum;
-                s.serve(move || {
+                s.serve_or_run(move || {
                     sum.fetch_add(n, Ordering::SeqCst);
-                })
-                .unwrap_or_else(lazypool::Refused::run);
+                });
             }
         });
         assert_eq!(sum.load(Ordering::SeqCst), 45);

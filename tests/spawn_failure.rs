@@ -133,7 +133,7 @@ fn fails_to_spawn(pool: &Pool) {
         let entry = ledger.entry(id);
         move || entry.run()
     };
-    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run();
+    spawn_failed(pool.serve(task(0)).expect_err("no thread")).run_anyway();
     for (id, d) in [(1, LONG), (2, Duration::MAX)] {
         match pool.do_with_deadline(task(id), d) {
             Err(DeadlineError::Refused(refused)) => spawn_failed(refused).into_inner()(),
@@ -423,7 +423,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
             true
         });
         let _open = system.opener();
-        let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labelled("plain");
+        let plain: fn(&Pool) -> Submitter<'_> = |pool| pool.labeled("plain");
         // It goes to the worker in its hook, so that what follows is queued.
         let first = call_without_threads(&pool, plain, ms(1000));
         wait_until("the first task to be handed over", || {
@@ -478,7 +478,7 @@ fn law13_the_task_goes_to_a_worker_in_its_start_hook() {
         for queue in [0, 2] {
             let hook = Gate::new();
             let pool = one_in_its_start_hook(queue, &hook, || true);
-            let first = call_without_threads(&pool, |pool| pool.labelled("first"), ms(1000));
+            let first = call_without_threads(&pool, |pool| pool.labeled("first"), ms(1000));
             wait_until("the first task to be handed over", || {
                 pool.stats().running == 1
             });

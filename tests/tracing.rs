@@ -288,7 +288,7 @@ fn a_task_has_a_span() {
         let request = tracing::info_span!("request");
         request.in_scope(|| {
             let said = || tracing::info!(pool = "spans", "inside");
-            pool.labelled("parse").do_with_deadline(said, LONG).unwrap();
+            pool.labeled("parse").do_with_deadline(said, LONG).unwrap();
         });
         let spans = keeper().spans_of("spans");
         let [span] = spans.as_slice() else {
@@ -412,7 +412,7 @@ fn a_panic_is_told() {
     timed(|| {
         let pool = named("panics", 1).build().unwrap();
         let boom = || quiet_panic("no such file");
-        let caught = pool.labelled("load").do_with_deadline(boom, LONG);
+        let caught = pool.labeled("load").do_with_deadline(boom, LONG);
         assert!(matches!(caught, Err(DeadlineError::Panicked(_))));
         let event = keeper().event_of("panics", "task panicked").unwrap();
         assert_eq!(event.level, Level::WARN);
@@ -438,7 +438,7 @@ fn time_outs_and_stragglers_are_told() {
         let gate = Gate::new();
         let request = tracing::info_span!("request");
         request.in_scope(|| {
-            let stuck = pool.labelled("stuck");
+            let stuck = pool.labeled("stuck");
             leave(|| stuck.do_with_deadline(gate.task(), ms(50)));
         });
         gate.wait_entered(1);
@@ -476,7 +476,7 @@ fn abandoned_workers_are_told_of_once() {
             events
         };
         let gate = Gate::new();
-        let group = pool.labelled("cancelled").group();
+        let group = pool.labeled("cancelled").group();
         group.serve(gate.task()).ok().unwrap();
         gate.wait_entered(1);
         group.cancel();
@@ -488,7 +488,7 @@ fn abandoned_workers_are_told_of_once() {
             }
             assert!(lazypool::task::is_cancelled());
         };
-        let late = pool.labelled("late").with_deadline(ms(30));
+        let late = pool.labeled("late").with_deadline(ms(30));
         // Again, where no worker started it in time.
         let run_late = |task: fn()| {
             let before = pool.stats().timed_out;
@@ -700,7 +700,7 @@ fn law03_a_slow_close_of_a_span_holds_up_no_discarded_caller() {
         task.wait_entered(1);
         thread::scope(|s| {
             let _openers = (close.opener(), task.opener());
-            let caller = s.spawn(|| call_within(&own, &close, pool.labelled("discarded")));
+            let caller = s.spawn(|| call_within(&own, &close, pool.labeled("discarded")));
             wait_until("the call to queue", || pool.stats().queued == 1);
             let ender = s.spawn(|| pool.shutdown(Shutdown::Discard, Duration::ZERO));
             close.wait_entered(1);

@@ -2,22 +2,21 @@
 
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::in_flight::InFlight;
+use crate::parts::members;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread_local, Arc, AtomicU32, AtomicU64, Condvar, Mutex, PlainU64};
-use crate::work::context::with_current;
-use crate::work::env::{is_in_hook, Env};
-use crate::work::job::Task;
+use crate::sync::{thread, thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
+use crate::work::env::Env;
+use crate::work::job::{NeverRan, Task};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counts::Counts;
-use super::handle::Handle;
 
 /// What a builder settled.
 #[derive(Debug)]
@@ -42,8 +41,10 @@ pub(crate) struct Mains {
 pub(crate) struct Registry {
     /// Workers that exist: started and not yet ended.
     pub(crate) live: usize,
-    /// Threads that the system has been asked for.
+    /// Threads that the OS has been asked for.
     pub(crate) starting: usize,
+    /// Of those that exist: on their way to their end.
+    pub(crate) retiring: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
@@ -51,19 +52,28 @@ pub(crate) struct Registry {
     pub(crate) limit: usize,
     /// Slots that are neither in use nor in the free ring: of all but `limit`, as many as could be had.
     pub(crate) withheld: Vec<usize>,
-    /// Scopes' tasks that a discarding shutdown has pushed again.
-    pub(crate) pushed_again: u64,
-    /// Taken out of the queue by shutdowns, which drop what they captured one by one.
-    pub(crate) taken_out: VecDeque<Task>,
     /// By slot; as long as the highest slot ever used.
-    pub(crate) handles: Vec<Option<Handle>>,
-    /// By slot: tasks that ended there before its present worker started.
-    pub(crate) tasks_before: Vec<u64>,
+    pub(crate) workers: Vec<Option<Worker>>,
+    /// Slots of idle workers that the cleaner took from the ready ring, the latest last. One that
+    /// was claimed by affinity, or has looked at the queue, leaves its entry behind.
+    pub(crate) bench: Vec<usize>,
     pub(crate) cleaner: Cleaner,
-    /// Workers' threads past their last step, to be joined.
-    pub(crate) to_join: Vec<Handle>,
-    /// Taken from there, and being joined.
+    /// Threads past their last step, to be joined by the next that ends.
+    pub(crate) ended: Vec<thread::JoinHandle<()>>,
+    /// Threads that shutdowns are joining.
     pub(crate) joining: usize,
+    /// Groups that were cancelled and had tasks pending when somebody looked last.
+    pub(crate) cancelled: Vec<Arc<members::Handle>>,
+}
+
+/// A worker's thread, in the registry.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) thread: thread::JoinHandle<()>,
+    /// Tasks that ended on the slot before this worker started.
+    pub(crate) tasks_before: u64,
+    /// When the cleaner put it on the bench last.
+    pub(crate) benched: Option<Instant>,
 }
 
 /// The cleaner's thread, in the registry.
@@ -72,17 +82,7 @@ pub(crate) enum Cleaner {
     #[default]
     Absent,
     Starting,
-    Here(Handle),
-    /// It is past its last step. Who starts another joins it before, so that there is one at most.
-    Ended(Handle),
-}
-
-/// Whether there is a cleaner, and what it does; see `retirement`.
-#[derive(Debug)]
-pub(crate) struct Cleaning {
-    pub(crate) state: AtomicU32,
-    /// When to try to start it: nanoseconds after the pool's epoch.
-    pub(crate) due: AtomicU64,
+    Here(thread::JoinHandle<()>),
 }
 
 #[derive(Debug)]
@@ -95,20 +95,26 @@ pub(crate) struct Core {
     pub(crate) mains: Mains,
     /// More than one core: spinning can pay.
     pub(crate) parallel: bool,
-    /// Whether submissions wait for room, if they do not say otherwise.
+    /// Whether submissions wait for space, if they do not say otherwise.
     pub(crate) blocks: bool,
 
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
     pub(crate) waiters: Waiters,
-    /// The slot of the marked worker that was claimed last: a hint, which models do not follow.
-    pub(crate) last_marked: PlainU64,
-    pub(crate) cleaning: Cleaning,
+    /// The length of the bench; more while the cleaner fills it.
+    pub(crate) benched: AtomicU64,
+    /// When a worker that sleeps is to start the cleaner, as [`Env::nanos`]; zero: there is one, or
+    /// none is needed.
+    pub(crate) clean_at: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
+    /// Taken out of the queue, to be dropped.
+    pub(crate) discarded: Mutex<VecDeque<(Task, NeverRan)>>,
     /// A thread has been started, has ended or has been joined.
     pub(crate) changed: Condvar,
+    /// The cleaner may have to end.
+    pub(crate) cleaner_called: Condvar,
 }
 
 impl Drop for Core {
@@ -145,17 +151,16 @@ impl Core {
             free: Ring::new(max, max),
             in_flight: InFlight::new(),
             waiters: Waiters::new(),
-            last_marked: PlainU64::new(0),
-            cleaning: Cleaning {
-                state: AtomicU32::new(0),
-                due: AtomicU64::new(0),
-            },
+            benched: AtomicU64::new(0),
+            clean_at: AtomicU64::new(0),
             counts: Counts::new(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()
             }),
+            discarded: Mutex::default(),
             changed: Condvar::new(),
+            cleaner_called: Condvar::new(),
             settings,
         }
     }
@@ -165,12 +170,11 @@ impl Core {
         self.env.is_closed()
     }
 
-    /// Closes the pool; the strictest mode asked stays. Where the queue ends, if its tasks
-    /// are to be discarded.
-    pub(crate) fn close(&self, mode: Shutdown) -> Option<u64> {
+    /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be discarded.
+    pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let discards = self.env.close(mode);
-        let end = self.queue.as_ref().map(Queue::close);
-        end.filter(|_| discards)
+        self.queue.iter().for_each(Queue::close);
+        discards
     }
 
     /// Whether there is nothing for a worker in the queue.
@@ -179,13 +183,7 @@ impl Core {
         self.queue.as_ref().is_none_or(Queue::is_empty)
     }
 
-    /// Whether this thread is a worker of this pool in its start or stop hook, or past its
-    /// last step.
-    pub(crate) fn is_in_own_hook(&self) -> bool {
-        self.env.is_own_worker() && (is_in_hook() || with_current(|ctx| ctx.is_none()))
-    }
-
-    /// Room for one more task has come up.
+    /// Space for one more task has come up.
     #[inline]
     pub(crate) fn notify_waiter(&self) {
         self.waiters.notify();
@@ -232,7 +230,8 @@ impl Core {
             queue.assert_at_rest();
         }
         let registry = crate::sync::lock(&self.registry);
-        assert_eq!((registry.live, registry.starting), (0, 0), "workers");
+        let figures = (registry.live, registry.starting, registry.retiring);
+        assert_eq!(figures, (0, 0, 0), "workers");
         assert_eq!(self.owed(&registry), 0, "slots to be withheld");
         assert!(!self.env.has_surplus(), "too many workers");
         let withheld = registry.withheld.clone();
@@ -247,7 +246,7 @@ impl Core {
             let times = listed.iter().filter(|&&l| l == index).count();
             assert!(times <= 1, "listed {times} times");
             slot.assert_at_rest(times == 1);
-            slot.record.assert_at_rest(slot.see().generation());
+            slot.record.assert_at_rest();
         }
         let slots: Vec<_> = (0..self.slots.len()).collect();
         let mut free = all(&self.free);

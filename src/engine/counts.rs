@@ -1,7 +1,7 @@
 //! Counts of what is rare.
 
 use crate::error::Refusal;
-use crate::stats::Refusals;
+use crate::stats::RefusalCounts;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
@@ -13,8 +13,7 @@ pub(crate) struct Counts {
     pub(crate) discarded: AtomicU64,
     /// Of those, by shutdowns.
     pub(crate) shut_out: AtomicU64,
-    /// Queued tasks that were taken out by others than workers: expired, discarded, or
-    /// pushed again.
+    /// Queued tasks that were taken out by others than workers: expired or discarded.
     pub(crate) removed: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
@@ -29,7 +28,7 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     16
 };
-const REASONS: usize = 5;
+const REASONS: usize = 7;
 
 /// Why a submission was not taken.
 #[derive(Debug, Clone, Copy)]
@@ -38,16 +37,20 @@ pub(crate) enum Reason {
     Closed,
     Cancelled,
     SpawnFailed,
+    OnWorker,
+    Forked,
     Expired,
 }
 
 impl Reason {
     pub(crate) fn of(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Saturated | Refusal::OnWorker => Self::Saturated,
-            Refusal::Closed | Refusal::Forked => Self::Closed,
+            Refusal::Saturated => Self::Saturated,
+            Refusal::Closed => Self::Closed,
             Refusal::Cancelled => Self::Cancelled,
             Refusal::SpawnFailed(_) => Self::SpawnFailed,
+            Refusal::OnWorker => Self::OnWorker,
+            Refusal::Forked => Self::Forked,
         }
     }
 }
@@ -103,33 +106,33 @@ impl Counts {
         self.refused.count(reason);
     }
 
-    pub(crate) fn refusals(&self) -> Refusals {
-        Refusals {
+    pub(crate) fn refusals(&self) -> RefusalCounts {
+        RefusalCounts {
             saturated: self.refused.of(Reason::Saturated),
             closed: self.refused.of(Reason::Closed),
             cancelled: self.refused.of(Reason::Cancelled),
             spawn_failed: self.refused.of(Reason::SpawnFailed),
+            on_worker: self.refused.of(Reason::OnWorker),
+            forked: self.refused.of(Reason::Forked),
             expired: self.refused.of(Reason::Expired),
         }
     }
 
-    /// A queued task whose caller has taken it back.
-    pub(crate) fn expire_queued(&self) {
-        // ORDERING: L1: ended before it is queued no more, so it is never lost.
+    /// A task that was accepted has expired.
+    pub(crate) fn expire(&self) {
+        // ORDERING: L1: after it was accepted.
         self.expired.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A task was taken out of the queue, and no worker has it.
+    pub(crate) fn remove_queued(&self) {
+        // ORDERING: L1: after it was accepted.
         self.removed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A task that its caller has taken back from a worker's mailbox.
-    pub(crate) fn expire_handed(&self) {
-        // ORDERING: L1: ended before it is running no more.
-        self.expired.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A queued task that was dropped.
-    pub(crate) fn discard_queued(&self) {
-        // ORDERING: L1: as `expire_queued`.
+    /// A task that was accepted was dropped unrun.
+    pub(crate) fn discard(&self) {
+        // ORDERING: L1: as above.
         self.discarded.fetch_add(1, Ordering::SeqCst);
-        self.removed.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -1,131 +1,75 @@
 //! What a pool tells about itself.
 //!
-//! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the
-//! queue, ended, taken back. What is queued or runs is a difference of them, so a task is
-//! never lost between two places, and no figure depends on a look at a queue in motion.
-//! Counts of ends are read before counts of starts, so no end is seen without its start.
+//! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
+//! ended, taken back. What is queued or runs is a difference of them. In motion a task may for a
+//! moment be in none of the figures or in two; at rest they add up. Ends are read before
+//! acceptances (L1), so no end is seen without its task, and whoever finds no task running finds
+//! all counted.
 
 use super::core::{Core, Registry};
+use crate::parts::members::Handle;
 use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
-use crate::sync::{lock, AtomicU64, Ordering};
-
-/// Figures that were read one after the other.
-struct Collected {
-    stats: Stats,
-    /// Tasks that left the queue without a worker, read before all else.
-    removed: u64,
-    /// How many more are queued than the queue can hold, by figures of different moments.
-    beyond: usize,
-}
-
-impl Collected {
-    /// Nothing is queued beyond what the queue can hold. What is has been removed, and is counted
-    /// as ended; or a worker that counts as idle has taken it; or it has been pushed in place of
-    /// one that a busy worker has taken, and counts from the next look on.
-    fn settled(self, capacity: usize) -> Stats {
-        let Self {
-            mut stats, beyond, ..
-        } = self;
-        if beyond == 0 {
-            return stats;
-        }
-        stats.queued = capacity;
-        let ended = stats.completed + stats.panicked + stats.expired + stats.discarded;
-        let left = (stats.queued + beyond + stats.running) as u64;
-        let twice = (ended + left).saturating_sub(stats.accepted);
-        let beyond = (beyond as u64).saturating_sub(twice);
-        let taken = beyond.min(stats.idle as u64);
-        stats.running += taken as usize;
-        stats.idle -= taken as usize;
-        stats.accepted -= beyond - taken;
-        stats
-    }
-}
+use crate::sync::{lock, Arc, AtomicU64, Ordering};
+use crate::work::observe;
+use crate::work::record::Record;
 
 impl Core {
-    /// The figures; read twice, until no task has ended in between. In a forked child there
-    /// is nothing but refusals.
+    /// In a forked child there is nothing but refusals.
     pub(crate) fn stats(&self) -> Stats {
-        if self.env.is_forked() {
-            let refusals = self.counts.refusals();
-            return Stats {
-                refused: refusals.total(),
-                refusals,
-                ..Stats::default()
-            };
-        }
-        let mut seen = self.collect();
-        for _ in 0..16 {
-            let again = self.collect();
-            let endings = |c: &Collected| {
-                let s = &c.stats;
-                (s.completed, s.panicked, s.expired, s.discarded, c.removed)
-            };
-            if endings(&again) == endings(&seen) {
-                break;
-            }
-            seen = again;
-        }
-        seen.settled(self.settings.queue_capacity)
-    }
-
-    fn collect(&self) -> Collected {
-        let counts = &self.counts;
-        // ORDERING: L1: ends before starts.
-        let load = |n: &AtomicU64| n.load(Ordering::SeqCst);
-        // The lock holds the number of workers still.
-        let registry = lock(&self.registry);
-        // A task is removed after it was counted as ended: read the other way round, it is
-        // never in neither.
-        let removed = load(&counts.removed);
+        let refusals = self.counts.refusals();
         let mut stats = Stats {
-            expired: load(&counts.expired),
-            discarded: load(&counts.discarded),
-            timed_out: load(&counts.timed_out),
-            workers: registry.live,
-            peak_workers: registry.peak,
-            spawned: registry.spawned,
-            retired: registry.retired,
-            spawn_failures: load(&counts.spawn_failures),
-            hook_panics: load(&self.env.hook_panics),
+            refused: refusals.total(),
+            refusals,
             ..Stats::default()
         };
-        let taken = self.collect_slots(&registry, &mut stats);
-        let mut beyond = 0;
+        if self.env.is_forked() {
+            return stats;
+        }
+        let counts = &self.counts;
+        // ORDERING: L1: ends before acceptances.
+        let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        let mut registry = lock(&self.registry);
+        stats.expired = load(&counts.expired);
+        stats.discarded = load(&counts.discarded);
+        stats.timed_out = load(&counts.timed_out);
+        let removed = load(&counts.removed);
+        let taken = self.add_slots(&mut registry, &mut stats);
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
-            let accepted = pushed.wrapping_sub(registry.pushed_again);
-            stats.accepted = stats.accepted.wrapping_add(accepted);
-            // Their number is small: the low 32 bits are enough.
-            let gone = taken.wrapping_add(removed as u32);
-            stats.queued = (pushed as u32).wrapping_sub(gone) as usize;
-            beyond = stats.queued.saturating_sub(self.settings.queue_capacity);
+            stats.accepted = stats.accepted.wrapping_add(pushed);
+            // At most so many: a task may have been taken, and not yet counted.
+            let queued = pushed.wrapping_sub(taken).wrapping_sub(removed) as usize;
+            stats.queued = queued.min(self.settings.queue_capacity);
         }
-        stats.refusals = counts.refusals();
-        stats.refused = stats.refusals.total();
+        stats.workers = registry.live;
+        stats.peak_workers = registry.peak;
+        stats.spawned = registry.spawned;
+        stats.retired = registry.retired;
+        drop(registry);
         stats.waiting = self.waiters.waiting() as usize;
-        Collected {
-            stats,
-            removed,
-            beyond,
-        }
+        stats.spawn_failures = load(&counts.spawn_failures);
+        stats.hook_panics = load(&self.env.hook_panics);
+        stats
     }
 
-    /// Adds up the slots. Tasks taken from the queue; the low 32 bits.
-    fn collect_slots(&self, registry: &Registry, stats: &mut Stats) -> u32 {
-        let mut taken = 0_u32;
+    /// Adds up the slots. Tasks taken from the queue.
+    fn add_slots(&self, registry: &mut Registry, stats: &mut Stats) -> u64 {
+        let mut taken = 0_u64;
+        registry.forget_ended_groups();
         let now = self.env.nanos_now();
-        for (slot, handle) in self.slots.iter().zip(&registry.handles) {
+        for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
             stats.completed = stats.completed.wrapping_add(tally.completed);
             stats.panicked = stats.panicked.wrapping_add(tally.panicked);
+            // A worker runs one; the next, which it has just taken, counts as queued.
+            let next = u64::from(tally.unended().saturating_sub(1));
+            taken = taken.wrapping_add(tally.taken).wrapping_sub(next);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
-            taken = taken.wrapping_add(tally.taken);
             if tally.is_running() {
                 stats.running += 1;
-                stats.abandoned += usize::from(slot.record.is_abandoned(now));
-            } else if handle.is_some() {
+                stats.abandoned += usize::from(registry.is_abandoned(&slot.record, now));
+            } else if worker.is_some() && slot.see().state() == State::Idle {
                 stats.idle += 1;
             }
         }
@@ -137,81 +81,84 @@ impl Core {
         if self.env.is_forked() {
             return Vec::new();
         }
-        self.existing(&lock(&self.registry))
+        self.existing(&mut lock(&self.registry))
     }
 
-    pub(super) fn existing(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
-        let slots = registry.handles.iter().zip(&registry.tasks_before);
-        (slots.enumerate())
-            .filter(|(_, (handle, _))| handle.is_some())
-            .map(|(slot, (_, before))| self.snapshot(slot, Some(*before)))
+    pub(super) fn existing(&self, registry: &mut Registry) -> Vec<WorkerSnapshot> {
+        registry.forget_ended_groups();
+        (0..registry.workers.len())
+            .filter(|slot| registry.workers[*slot].is_some())
+            .map(|slot| self.snapshot(registry, slot))
             .collect()
     }
 
-    /// Those that the system has been asked for.
-    pub(super) fn starting<'a>(
-        &'a self,
-        registry: &'a Registry,
-    ) -> impl Iterator<Item = WorkerSnapshot> + 'a {
-        let is_registered = |slot| matches!(registry.handles.get(slot), Some(Some(_)));
-        (self.slots.iter().enumerate())
-            .filter(move |(slot, it)| it.see().state() == State::Held && !is_registered(*slot))
-            .map(|(slot, _)| self.snapshot(slot, None))
+    /// Those that exist, and those that the OS has been asked for.
+    pub(super) fn stragglers(&self, registry: &mut Registry) -> Vec<WorkerSnapshot> {
+        registry.forget_ended_groups();
+        let is_there = |slot: &usize| {
+            matches!(registry.workers.get(*slot), Some(Some(_)))
+                || registry.starting > 0 && self.slots[*slot].see().is_starting()
+        };
+        (0..self.slots.len())
+            .filter(is_there)
+            .map(|slot| self.snapshot(registry, slot))
+            .collect()
     }
 
-    /// `before`: tasks that ended on the slot before this worker; `None`: all.
-    fn snapshot(&self, slot: usize, before: Option<u64>) -> WorkerSnapshot {
+    pub(super) fn snapshot(&self, registry: &Registry, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
-        let busy = tally.is_running();
-        let tasks = tally.ended();
+        let (busy, tasks) = (tally.is_running(), tally.ended());
+        let worker = registry.workers.get(slot).and_then(Option::as_ref);
+        let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
             label: record.label.get().filter(|_| busy),
-            abandoned: busy && record.is_abandoned(self.env.nanos_now()),
-            tasks: tasks.saturating_sub(before.unwrap_or(tasks)),
+            abandoned: busy && registry.is_abandoned(record, now),
+            abandoned_for: record.abandoned_for(now).filter(|_| busy),
+            tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
     }
 }
 
-#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-mod tests {
-    use super::*;
-
-    /// Accepted, ended, queued, running, idle; of a queue that holds two.
-    fn settled(figures: [u64; 5]) -> [u64; 5] {
-        let [accepted, discarded, queued, running, idle] = figures;
-        let stats = Stats {
-            accepted,
-            discarded,
-            queued: queued as usize,
-            running: running as usize,
-            idle: idle as usize,
-            ..Stats::default()
-        };
-        let seen = Collected {
-            stats,
-            removed: 0,
-            beyond: queued.saturating_sub(2) as usize,
-        };
-        let s = seen.settled(2);
-        let of = |figure: usize| figure as u64;
-        [
-            s.accepted,
-            s.discarded,
-            of(s.queued),
-            of(s.running),
-            of(s.idle),
-        ]
+impl Core {
+    /// A group with pending tasks was cancelled: whoever asks finds the workers that run them.
+    pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
+        let mut registry = lock(&self.registry);
+        registry.forget_ended_groups();
+        registry.cancelled.push(Arc::clone(group));
     }
 
-    #[test]
-    fn what_the_queue_cannot_hold_is_counted_elsewhere() {
-        assert_eq!(settled([3, 0, 2, 1, 1]), [3, 0, 2, 1, 1], "it holds two");
-        assert_eq!(settled([3, 0, 3, 0, 1]), [3, 0, 2, 1, 0], "taken");
-        assert_eq!(settled([5, 3, 3, 0, 1]), [5, 3, 2, 0, 1], "removed");
-        assert_eq!(settled([4, 0, 3, 1, 0]), [3, 0, 2, 1, 0], "pushed since");
+    /// Tells subscribers which workers run a task of a cancelled group.
+    pub(crate) fn tell_abandoned(&self, group: &Handle) {
+        if !cfg!(feature = "tracing") {
+            return;
+        }
+        for (slot, it) in self.slots.iter().enumerate() {
+            if it.record.is_in_group(|named| named == address(group)) {
+                let label = it.record.label.get();
+                observe::worker_abandoned(&self.env, slot, label, "cancelled");
+            }
+        }
     }
+}
+
+impl Registry {
+    /// Whether nobody waits any more for the task that runs on a slot.
+    pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
+        let is_cancelled = |group| self.cancelled.iter().any(|it| address(it) == group);
+        record.is_abandoned(now) || record.is_in_group(is_cancelled)
+    }
+
+    /// No task of these runs.
+    pub(super) fn forget_ended_groups(&mut self) {
+        self.cancelled.retain(|group| group.pending() > 0);
+    }
+}
+
+/// As a worker's record names a group.
+fn address(group: &Handle) -> u64 {
+    group.address().addr() as u64
 }

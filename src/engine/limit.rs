@@ -5,43 +5,15 @@
 //! ring are taken at once; the others are *owed*: whoever gives a slot back, under the
 //! registry's lock, withholds it as long as one is owed.
 //!
-//! While a slot is owed there are too many workers, or threads being started. A flag beside the
-//! pool's phase says so (`SURPLUS`), which every submission and every worker reads anyhow. Then
-//!
-//! * a submitter that has claimed an idle worker asks, under the lock, whether it is surplus,
-//!   and if so sends it to its end instead;
-//! * a spawner that finds a slot owed gives its own back, and starts nothing;
-//! * a worker that looks at the queue finds it guarded, so that also a pop under way when the
-//!   limit is lowered fails. It asks the same, pops under the lock if it may (Q3), and else goes
-//!   idle;
-//! * a worker that has gone idle asks before it sleeps. Who lowers the limit sets the flag, then
-//!   looks for idle workers; a worker publishes `Idle`, then reads the flag (P9).
-//!
-//! One that is retiring while a slot is owed ends whatever is queued, if another worker lives that
-//! is not on its way to its end (where one is just being started, it waits for the outcome: that
-//! may fail); it notifies another before its stop hook, and once its slot is back. So no task is
-//! stranded, or waits for a hook: it is left to a worker that lives and has not been told to end,
-//! or to one that stays.
+//! While a slot is owed, a flag beside the pool's phase says so. Every worker reads it after each
+//! task and before it sleeps, and then asks under the lock whether it is one too many. Whoever
+//! lowers the limit sets the flag, then tells idle workers to end (P5).
 
 use super::core::{Core, Registry};
-use crate::parts::queue::{Popped, Queue};
-use crate::parts::slot::State;
-use crate::sync::{self, lock, lock_unless, Arc, MutexGuard};
-use crate::work::job::Task;
-
-impl Registry {
-    /// How many of so many workers have to end besides those that are retiring, while one stays.
-    /// A slot that a spawner has popped and not begun is owed, too, but comes back by itself.
-    fn surplus_of(&self, workers: usize, retiring: usize) -> usize {
-        let others = workers.saturating_sub(retiring + 1);
-        let beyond = (self.live + self.starting).saturating_sub(self.limit);
-        beyond.saturating_sub(retiring).min(others)
-    }
-}
+use crate::sync::{lock, lock_unless, Arc};
 
 impl Core {
-    /// Slots that are to be withheld and are not yet: of workers, threads being started, and
-    /// spawners that are about to ask whether they may.
+    /// Slots that are to be withheld and are not yet: of workers, and of threads being started.
     pub(super) fn owed(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
@@ -64,136 +36,40 @@ impl Core {
             }
         }
         while self.owed(&registry) > 0 {
-            // What a spawner holds is withheld when it comes back.
+            // What a spawner has popped is withheld when it comes back.
             let Some(slot) = self.free.pop() else { break };
             registry.withheld.push(slot);
         }
         self.tell_surplus(&registry);
-        self.retire_surplus(&registry);
+        self.retire_surplus(&mut registry);
         drop(registry);
-        // There may be room now, for those who wait for it and for what is queued.
-        self.settled();
+        // There may be space now, for those who wait for it and for what is queued.
+        self.waiters.notify_all();
         self.notify_another();
     }
 
-    /// Under the lock: a slot without a thread is free again, or withheld.
-    pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
-        if self.owed(registry) == 0 {
-            return self.free_slot(slot);
-        }
-        registry.withheld.push(slot);
-        self.tell_surplus(registry);
+    pub(super) fn tell_surplus(&self, registry: &Registry) {
+        self.env.set_surplus(self.owed(registry) > 0);
     }
 
-    fn tell_surplus(&self, registry: &Registry) {
-        if self.env.has_surplus() != (self.owed(registry) > 0) {
-            self.env.set_surplus(self.owed(registry) > 0);
-            if let Some(queue) = &self.queue {
-                queue.guard(self.owed(registry) > 0);
+    /// Whether of `live` workers, `retiring` others of which are on their way to their end, one is
+    /// too many. Not the last that stays: it has the queue to look after.
+    pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
+        let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
+        beyond > retiring && registry.live > retiring + 1
+    }
+
+    /// Tells as many idle workers to end as there are too many; those first that are still in
+    /// their start hook, which end by themselves.
+    fn retire_surplus(&self, registry: &mut Registry) {
+        let starting = (self.slots.iter().zip(&registry.workers))
+            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting())
+            .count();
+        for slot in 0..registry.workers.len() {
+            if !self.is_surplus(registry, registry.retiring + starting) {
+                return;
             }
-        }
-    }
-
-    /// Workers on their way to their end.
-    pub(super) fn retiring(&self, registry: &Registry) -> usize {
-        (registry.handles.iter().enumerate())
-            .filter(|(slot, h)| h.is_some() && self.slots[*slot].see().state() == State::Retiring)
-            .count()
-    }
-
-    /// How many more workers have to end, while one lives or is being started that need not.
-    fn surplus(&self, registry: &Registry) -> usize {
-        let there = registry.live + registry.starting;
-        registry.surplus_of(there, self.retiring(registry))
-    }
-
-    fn is_one_surplus(&self, registry: &Registry) -> bool {
-        self.surplus(registry) > 0
-    }
-
-    /// Worker that retires: whether it has to end whatever is queued. Others on their way to their
-    /// end come first, which may be in their stop hooks: what is queued must not wait for those.
-    pub(super) fn must_end(&self, registry: &Registry) -> bool {
-        if self.owed(registry) == 0 {
-            return false;
-        }
-        let others = self.retiring(registry) - 1;
-        registry.surplus_of(registry.live, others) > 0
-    }
-
-    /// Worker that retires: waits as long as it depends on a thread being started whether it
-    /// is one too many, or the last.
-    pub(super) fn registry_to_end(&self) -> MutexGuard<'_, Registry> {
-        let mut registry = lock(&self.registry);
-        while self.owed(&registry) > 0
-            && registry.starting > 0
-            && self.retiring(&registry) == registry.live
-        {
-            registry = sync::wait(&self.changed, registry, None);
-        }
-        registry
-    }
-
-    /// Tells as many idle workers to end as there are too many.
-    pub(super) fn retire_surplus(&self, registry: &Registry) {
-        if self.owed(registry) == 0 {
-            return;
-        }
-        let mut left = self.surplus(registry);
-        for (slot, handle) in registry.handles.iter().enumerate() {
-            if left == 0 {
-                break;
-            }
-            if let Some(handle) = handle {
-                left -= usize::from(self.retire(slot, handle, false));
-            }
-        }
-    }
-
-    /// Whether a worker that was just claimed may be given an order; else it is told to end.
-    #[inline]
-    pub(super) fn may_use(&self, slot: usize) -> bool {
-        !self.env.has_surplus() || self.may_use_surplus(slot)
-    }
-
-    #[cold]
-    fn may_use_surplus(&self, slot: usize) -> bool {
-        let registry = lock(&self.registry);
-        if !self.is_one_surplus(&registry) {
-            return true;
-        }
-        // SAFETY: the caller has just claimed it.
-        unsafe { self.make_idle(slot) };
-        if let Some(Some(handle)) = registry.handles.get(slot) {
-            // Another who claims it meanwhile asks the same.
-            self.retire(slot, handle, false);
-            // It may have slept when it was claimed, and its word says so no more.
-            handle.thread().unpark();
-        }
-        false
-    }
-
-    /// Worker that searches a guarded queue: takes the next task, unless it is one too many
-    /// (`None`). Under the lock: the limit stays as it is meanwhile.
-    #[cold]
-    pub(super) fn pop_by_leave(
-        &self,
-        queue: &Queue<Task>,
-        place: &mut Option<Task>,
-    ) -> Option<Popped> {
-        let registry = lock(&self.registry);
-        (!self.is_one_surplus(&registry)).then(|| queue.pop_guarded(place))
-    }
-
-    /// Tells a worker to end that this thread has made idle, if it is one too many, or the pool is
-    /// closed.
-    #[cold]
-    pub(super) fn retire_if_due(&self, slot: usize) {
-        let registry = lock(&self.registry);
-        if let Some(Some(handle)) = registry.handles.get(slot) {
-            if self.is_closed() || self.is_one_surplus(&registry) {
-                self.retire(slot, handle, false);
-            }
+            self.retire(registry, slot, false);
         }
     }
 }

@@ -3,27 +3,33 @@
 //! | file | question |
 //! |---|---|
 //! | `admission` | who is asked in which order? |
-//! | `wait` | how does a submission wait between two attempts? |
+//! | `wait` | how does a submission wait between two attempts, and for its turn? |
 //! | `saturation` | when is a submission refused? |
 //! | `waking` | who is woken for a queued task? |
 //! | `threads` | how do threads start, and how are they told to end? |
-//! | `handle` | what does the system know of a thread? |
 //! | `worker` | what does a worker do, from its start to its end? |
 //! | `limit` | how many workers may there be, and which are one too many? |
-//! | `retirement` | which workers are surplus? |
+//! | `retirement` | the idle cleaner: which workers are surplus? |
 //! | `shutdown` | how does a pool end? |
+//! | `discard` | what becomes of queued tasks that are not to run? |
 //! | `call` | how does a caller wait for its task? |
-//! | `revoke` | how does it take it back? |
+//! | `awaited` | how does a handle, which waits later, or not at all? |
+//! | `decided` | what does a worker do with such a task? |
+//! | `revoke` | how is it taken back? |
+//! | `groups` | what is a group's task? |
 //! | `ledger`, `counts` | what is counted, and when? |
 //! | `core`, `request` | what do all of these share? |
 //! | `submit` | how does a closure become a task, and a closure again? |
 #![doc = include_str!("protocol.md")]
 
 pub(crate) mod admission;
+pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod counts;
-pub(crate) mod handle;
+mod decided;
+pub(crate) mod discard;
+pub(crate) mod groups;
 mod ledger;
 pub(crate) mod limit;
 pub(crate) mod request;

@@ -1,294 +1,212 @@
-//! Retirement: which workers are surplus, and the thread that tells them.
+//! The idle cleaner: which workers are surplus, and who tells them to end.
 //!
-//! Looking at how long each worker has been idle does not work: where tasks come from
-//! threads that share nothing, the ready ring hands them out in rotation, and a trickle
-//! keeps every worker young. So the cleaner asks demand instead, by the second-chance rule
-//! of page replacement (CLOCK, F. Corbato, 1968), with a mark instead of a hand:
+//! How long each worker has been idle does not say how many are needed: the ready ring hands them
+//! out in rotation, so a trickle of tasks keeps every worker young. So the cleaner measures demand.
+//! At each sweep it moves all idle workers from the ready ring to a stack, the *bench*. Submissions
+//! take a worker from the bench only if the ready ring is empty, and then the one that came to it
+//! last. A worker that has sat on the bench for `idle_timeout` was not needed at any moment of that
+//! time, whichever others were: it is told to end.
 //!
-//! * Now and then it marks every idle worker. A submitter takes a marked one only if no other
-//!   worker is idle, the one claimed last first, and that takes the mark away.
-//! * A worker that is still marked after `idle_timeout` was not needed at any moment of that
-//!   time, whichever others were: it is told to end.
+//! A sweep comes every half of the timeout (half a millisecond at the least), and when the first
+//! worker on the bench is due. So a worker is gone after one and a half timeouts at the latest.
 //!
-//! A marked worker was idle before, so nobody retires early; the next mark comes at most a
-//! quarter of the timeout after a worker went idle, so nobody retires later than one and a
-//! quarter timeouts and the finest tick. The thread exists only while there is a worker it
-//! could retire, and for some moments after, in which it joins the last of them. With everybody
-//! marked it sleeps until the first is due; with nobody there it sleeps until a worker about to
-//! park wakes it (`DOZING`, pair P8 with `PARKED`).
-//!
-//! A worker starts it, too (`MISSING`): one that has been idle for a quarter of the timeout; or,
-//! where all are woken before, any about to park a quarter later. So no submission starts a thread
-//! it does not need (a task that is handed to that worker meanwhile waits), and a shutdown has that
-//! worker, which has not ended, for its straggler while the system is slow. Where there is no
-//! thread to be had, one of them tries again each quarter.
+//! The cleaner is a thread, which exists only while there are more workers than `min_workers`. A
+//! worker starts it that has slept for as long as a sweep takes to come (`clean_at`), so that a
+//! submission starts no thread that it does not need. If the OS gives no thread, that worker makes
+//! the sweep itself, and tries again at the next.
 
 use super::core::{Cleaner, Core, Registry};
-use super::threads::{ABSENT, AWAKE, DOZING, MISSING};
-use crate::parts::slot::Word;
-use crate::sync::{lock, now, thread, Arc, Instant, Ordering};
+use super::threads;
+use crate::sync::{self, lock, now, thread, Arc, Instant, Ordering};
 use std::time::Duration;
 
-/// How often the cleaner looks, before it ends, whether the last workers have.
-const REAPS: u32 = 20;
-
-/// The finest time between two marks.
-const FINEST: Duration = Duration::from_micros(250);
-
-/// Since when a slot's worker has been marked, and idle: its word's generation tells whether
-/// it has had a task since.
-pub(crate) type Marked = Vec<Option<(u64, Instant)>>;
-
 impl Core {
-    /// Worker, about to park: sees to it that a cleaner will look at it.
-    #[inline]
-    pub(super) fn tell_cleaner(&self, slot: usize) {
-        // ORDERING: P8: after the worker has said that it parks.
-        if self.cleaning.state.load(Ordering::SeqCst) == DOZING {
-            self.tell_cleaner_slowly(slot);
-        }
+    pub(super) fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
+        registry.live > self.settings.min_workers
+            && self.settings.idle_timeout != Duration::MAX
+            && !self.is_closed()
     }
 
-    #[cold]
-    fn tell_cleaner_slowly(&self, slot: usize) {
-        if !self.slots[slot].see().is_marked() {
-            self.wake_dozing_cleaner();
-        }
+    /// Between two sweeps.
+    fn pause(&self) -> Duration {
+        (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// There is an idle worker that the cleaner may not have seen.
-    #[cold]
-    pub(super) fn wake_dozing_cleaner(&self) {
-        // ORDERING: P8: before it is unparked.
-        let woken = self.cleaning.state.compare_exchange(
-            DOZING,
-            AWAKE,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        if woken.is_ok() {
-            if let Cleaner::Here(cleaner) = &lock(&self.registry).cleaner {
-                cleaner.thread().unpark();
+    /// A worker has been started: sees to it that a cleaner comes if there should be one. Models
+    /// have no clock, and sweep themselves.
+    pub(super) fn want_cleaner(&self, registry: &Registry) {
+        let is_there = !matches!(registry.cleaner, Cleaner::Absent);
+        if cfg!(lazypool_loom) || is_there || !self.is_cleaner_of_use(registry) {
+            return;
+        }
+        // Relaxed: read under the lock, too, or by a worker that is unparked next.
+        if self.clean_at.load(Ordering::Relaxed) == 0 {
+            self.put_cleaner_off();
+            // Those that sleep already do so without a timer.
+            for worker in registry.workers.iter().flatten() {
+                worker.thread.thread().unpark();
             }
+        }
+    }
+
+    fn put_cleaner_off(&self) {
+        let at = self.env.nanos_now().saturating_add(
+            // Beyond 584 years, 584 years.
+            u64::try_from(self.pause().as_nanos()).unwrap_or(u64::MAX),
+        );
+        // Relaxed: as in `want_cleaner`.
+        self.clean_at.store(at, Ordering::Relaxed);
+    }
+
+    /// The cleaner may have to end.
+    pub(super) fn call_cleaner(&self, registry: &Registry) {
+        if !self.is_cleaner_of_use(registry) {
+            // Relaxed: a worker that misses it starts no cleaner.
+            self.clean_at.store(0, Ordering::Relaxed);
+            self.cleaner_called.notify_all();
         }
     }
 
     /// Worker: sleeps; on a timer only as long as there ought to be a cleaner and is none. It
     /// may return for no reason.
-    pub(super) fn sleep_idle(self: &Arc<Self>, slot: usize) {
-        // ORDERING: P8: as in `tell_cleaner`.
-        if self.cleaning.state.load(Ordering::SeqCst) == MISSING {
-            self.sleep_without_cleaner(slot);
-        } else {
-            thread::park();
+    pub(super) fn sleep_idle(self: &Arc<Self>) {
+        // Relaxed: who sets it unparks this thread after that.
+        match self.clean_at.load(Ordering::Relaxed) {
+            0 => thread::park(),
+            at => self.sleep_until(at),
         }
     }
 
     #[cold]
-    #[cfg(not(lazypool_loom))]
-    fn sleep_without_cleaner(self: &Arc<Self>, slot: usize) {
-        let pause = self.cleaner_pause();
-        // Relaxed: as in `put_cleaner_off`.
-        let due = || Duration::from_nanos(self.cleaning.due.load(Ordering::Relaxed));
-        let left =
-            |at: Duration| at.saturating_sub(now().saturating_duration_since(self.env.epoch));
-        let mut limit = left(due());
-        if limit.is_zero() {
-            limit = left(due() + pause);
+    fn sleep_until(self: &Arc<Self>, at: u64) {
+        let left = || Duration::from_nanos(at.saturating_sub(self.env.nanos_now()));
+        #[cfg(not(lazypool_loom))]
+        if !left().is_zero() {
+            thread::park_timeout(left());
         }
-        if limit.is_zero() {
-            // Nobody has been idle for long enough: tasks go round.
-            if self.start_cleaner() {
-                return;
-            }
-            limit = pause;
-        }
-        thread::park_timeout(limit);
-        if self.slots[slot].see().is_idle() && left(due()).is_zero() {
+        if left().is_zero() {
             self.start_cleaner();
         }
     }
 
-    #[cold]
-    #[cfg(lazypool_loom)]
-    fn sleep_without_cleaner(self: &Arc<Self>, _: usize) {
-        if !self.start_cleaner() {
-            thread::park();
+    /// Worker: starts the cleaner, unless another does; if there is no thread to be had, it does
+    /// what the cleaner would do now.
+    fn start_cleaner(self: &Arc<Self>) {
+        let mut registry = lock(&self.registry);
+        let is_there = !matches!(registry.cleaner, Cleaner::Absent);
+        if is_there || !self.is_cleaner_of_use(&registry) {
+            return;
         }
+        registry.cleaner = Cleaner::Starting;
+        self.put_cleaner_off();
+        drop(registry);
+        let name = format!("{}-cleaner", self.env.name);
+        let core = Arc::clone(self);
+        let started = threads::start(name, None, move || (core.mains.cleaner)(&core));
+        let mut registry = lock(&self.registry);
+        match started {
+            Ok(thread) => {
+                registry.cleaner = Cleaner::Here(thread);
+                // Relaxed: as in `want_cleaner`.
+                self.clean_at.store(0, Ordering::Relaxed);
+            }
+            Err(_) => {
+                registry.cleaner = Cleaner::Absent;
+                self.sweep(&mut registry, now());
+            }
+        }
+        // A shutdown may wait for the outcome, and so does the cleaner.
+        self.changed.notify_all();
+        self.cleaner_called.notify_all();
     }
 
-    /// Marks an idle worker, unless it is marked already.
-    fn mark(&self, slot: usize) -> bool {
-        self.in_flight.mark();
-        let marked = self.slots[slot].mark();
-        if !marked {
-            self.in_flight.unmark();
+    /// Benches whom it can, retires those whose time has come. When the next is due.
+    pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
+        // Who has been claimed since, or has looked at the queue, is not idle, or is listed.
+        registry
+            .bench
+            .retain(|slot| self.slots[*slot].see().is_benched());
+        let (_, listed) = self.ready.held();
+        // ORDERING: P4: counted before they leave the ring.
+        self.benched.fetch_add(listed, Ordering::SeqCst);
+        for _ in 0..listed {
+            let Some(slot) = self.ready.pop() else { break };
+            if self.slots[slot].bench() {
+                registry.bench.push(slot);
+                if let Some(Some(worker)) = registry.workers.get_mut(slot) {
+                    worker.benched = Some(now);
+                }
+            }
         }
-        marked
+        let next = self.retire_due(registry, now);
+        // ORDERING: P4: after they are on the bench, or on their way to their end.
+        self.benched
+            .swap(registry.bench.len() as u64, Ordering::SeqCst);
+        next
     }
-}
 
-/// What is left to do after a look around.
-#[derive(Debug)]
-pub(crate) enum Round {
-    End,
-    Sleep(Option<Duration>),
+    /// Those first that have been on the bench for longest, down to `min_workers`.
+    fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
+        let mut surplus = registry
+            .live
+            .saturating_sub(self.settings.min_workers + registry.retiring);
+        let mut gone = 0;
+        let mut next = None;
+        while let (Some(&slot), 1..) = (registry.bench.get(gone), surplus) {
+            let since = (registry.workers[slot].as_ref()).and_then(|worker| worker.benched);
+            let due = since.and_then(|since| since.checked_add(self.settings.idle_timeout));
+            if due.is_none_or(|due| due > now) {
+                next = due;
+                break;
+            }
+            surplus -= usize::from(self.retire(registry, slot, true));
+            gone += 1;
+        }
+        registry.bench.drain(..gone);
+        next
+    }
+
+    /// Where the ready ring is empty: takes the worker that came to the bench last.
+    pub(super) fn claim_benched(&self) -> Option<(usize, crate::parts::slot::Claim)> {
+        if !self.is_any_benched() {
+            return None;
+        }
+        let mut registry = lock(&self.registry);
+        let claimed = loop {
+            let Some(slot) = registry.bench.pop() else {
+                break None;
+            };
+            if let Some(claim) = self.slots[slot].claim_benched() {
+                break Some((slot, claim));
+            }
+        };
+        // ORDERING: P4: after the worker was claimed.
+        self.benched
+            .swap(registry.bench.len() as u64, Ordering::SeqCst);
+        claimed
+    }
+
+    #[inline]
+    pub(super) fn is_any_benched(&self) -> bool {
+        // ORDERING: P1, P4: after a push, or around a look at the rings.
+        self.benched.load(Ordering::SeqCst) != 0
+    }
 }
 
 /// The cleaner's thread.
 pub(crate) fn main(core: &Arc<Core>) {
-    let state = &core.cleaning.state;
-    let mut marked = Marked::new();
-    let mut reaps_left = REAPS;
-    while matches!(lock(&core.registry).cleaner, Cleaner::Starting) {
-        thread::park(); // until it is registered
-    }
-    loop {
-        // ORDERING: P8: before it looks who is idle.
-        state.swap(DOZING, Ordering::SeqCst);
-        if reaps_left > 0 && reap(core) {
-            reaps_left -= 1;
-            continue;
-        }
-        let round = look_around(core, &mut marked);
-        match round {
-            Round::End => return,
-            // Whoever wakes it says so before; it may have before this thread was there to be
-            // unparked.
-            Round::Sleep(None) => {
-                // ORDERING: P8: as above.
-                while state.load(Ordering::SeqCst) == DOZING {
-                    thread::park();
-                }
-            }
-            Round::Sleep(Some(limit)) => sleep(core, limit),
-        }
-        reaps_left = REAPS;
-        tick(core);
-    }
-}
-
-/// Once it is of no use: joins workers that have ended. The last of them find nobody who ends after
-/// them, and are a few instructions from their end. Whether one is not there yet; it has
-/// waited a while then. Not for destructors that take their time: it still is the pool's
-/// cleaner, and may be wanted again.
-#[cfg(not(lazypool_loom))]
-fn reap(core: &Core) -> bool {
     let mut registry = lock(&core.registry);
-    if core.is_cleaner_of_use(&registry) || core.is_closed() {
-        return false;
+    while matches!(registry.cleaner, Cleaner::Starting) {
+        registry = sync::wait(&core.cleaner_called, registry, None);
     }
-    let ending = registry.take_ending(false);
-    let is_one_left = !registry.to_join.is_empty();
-    drop(registry);
-    core.join(ending);
-    if is_one_left {
-        sleep(core, Duration::from_millis(1));
+    while core.is_cleaner_of_use(&registry) {
+        let next = core.sweep(&mut registry, now());
+        let pause = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now()));
+        let pause = pause.min(core.pause());
+        registry = sync::wait(&core.cleaner_called, registry, Some(pause));
     }
-    is_one_left
-}
-
-/// Threads end in their own time here.
-#[cfg(lazypool_loom)]
-fn reap(_: &Core) -> bool {
-    false
-}
-
-#[cfg(not(lazypool_loom))]
-fn sleep(core: &Core, limit: Duration) {
-    // ORDERING: P8: as in `main`.
-    if core.cleaning.state.load(Ordering::SeqCst) == DOZING {
-        thread::park_timeout(limit);
+    if let Cleaner::Here(own) = std::mem::take(&mut registry.cleaner) {
+        registry.ended.push(own);
     }
-}
-
-#[cfg(lazypool_loom)]
-fn sleep(_: &Core, _: Duration) {
-    unreachable!("its timeout is zero");
-}
-
-/// Woken by a worker going to sleep: others may follow, once a tick is enough for them all.
-#[cfg(not(lazypool_loom))]
-fn tick(core: &Core) {
-    let until = now() + (core.settings.idle_timeout / 4).max(FINEST);
-    // ORDERING: P8: as in `main`.
-    while core.cleaning.state.load(Ordering::SeqCst) == AWAKE {
-        let left = until.saturating_duration_since(now());
-        if left.is_zero() {
-            break;
-        }
-        thread::park_timeout(left);
-    }
-}
-
-#[cfg(lazypool_loom)]
-fn tick(_: &Core) {
-    let _ = FINEST;
-}
-
-/// Marks whom it can, retires whose time has come.
-pub(crate) fn look_around(core: &Core, marked: &mut Marked) -> Round {
-    let mut guard = lock(&core.registry);
-    let registry = &mut *guard;
-    if !core.is_cleaner_of_use(registry) {
-        // ORDERING: P8: under the lock, as are all changes from and to ABSENT.
-        core.cleaning.state.swap(ABSENT, Ordering::SeqCst);
-        match std::mem::take(&mut registry.cleaner) {
-            Cleaner::Here(own) => registry.cleaner = Cleaner::Ended(own),
-            other => registry.cleaner = other,
-        }
-        core.changed.notify_all();
-        return Round::End;
-    }
-    marked.resize(registry.handles.len(), None);
-    let mut surplus = surplus(core, registry);
-    let now = now();
-    let mut next: Option<Instant> = None;
-    // The highest slots first: new workers begin in the lowest ones.
-    for (slot, handle) in registry.handles.iter().enumerate().rev() {
-        let Some(handle) = handle else { continue };
-        let Some(since) = idle_since(core, slot, &mut marked[slot], now) else {
-            continue;
-        };
-        if surplus == 0 {
-            continue;
-        }
-        match since.checked_add(core.settings.idle_timeout) {
-            Some(due) if due <= now => surplus -= usize::from(core.retire(slot, handle, true)),
-            Some(due) => next = Some(next.map_or(due, |n| n.min(due))),
-            None => {}
-        }
-    }
-    Round::Sleep(next.map(|at| at.saturating_duration_since(now)))
-}
-
-/// How many workers more than `min_workers` are not on their way to their end.
-fn surplus(core: &Core, registry: &Registry) -> usize {
-    (registry.live - core.settings.min_workers).saturating_sub(core.retiring(registry))
-}
-
-/// Since when the worker has been idle and marked; marks it if it is idle. `None` if it is
-/// not, or in its start hook.
-fn idle_since(
-    core: &Core,
-    slot: usize,
-    marked: &mut Option<(u64, Instant)>,
-    now: Instant,
-) -> Option<Instant> {
-    let it = &core.slots[slot];
-    let seen: Word = it.see();
-    let is_marked = seen.is_idle() && (seen.is_marked() || core.mark(slot));
-    if !is_marked || it.record.is_in_start_hook() {
-        *marked = None;
-        return None;
-    }
-    match *marked {
-        Some((generation, since)) if generation == seen.generation() && seen.is_marked() => {
-            Some(since)
-        }
-        _ => {
-            *marked = Some((seen.generation(), now));
-            Some(now)
-        }
-    }
+    core.changed.notify_all();
 }

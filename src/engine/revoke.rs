@@ -1,45 +1,31 @@
 //! Tasks that their callers take back.
 
 use super::core::Core;
+use super::counts::Counts;
 use super::request::Location;
-use crate::sync::Arc;
 use crate::work::job::Task;
 
 impl Core {
-    /// Takes a task back from where it was put; `None` if it is being started.
+    /// Takes a task back from where it was put; `None` if it is being started. It ends by that, as
+    /// `count` says.
     #[must_use]
-    pub(super) fn withdraw(self: &Arc<Self>, location: Location) -> Option<Task> {
-        match location {
-            Location::Mailbox { slot, generation } => self.withdraw_handed(slot, generation),
-            Location::Queue { position } => self.withdraw_queued(position),
-        }
-    }
-
-    fn withdraw_queued(&self, position: u64) -> Option<Task> {
-        let queue = self.queue.as_ref()?;
-        let task = queue.withdraw(position, || self.counts.expire_queued())?;
-        self.notify_waiter();
-        Some(task)
-    }
-
-    fn withdraw_handed(self: &Arc<Self>, slot: usize, generation: u64) -> Option<Task> {
+    pub(super) fn withdraw(&self, location: Location, count: fn(&Counts)) -> Option<Task> {
+        let (slot, generation) = match location {
+            Location::Mailbox { slot, generation } => (slot, generation),
+            Location::Queue { position } => {
+                let task = self.queue.as_ref()?.take(position)?;
+                count(&self.counts);
+                self.counts.remove_queued();
+                self.notify_waiter();
+                return Some(task);
+            }
+        };
         let it = &self.slots[slot];
         let task = it.revoke(generation)?;
-        self.counts.expire_handed();
-        it.record.count_revoked();
-        // This thread does what the worker does after a task.
-        // SAFETY: it holds the slot, by what it revoked.
-        let was_in_start_hook = unsafe { self.make_idle(slot) };
-        // ORDERING: H1: a worker that ended its hook before it was idle again goes to sleep
-        // marked, and for the cleaner it was in its hook.
-        if was_in_start_hook && !it.record.is_in_start_hook() {
-            self.wake_dozing_cleaner();
-        }
-        self.notify_waiter();
-        if self.env.is_closed_or_over() {
-            self.retire_if_due(slot);
-        }
-        self.notify_in_time();
+        count(&self.counts);
+        it.record.count_unrun();
+        // The worker was awake, or has been woken for the task.
+        self.send_to_queue(slot);
         Some(task)
     }
 }

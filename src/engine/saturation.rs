@@ -21,7 +21,7 @@ use crate::work::job::Task;
 /// What a submission saw before its push: nobody idle and no slot free, after so many pushes
 /// into the two rings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Occupied {
+pub(super) struct AllBusy {
     ready: u64,
     freed: u64,
 }
@@ -30,35 +30,52 @@ impl Core {
     /// Nobody idle and no slot free, as far as that can be seen from the rings' ends; and
     /// nobody in flight.
     #[inline]
-    pub(super) fn nobody_idle(&self) -> Option<Occupied> {
+    pub(super) fn all_busy(&self) -> Option<AllBusy> {
         if !self.is_nobody_in_flight() {
             return None;
         }
-        Some(Occupied {
+        Some(AllBusy {
             ready: self.ready.drained()?,
             freed: self.free.drained()?,
         })
     }
 
-    /// Whether nothing has come into the rings since, and nobody is marked: who was occupied
+    /// Whether nothing has come into the rings since, and nobody is on the bench: who was busy
     /// then looks at the queue after what this thread did since.
     ///
-    /// A worker that looked before had come into the ready ring before, or was counted as
-    /// marked, or has ended and its slot come into the free ring: in each case all the way,
-    /// before it looked.
+    /// A worker that looked before had come into the ready ring before, or to the bench, or has
+    /// ended and its slot come into the free ring: in each case all the way, before it looked.
     #[inline]
-    pub(super) fn is_still(&self, occupied: Occupied) -> bool {
-        !self.in_flight.is_any_marked()
-            && self.ready.pushes() == occupied.ready
-            && self.free.pushes() == occupied.freed
+    pub(super) fn is_still(&self, then: AllBusy) -> bool {
+        !self.is_any_benched()
+            && self.ready.pushes() == then.ready
+            && self.free.pushes() == then.freed
     }
 
+    /// Nobody is in flight, and nobody on the bench, at one moment. Who leaves the bench for its
+    /// end is counted as both for a while, so one of the two is read before and after the other.
     #[inline]
     fn is_nobody_in_flight(&self) -> bool {
-        self.in_flight.is_nobody_at_all()
+        self.in_flight.see().is_nobody()
+            && !self.is_any_benched()
+            && self.in_flight.see().is_nobody()
     }
 
-    /// Whether every worker was occupied and the queue full at one moment during this call;
+    /// Whether more tasks than so many could be accepted now.
+    pub(super) fn has_space_beyond(&self, needed: u64) -> bool {
+        let queue = self.queue.as_ref().map_or(0, Queue::space);
+        let others = queue + self.free.held().1 + u64::from(self.is_any_benched());
+        // Claims by affinity leave the entries of busy workers behind.
+        let (head, listed) = self.ready.held();
+        let is_idle = |n: &u64| {
+            let slot = self.ready.entry(head.wrapping_add(*n));
+            slot.is_some_and(|slot| self.slots[slot].see().is_idle())
+        };
+        let missing = (needed + 1).saturating_sub(others) as usize;
+        (0..listed).filter(is_idle).take(missing).count() == missing
+    }
+
+    /// Whether every worker was busy and the queue full at one moment during this call;
     /// see the module's doc.
     #[inline(always)]
     pub(super) fn is_saturated(&self, queue: Option<&Queue<Task>>) -> bool {
@@ -79,7 +96,7 @@ impl Core {
         self.is_saturated(queue)
     }
 
-    /// Whether `full`, during which each worker in the ready ring was occupied: there was none in
+    /// Whether `full`, during which each worker in the ready ring was busy: there was none in
     /// it, or a few that claims by affinity had left there.
     #[inline(always)]
     fn is_nobody_ready_while(&self, full: impl Fn() -> bool) -> bool {
@@ -95,7 +112,7 @@ impl Core {
         let see = |position| {
             let slot = self.ready.entry(position)?;
             let seen = self.slots[slot].see();
-            seen.is_occupied().then_some((slot, seen))
+            seen.is_busy().then_some((slot, seen))
         };
         let still = |(slot, seen): (usize, Word)| self.slots[slot].see() == seen;
         let Some(one) = see(head) else { return false };
@@ -106,7 +123,7 @@ impl Core {
         other.is_some_and(|other| full() && still(one) && still(other))
     }
 
-    /// Watches for room, which is a few short tasks' ends away, before it is worth the while
+    /// Watches for space, which is a few short tasks' ends away, before it is worth the while
     /// to sleep for it; not in front of others who do.
     pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
         while self.waiters.waiting() == 0 && spin.step() != Step::Spent {

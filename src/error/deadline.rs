@@ -128,17 +128,12 @@ impl<F> fmt::Display for DeadlineError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
-            Self::Expired(_) => {
-                f.write_str("no worker started the closure in time: it never ran")
-            }
+            Self::Expired(unrun) => fmt::Display::fmt(unrun, f),
             Self::TimedOut => f.write_str(
                 "the deadline passed while the closure was running: it runs on, and its result will \
                  be dropped",
             ),
-            Self::Panicked(panic) => match panic.message() {
-                Some(message) => write!(f, "the closure panicked: {message}"),
-                None => f.write_str("the closure panicked with a payload that is not text"),
-            },
+            Self::Panicked(panic) => fmt::Display::fmt(panic, f),
         }
     }
 }

@@ -47,6 +47,9 @@ const LEFT: u64 = 1 << 21;
 const ENDED_SHIFT: u32 = 22;
 const ENDED: u64 = 1 << ENDED_SHIFT;
 
+/// How long a wait within a discard may take to notice its end.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(crate) struct Members {
     /// Tasks accepted, or being submitted.
@@ -55,6 +58,8 @@ pub(crate) struct Members {
     rare: Mutex<Rare>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
+    /// Tasks taken out of the queue, whose captures are still to be dropped.
+    discarding: AtomicU64,
     /// Of forks, when the set was made. In a forked child no task ends: nobody is waited for,
     /// or woken.
     generation: u64,
@@ -123,6 +128,7 @@ impl Handle {
             rare: Mutex::new(Rare::default()),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
+            discarding: AtomicU64::new(0),
             generation: fork::generation(),
             #[cfg(any(lazypool_loom, lazypool_shuttle))]
             alive: (sync::UnsafeCell::new(()), sync::Track::new(())),
@@ -216,7 +222,11 @@ impl Pending {
             let mut rare = lock(&members.rare);
             match how {
                 Ended::Panicked => rare.panicked += 1,
-                _ => rare.discarded += 1,
+                _ => {
+                    rare.discarded += 1;
+                    // Relaxed: under the lock, as it is read.
+                    members.discarding.fetch_sub(1, Ordering::Relaxed);
+                }
             }
             count()
         };
@@ -239,6 +249,36 @@ impl Members {
             // SAFETY: made by `Box::leak`. No handle, nothing pending and nobody inside:
             // nobody else touches it, and no other step makes the word this again.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
+        }
+    }
+
+    /// A task has been taken out of the queue, to be dropped.
+    pub(crate) fn begin_discard(&self) {
+        // Relaxed: whoever reads it looks again.
+        self.discarding.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether discarded tasks are still to be dropped.
+    pub(crate) fn is_discarding(&self) -> bool {
+        // Relaxed: as above.
+        self.discarding.load(Ordering::Relaxed) != 0
+    }
+
+    /// Waits, within the drop of a discarded task, until nothing else is pending than tasks to be
+    /// dropped; `false` if the deadline came first.
+    pub(crate) fn wait_within_discard(&self, deadline: &Deadline) -> bool {
+        let mut guard = lock(&self.rare);
+        loop {
+            // Relaxed: as in `begin_discard`.
+            if self.pending() as u64 <= self.discarding.load(Ordering::Relaxed) || self.is_forked()
+            {
+                return true;
+            }
+            let left = deadline.left().unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
+            if deadline.has_passed() {
+                return false;
+            }
+            guard = sync::wait(&self.all_ended, guard, Some(left));
         }
     }
 

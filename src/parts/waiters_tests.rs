@@ -1,8 +1,9 @@
 use super::*;
 use std::thread;
 
-fn notified(entry: &Entry) -> bool {
-    entry.notified.load(Ordering::SeqCst)
+/// Taken off the list by an event.
+fn notified(waiting: &Waiting<'_>) -> bool {
+    lock(&waiting.waiters.list).find(waiting.ticket).is_err()
 }
 
 /// New ones, whose tickets begin at 0, or wrap at the first, second or third entry.
@@ -12,120 +13,124 @@ fn starts() -> impl Iterator<Item = Waiters> {
         .map(Waiters::starting_at)
 }
 
+/// One that has waited for long.
+fn aged(waiters: &Waiters) -> Waiting<'_> {
+    let mut waiting = waiters.join();
+    while !waiting.is_aged() {
+        waiting.sleep(&Deadline::never());
+    }
+    waiting
+}
+
 #[test]
 fn first_come_first_served_and_back_in_place() {
     for waiters in starts() {
-        let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
-        let mut first = waiters.join(&a);
-        let mut second = waiters.join(&b);
-        let third = waiters.join(&c);
+        let mut first = waiters.join();
+        let mut second = waiters.join();
+        let third = waiters.join();
+        assert!(!first.rejoin(), "it is there");
         waiters.notify();
-        assert!(notified(&a) && !notified(&b));
-        first.rejoin();
-        assert!(!notified(&a));
+        assert!(notified(&first) && !notified(&second));
+        assert!(first.rejoin() && !notified(&first));
         waiters.notify();
-        assert!(notified(&a) && !notified(&b), "it was in front again");
+        assert!(
+            notified(&first) && !notified(&second),
+            "it was in front again"
+        );
         drop(third); // from the end
         waiters.notify();
-        assert!(notified(&b));
+        assert!(notified(&second));
         assert_eq!(waiters.waiting(), 0);
         waiters.notify(); // Nobody is there.
 
         // The later one is back before the earlier one.
-        second.rejoin();
-        first.rejoin();
+        assert!(second.rejoin() && first.rejoin());
         waiters.notify();
-        assert!(notified(&a) && !notified(&b), "places are kept");
+        assert!(notified(&first) && !notified(&second), "places are kept");
     }
 }
 
 #[test]
 fn sleeps_until_notified_or_the_deadline() {
     let waiters = Waiters::new();
-    let entry = Entry::new();
-    let mut waiting = waiters.join(&entry);
+    let mut waiting = aged(&waiters);
     assert_eq!(waiters.waiting(), 1);
     let deadline = Deadline::from_now(Duration::from_millis(50));
     waiting.sleep(&deadline);
-    assert!(deadline.has_passed() && !notified(&entry));
+    assert!(deadline.has_passed() && !notified(&waiting));
     // Notified before it sleeps: not at all, whatever the deadline.
     waiters.notify();
     waiting.sleep(&Deadline::never());
-    waiting.rejoin();
+    assert!(waiting.rejoin());
     // And while it sleeps.
     thread::scope(|s| {
         s.spawn(|| waiters.notify());
         waiting.sleep(&Deadline::never());
     });
-    assert!(notified(&entry));
+    assert!(notified(&waiting));
 }
 
 #[test]
-fn room_not_used_is_passed_on() {
+fn space_not_used_is_passed_on() {
     for waiters in starts() {
-        let (a, b) = (Entry::new(), Entry::new());
-        let first = waiters.join(&a);
-        let second = waiters.join(&b);
+        let first = waiters.join();
+        let second = waiters.join();
         waiters.notify();
         drop(first);
-        assert!(notified(&b));
+        assert!(notified(&second));
         drop(second);
         assert_eq!(waiters.waiting(), 0);
         // One that nobody notified leaves without a word.
-        let (a, b) = (Entry::new(), Entry::new());
-        let first = waiters.join(&a);
-        let _second = waiters.join(&b);
+        let first = waiters.join();
+        let second = waiters.join();
         drop(first);
-        assert!(!notified(&b));
+        assert!(!notified(&second));
         waiters.notify_all();
-        assert!(notified(&b));
+        assert!(notified(&second));
     }
 }
 
-/// Also where it was notified, and has yet to wake.
+/// It counts until it leaves, notified or not; then the next one looks at the space left for it.
 #[test]
-fn newcomers_line_up_behind_one_that_has_waited_long() {
-    for (waiters, is_notified) in starts().zip([false; 4]).chain(starts().zip([true; 4])) {
-        let (a, b, c) = (Entry::new(), Entry::new(), Entry::new());
-        let mut old = waiters.join(&a);
-        assert!(!waiters.has_aged());
-        // If this thread is slow, its time is up before it has slept.
-        while !waiters.has_aged() {
-            old.sleep(&Deadline::from_now(10 * AGE));
+fn one_that_has_waited_long_counts_and_notifies_the_next() {
+    for is_notified in [false, true] {
+        for waiters in starts() {
+            let mut old = aged(&waiters);
+            assert_eq!(waiters.aged(), 1);
+            let (second, third) = (waiters.join(), waiters.join());
+            assert!(!second.is_aged());
+            if is_notified {
+                waiters.notify();
+                assert!(notified(&old) && waiters.aged() == 1);
+                old.rejoin(); // It tries from its place.
+            }
+            drop(old);
+            assert_eq!(waiters.aged(), 0);
+            assert!(notified(&second) && !notified(&third));
         }
-        if is_notified {
-            waiters.notify();
-            assert!(notified(&a) && waiters.waiting() == 0);
-        }
-        let (second, is_first) = waiters.line_up(&b);
-        assert!(!is_first, "the room is the old one's");
-        let (third, is_first) = waiters.line_up(&c);
-        assert!(!is_first);
-        if is_notified {
-            old.rejoin(); // It tries from its place.
-        }
-        // Whoever leaves notifies the next, who has not tried yet.
-        drop(old);
-        assert!(!waiters.has_aged());
-        assert!(notified(&b) && !notified(&c));
-        drop(second);
-        assert!(notified(&c));
-        drop(third);
-        let (_alone, is_first) = waiters.line_up(&a);
-        assert!(is_first, "it tries at once");
     }
 }
 
+/// It tries again as soon as it is aged: it may have left space to others that are aged.
 #[test]
-fn one_that_never_sleeps_long_grows_old_as_well() {
+fn one_that_becomes_aged_stops_sleeping() {
     let waiters = Waiters::new();
-    let entry = Entry::new();
-    let mut waiting = waiters.join(&entry);
+    let joined = std::time::Instant::now();
+    let mut waiting = waiters.join();
+    waiting.sleep(&Deadline::never());
+    assert!(waiting.is_aged() && !notified(&waiting));
+    assert!(joined.elapsed() >= AGE);
+}
+
+#[test]
+fn one_that_is_always_notified_becomes_aged_as_well() {
+    let waiters = Waiters::new();
+    let mut waiting = waiters.join();
     thread::sleep(2 * AGE);
     // Notified while it was trying.
     waiters.notify();
     waiting.sleep(&Deadline::never());
-    assert!(waiters.has_aged());
+    assert_eq!(waiters.aged(), 1);
     drop(waiting);
-    assert!(!waiters.has_aged());
+    assert_eq!(waiters.aged(), 0);
 }

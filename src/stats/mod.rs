@@ -7,6 +7,7 @@ mod serialize;
 mod tests;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use policy::{Shutdown, WhenFull};
 
@@ -76,15 +77,16 @@ pub struct Stats {
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
-    /// [`with_deadline`](crate::Submitter::with_deadline) when it ends. Each also ends as `completed` or
+    /// [`with_deadline`](crate::Submitter::with_deadline) or [`run_limit`](crate::Submitter::run_limit) when it
+    /// ends. No task is counted twice. Each also ends as `completed` or
     /// `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
-    pub refusals: Refusals,
+    pub refusals: RefusalCounts,
     /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
     /// was cancelled, or it is past a deadline of its own
-    /// ([`with_deadline`](crate::Submitter::with_deadline)). `running` counts them, too. Dropping the pool
-    /// does not wait for them.
+    /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
+    /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
     /// Submissions that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
@@ -111,9 +113,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every figure under its name, in the order of the table: each part below its sum.
-    fn rows(self) -> [(&'static str, u64); 23] {
-        // Taken apart without `..`, so that a new figure cannot be left out of the table.
+    /// Every figure under its name, in the order of the table: each part below its sum. Taken apart
+    /// without `..`, so that a new figure cannot be left out of the table.
+    fn rows(self) -> [(&'static str, u64); 25] {
         let Self {
             accepted,
             refused,
@@ -122,7 +124,16 @@ impl Stats {
             expired,
             discarded,
             timed_out,
-            refusals,
+            refusals:
+                RefusalCounts {
+                    saturated,
+                    closed,
+                    cancelled,
+                    spawn_failed,
+                    on_worker,
+                    forked,
+                    expired: expired_outside,
+                },
             abandoned,
             waiting,
             queued,
@@ -135,13 +146,6 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
-        let Refusals {
-            saturated,
-            closed,
-            cancelled,
-            spawn_failed,
-            expired: expired_outside,
-        } = refusals;
         [
             ("accepted", accepted),
             ("refused", refused),
@@ -149,6 +153,8 @@ impl Stats {
             ("refusals.closed", closed),
             ("refusals.cancelled", cancelled),
             ("refusals.spawn_failed", spawn_failed),
+            ("refusals.on_worker", on_worker),
+            ("refusals.forked", forked),
             ("refusals.expired", expired_outside),
             ("completed", completed),
             ("panicked", panicked),
@@ -212,34 +218,39 @@ impl fmt::Display for Stats {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refusals {
-    /// Refused as [`Saturated`](crate::Refusal::Saturated) or [`OnWorker`](crate::Refusal::OnWorker).
+pub struct RefusalCounts {
+    /// Refused as [`Saturated`](crate::Refusal::Saturated).
     pub saturated: u64,
-    /// Refused as [`Closed`](crate::Refusal::Closed), or as [`Forked`](crate::Refusal::Forked) in a
-    /// forked child.
+    /// Refused as [`Closed`](crate::Refusal::Closed).
     pub closed: u64,
     /// Refused as [`Cancelled`](crate::Refusal::Cancelled).
     pub cancelled: u64,
     /// Refused as [`SpawnFailed`](crate::Refusal::SpawnFailed).
     pub spawn_failed: u64,
+    /// Refused as [`OnWorker`](crate::Refusal::OnWorker).
+    pub on_worker: u64,
+    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see them.
+    pub forked: u64,
     /// Not accepted because the deadline passed while the submission waited for room. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
 }
 
-impl Refusals {
+impl RefusalCounts {
     /// All of them: [`Stats::refused`].
     pub(crate) fn total(self) -> u64 {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
     /// Each under its name.
-    pub(crate) fn by_reason(self) -> [(&'static str, u64); 5] {
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 7] {
         let Self {
             saturated,
             closed,
             cancelled,
             spawn_failed,
+            on_worker,
+            forked,
             expired,
         } = self;
         [
@@ -247,6 +258,8 @@ impl Refusals {
             ("closed", closed),
             ("cancelled", cancelled),
             ("spawn_failed", spawn_failed),
+            ("on_worker", on_worker),
+            ("forked", forked),
             ("expired", expired),
         ]
     }
@@ -267,7 +280,7 @@ impl Refusals {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// let (release, gate) = mpsc::channel::<()>();
-/// pool.labelled("import")
+/// pool.labeled("import")
 ///     .serve(move || gate.recv().unwrap_or_default())?;
 ///
 /// for worker in pool.workers() {
@@ -278,7 +291,7 @@ impl Refusals {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
     /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
@@ -290,6 +303,10 @@ pub struct WorkerSnapshot {
     pub label: Option<&'static str>,
     /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
+    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
+    /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a cancelled group.
+    pub abandoned_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,
 }
@@ -319,7 +336,7 @@ pub struct WorkerSnapshot {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// How many queued tasks the shutdowns of this pool have discarded so far.

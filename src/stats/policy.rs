@@ -31,7 +31,7 @@ use crate::error::ParseSettingError;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
     /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated), without a wait for
@@ -39,6 +39,7 @@ pub enum WhenFull {
     ///
     /// It still waits for a worker that is being started or is ending: not every worker is occupied then.
     /// See [what can block](crate::docs::async_code#what-can-block).
+    #[default]
     Refuse,
     /// The submission waits for room: `serve` as long as it takes, `do_with_deadline` until its deadline.
     ///

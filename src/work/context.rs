@@ -4,36 +4,25 @@
 //! public functions read.
 
 use crate::error::TaskPanic;
-use crate::parts::completion::WaitNode;
+use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::members::Members;
 use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Watch;
-use crate::work::observe::{self, Seen, Starts};
-use crate::work::panics::{drop_payload, Payload};
-use crate::work::record::{GroupEntry, Record};
+use crate::work::observe::{self, Seen};
+use crate::work::panics::{drop_payload, settle, Payload};
+use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
-
-/// What a worker does for others once its task counts as started.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Owed {
-    /// Sees to it that somebody looks at the queue.
-    Look,
-    /// Tells who waits for room.
-    Room,
-    /// Tells a drop of the pool that nobody waits for the running task any more.
-    Drop,
-}
 
 /// What a task can ask of the worker that runs it. Lives on the worker's stack.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Pays what the worker owes.
-    pay: &'a dyn Fn(Owed),
+    /// Sees to it that somebody looks at the queue.
+    look: &'a dyn Fn(),
     label: Cell<Option<&'static str>>,
     /// The node of the running task's caller, if it has a deadline.
     caller: Cell<Option<*const WaitNode>>,
@@ -47,16 +36,15 @@ pub(crate) struct Ctx<'a> {
     told_late: Cell<bool>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// The worker was awake before the task about to run, and has yet to see to it that
-    /// somebody looks at the queue in its place.
-    pub(crate) owes_a_look: Cell<bool>,
-    /// For how many places in the queue the worker has yet to tell who waits for room.
-    owes_room: Cell<u32>,
+    /// The worker was awake before the task about to run, and is still to see to it that somebody
+    /// looks at the queue in its place.
+    owes_a_look: Cell<bool>,
+    /// Whether there is something in `remains`.
+    owes_remains: Cell<bool>,
+    /// A handle's waker, to be called: code of the user's, which comes last.
+    remains: Cell<Remains>,
     /// The submission of the task about to run.
     pub(crate) seen: Cell<Seen>,
-    /// Threads that the worker has started since its last task: told within the next, or at its
-    /// end.
-    pub(crate) starts: Starts<'a>,
 }
 
 impl std::fmt::Debug for Ctx<'_> {
@@ -90,17 +78,12 @@ impl Drop for Entered<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    pub(crate) fn new(
-        env: &'a Env,
-        record: &'a Record,
-        slot: usize,
-        pay: &'a dyn Fn(Owed),
-    ) -> Self {
+    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, look: &'a dyn Fn()) -> Self {
         Self {
             env,
             record,
             slot,
-            pay,
+            look,
             label: Cell::new(None),
             caller: Cell::new(None),
             awaited: Cell::new(false),
@@ -109,9 +92,9 @@ impl<'a> Ctx<'a> {
             told_late: Cell::new(false),
             task_id: Cell::new(0),
             owes_a_look: Cell::new(false),
-            owes_room: Cell::new(0),
+            owes_remains: Cell::new(false),
+            remains: Cell::default(),
             seen: Cell::default(),
-            starts: Starts::new(env),
         }
     }
 
@@ -143,10 +126,14 @@ impl<'a> Ctx<'a> {
         self.due.set(due);
         self.told_late.set(false);
         self.record.set_due(due);
-        if due != 0 && self.env.is_closed() {
-            // A drop that waits has to look again when it passes (A2).
-            (self.pay)(Owed::Drop);
-        }
+    }
+
+    /// The running task has ended, and has no deadline of its own any more. Whether that has
+    /// passed.
+    pub(crate) fn end_due(&self) -> bool {
+        let is_late = self.is_past_due();
+        self.set_due(0);
+        is_late
     }
 
     /// Whether the running task's own deadline has passed.
@@ -182,45 +169,28 @@ impl<'a> Ctx<'a> {
             // The caller's stack may be another's here.
             return None;
         }
-        let Some(node) = self.caller.get() else {
-            let due = self.due.get();
-            return (due != 0).then(|| self.env.instant(due));
-        };
-        // SAFETY: there only in `with_caller`, while the task runs.
-        let nanos = unsafe { self.record.decision.deadline(self.task_id.get(), node) };
-        Some(self.env.instant(nanos))
+        let own = Some(self.due.get()).filter(|due| *due != 0);
+        let callers = self.caller.get().map(|node| {
+            // SAFETY: there only in `with_caller`, while the task runs.
+            unsafe { self.record.decision.deadline(self.task_id.get(), node) }
+        });
+        let due = own.into_iter().chain(callers).min()?;
+        Some(self.env.instant(due))
     }
 
-    /// Runs `f` as a task of the given group.
-    pub(crate) fn with_group<R>(&self, members: &Members, f: impl FnOnce() -> R) -> R {
+    /// From now on, and until [`Ctx::leave_group`], the task is one of the given group, whose members
+    /// outlive that.
+    ///
+    /// # Safety
+    /// They do.
+    pub(crate) unsafe fn enter_group(&self, members: &Members) {
         self.group.set(&members.cancelled);
-        match self.record.enter_group(members.address()) {
-            GroupEntry::Again => {}
-            // It is told of with this task's label.
-            GroupEntry::Marked => self.found_cancelled(true),
-            GroupEntry::New => {
-                // ORDERING: A1: after this slot's record names the group.
-                if members.cancelled.load(Ordering::SeqCst) {
-                    self.found_cancelled(self.record.find_cancelled(members.address()));
-                }
-            }
-        }
-        let result = f();
-        self.group.set(std::ptr::null());
-        result
+        self.record.set_group(members.address());
     }
 
-    /// The task's group was cancelled while it was on its way here.
-    #[cold]
-    fn found_cancelled(&self, is_first: bool) {
-        if is_first {
-            (self.pay)(Owed::Drop);
-        }
-        // Before the subscriber, which may take its time, and submit.
-        self.pay_debts();
-        if is_first {
-            observe::worker_abandoned(self.env, self.slot, self.label.get(), "cancelled");
-        }
+    pub(crate) fn leave_group(&self) {
+        self.record.set_group(std::ptr::null());
+        self.group.set(std::ptr::null());
     }
 
     /// After code of the user's, which may have called `fork`: in the child the worker's
@@ -243,30 +213,48 @@ impl<'a> Ctx<'a> {
         }
         let group = self.group.get();
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        // SAFETY: not null only in `with_group`, which borrows the flag while the task runs.
+        // SAFETY: not null only in a group, which outlives that.
         if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
             return true;
         }
         self.is_past_due() || self.env.is_cancelling()
     }
 
-    /// The worker has made room in the queue, or is about to run a task that did.
+    /// The worker looks at the queue no more: others may have relied on it.
     #[inline]
-    pub(crate) fn owe_room(&self) {
-        self.owes_room.set(self.owes_room.get() + 1);
+    pub(crate) fn owe_a_look(&self) {
+        self.owes_a_look.set(true);
     }
 
-    /// Does for others what could not be done before this task counted as started: it may
-    /// wait for another thread, or start one, and the task's caller can leave only now.
+    /// Does for others what could not be done before this task counted as started: it may start
+    /// a thread, and the task's caller can leave only now.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        for _ in 0..self.owes_room.take() {
-            (self.pay)(Owed::Room);
-        }
         // A burst spreads: one worker less that looks, so notify the next.
         if self.owes_a_look.take() {
-            (self.pay)(Owed::Look);
+            (self.look)();
         }
+    }
+
+    /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
+    /// the pool waits for code of the user's.
+    pub(crate) fn owe(&self, remains: Remains) {
+        if !remains.is_empty() {
+            self.owes_remains.set(true);
+            settle(self.remains.replace(remains));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn owes_remains(&self) -> bool {
+        self.owes_remains.get()
+    }
+
+    #[cold]
+    pub(crate) fn settle_remains(&self) {
+        self.owes_remains.set(false);
+        settle(self.remains.take());
+        self.end_if_forked();
     }
 
     /// Calls user code: within the wrapper if there is one, panics caught and
@@ -274,7 +262,9 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         self.pay_debts();
-        self.starts.tell();
+        if self.owes_remains() {
+            self.settle_remains();
+        }
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {
@@ -346,93 +336,5 @@ impl<'a> Ctx<'a> {
                 true
             }
         }
-    }
-}
-
-#[cfg(all(test, feature = "tracing", not(any(lazypool_loom, lazypool_shuttle))))]
-mod tests {
-    use super::*;
-    use crate::parts::members::{Ended, Handle};
-    use crate::work::env::Hooks;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::Arc;
-    use tracing::span::{Attributes, Id};
-    use tracing::{Event, Metadata, Subscriber};
-
-    /// Counts events.
-    struct Counter(Arc<AtomicUsize>);
-
-    impl Subscriber for Counter {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.is_event()
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, _: &Event<'_>) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
-
-    /// Threads that a worker has started while an order was on its way to it, or on its way to
-    /// its end, are told before its next task runs, once; else at its end.
-    #[test]
-    fn a_workers_starts_are_told_within_its_next_task() {
-        let (env, record) = (
-            Env::new(String::from("starts"), Hooks::default()),
-            Record::new(),
-        );
-        let told = Arc::new(AtomicUsize::new(0));
-        let events = || told.load(Ordering::SeqCst);
-        tracing::subscriber::with_default(Counter(Arc::clone(&told)), || {
-            let ctx = Ctx::new(&env, &record, 0, &|_| ());
-            ctx.starts.note_worker(1);
-            ctx.starts.note_failure(&std::io::Error::other("no thread"));
-            ctx.pay_debts();
-            assert_eq!(events(), 0, "it may be idle, and claimed");
-            assert_eq!(ctx.call(events).ok(), Some(2));
-            assert_eq!(ctx.call(events).ok(), Some(2));
-            ctx.starts.note_worker(1);
-            drop(ctx);
-            assert_eq!(events(), 3);
-        });
-        assert_eq!(env.hook_panics.load(Ordering::SeqCst), 0);
-    }
-
-    /// Laws 4 and 5: a worker whose task's group was cancelled on the way pays what it owes before its
-    /// subscriber hears of that, which may take its time, and submit.
-    #[test]
-    fn what_a_worker_owes_comes_before_an_event() {
-        let (env, record) = (
-            Env::new(String::from("owes"), Hooks::default()),
-            Record::new(),
-        );
-        let told = Arc::new(AtomicUsize::new(0));
-        let events = || told.load(Ordering::SeqCst);
-        let paid = Cell::new(Vec::new());
-        let pay = |owed: Owed| {
-            let mut all = paid.take();
-            all.push((owed, events()));
-            paid.set(all);
-        };
-        let group = Handle::new();
-        let task = group.enter();
-        group.cancelled.store(true, Ordering::SeqCst);
-        tracing::subscriber::with_default(Counter(Arc::clone(&told)), || {
-            let ctx = Ctx::new(&env, &record, 0, &pay);
-            ctx.owe_room();
-            ctx.owes_a_look.set(true);
-            ctx.with_group(task.members(), || ());
-        });
-        assert!(matches!(
-            paid.take()[..],
-            [(Owed::Drop, 0), (Owed::Room, 0), (Owed::Look, 0)]
-        ));
-        assert_eq!(events(), 1);
-        task.end(Ended::Completed);
     }
 }

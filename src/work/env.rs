@@ -43,20 +43,6 @@ thread_local! {
     /// thread's other values can still ask.
     static OWNER: Cell<u64> = const { Cell::new(0) };
 
-    /// This thread runs a start or stop hook, or a subscriber's code.
-    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `f` as a hook: what it submits does not wait for the worker that this thread may be.
-pub(crate) fn in_hook(f: impl FnOnce()) {
-    let before = IN_HOOK.with(|in_hook| in_hook.replace(true));
-    f();
-    IN_HOOK.with(|in_hook| in_hook.set(before));
-}
-
-/// Whether this thread is within [`in_hook`].
-pub(crate) fn is_in_hook() -> bool {
-    IN_HOOK.with(Cell::get)
 }
 
 #[derive(Debug)]
@@ -96,20 +82,19 @@ impl Env {
         self.phase() & RANK != 0
     }
 
-    /// Whether there are more workers than the limit allows.
-    #[inline]
-    pub(crate) fn has_surplus(&self) -> bool {
-        self.phase() & SURPLUS != 0
-    }
-
     /// Under the lock of the registry.
     pub(crate) fn set_surplus(&self, is_there: bool) {
-        // ORDERING: P9: before who lowers the limit looks for idle workers.
+        // ORDERING: P5: before who lowers the limit looks for idle workers.
         if is_there {
             self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
         } else {
             self.phase.fetch_and(!SURPLUS, Ordering::SeqCst);
         }
+    }
+
+    /// Whether code of the user's runs on a worker before its first order: a hook, or a subscriber.
+    pub(crate) fn has_start_hook(&self) -> bool {
+        self.hooks.start.is_some() || cfg!(feature = "tracing")
     }
 
     /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
@@ -142,8 +127,7 @@ impl Env {
 
     #[inline]
     fn phase(&self) -> u64 {
-        // ORDERING: P5, P9, A2: a worker looks here after it has published that it is idle, or
-        // that its task may be abandoned.
+        // ORDERING: P5: a worker looks here after it has published that it is idle.
         self.phase.load(Ordering::SeqCst)
     }
 
@@ -159,8 +143,7 @@ impl Env {
         let mut before = self.phase();
         while before & RANK < rank {
             let after = before & !RANK | rank;
-            // ORDERING: P5, A2: before who closes looks for idle workers, and a drop of the pool
-            // at which tasks are abandoned.
+            // ORDERING: P5: before who closes looks for idle workers.
             let closed =
                 self.phase
                     .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);

@@ -4,14 +4,11 @@
 //! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
-use crate::parts::completion::Answered;
-use crate::parts::members::{Ended, Pending};
-use crate::parts::queue::Queued;
+use crate::parts::completion::{Answered, Remains};
+use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::observe::Seen;
-use crate::work::panics::{drop_contained, has_panicked};
-use crate::work::record::Record;
+use crate::work::panics::{drop_contained, has_panicked, settle};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -54,6 +51,16 @@ impl Ending {
     }
 }
 
+/// Why a task that was accepted never runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeverRan {
+    Expired,
+    /// By its handle or its group.
+    Cancelled,
+    /// By a shutdown.
+    Discarded,
+}
+
 /// What is left of a discarded task, to be finished after it has been counted.
 #[derive(Debug)]
 #[must_use]
@@ -63,46 +70,29 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time.
+    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
+    /// may the waker of a handle.
     pub(crate) fn release(self) -> Seen {
-        self.release.finish();
+        settle(self.release.finish());
         self.seen
     }
 }
 
-/// Discards tasks, taken out of the queue, one by one: code of the user's, which may take its time,
-/// discard others, or fork. In the child nothing more is dropped: no subscriber hears of a span of
-/// the parent's.
-pub(crate) fn discard_all(env: &Env, tasks: impl IntoIterator<Item = Task>) {
-    let mut tasks = tasks.into_iter();
-    while !env.is_forked() {
-        let Some(task) = tasks.next() else { return };
-        let left = task.discard();
-        if env.is_forked() {
-            let _never_dropped = ManuallyDrop::new(left);
-            return;
-        }
-        let _dropped_here = left.release();
-    }
-}
-
 /// Whom a discarded task sets free.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
-pub(crate) enum Release {
-    Nobody,
-    /// A caller of `do_with_deadline`.
-    Caller(Answered),
-    Group(Pending),
+pub(crate) struct Release {
+    pub(crate) group: Option<Pending>,
+    /// A caller of `do_with_deadline`, or a handle.
+    pub(crate) caller: Option<Answered>,
 }
 
 impl Release {
-    pub(crate) fn finish(self) {
-        match self {
-            Self::Nobody => {}
-            Self::Caller(caller) => caller.release(),
-            Self::Group(pending) => pending.end(Ended::Discarded),
+    pub(crate) fn finish(self) -> Remains {
+        if let Some(pending) = self.group {
+            pending.end(Ended::Discarded);
         }
+        self.caller.map_or_else(Remains::default, Answered::release)
     }
 }
 
@@ -112,22 +102,18 @@ pub(crate) trait Job: Sized {
     /// forked child, from `end` ([`Ctx::end_if_forked`]): whatever user code panics is
     /// contained.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun, for a shutdown or a cancelled group, or past its deadline. Never
-    /// unwinds.
-    fn discard(self) -> Release;
-    /// The group it belongs to, by address.
-    fn group(&self) -> *const () {
-        std::ptr::null()
+    /// Disposes of it unrun. Never unwinds.
+    fn discard(self, why: NeverRan) -> Release;
+    /// The group it belongs to.
+    fn members(&self) -> Option<&Members> {
+        None
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// A caller waits for it, and may take it back before it starts.
     const AWAITED: bool = false;
-    /// May be taken out of the queue again, by its caller or its group.
-    const REVOCABLE: bool = Self::AWAITED;
-    /// Runs once a worker has it, as a task of its group: a worker stays in the group for it. Not
-    /// one that may be too late: it is dropped then, and the worker is not abandoned meanwhile.
-    const STAYS: bool = false;
+    /// May be taken back from a worker that has not started it.
+    const OFFERED: bool = Self::AWAITED;
 }
 
 /// A job, and what is known of its submission. Every task holds one.
@@ -141,17 +127,16 @@ type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 struct Table {
     must_run: bool,
     awaited: bool,
-    revocable: bool,
-    stays: bool,
+    offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> *const (),
+    members: unsafe fn(&Bytes) -> *const Members,
     /// # Safety
-    /// As `group`; the job is consumed.
+    /// As `members`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
-    discard: unsafe fn(&mut Bytes) -> Discarded,
+    discard: unsafe fn(&mut Bytes, NeverRan) -> Discarded,
 }
 
 /// A job with its type erased. It is consumed by `run`, `discard` or
@@ -181,9 +166,8 @@ impl<J: Job> TableOf<J> {
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
-        revocable: J::REVOCABLE,
-        stays: J::STAYS,
-        group: Self::group,
+        offered: J::OFFERED,
+        members: Self::members,
         run: Self::run,
         discard: Self::discard,
     };
@@ -227,10 +211,11 @@ impl<J: Job> TableOf<J> {
     }
 
     /// # Safety
-    /// See `Table::group`.
-    unsafe fn group(bytes: &Bytes) -> *const () {
+    /// See `Table::members`.
+    unsafe fn members(bytes: &Bytes) -> *const Members {
         // SAFETY: live, by this function's contract; only read.
-        unsafe { (*Self::load(bytes)).job.group() }
+        let members = unsafe { (*Self::load(bytes)).job.members() };
+        members.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
     /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
@@ -247,11 +232,11 @@ impl<J: Job> TableOf<J> {
 
     /// # Safety
     /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes) -> Discarded {
+    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Discarded {
         // SAFETY: by this function's contract.
         let Observed { seen, job } = unsafe { Self::take(bytes) };
         Discarded {
-            release: job.discard(),
+            release: job.discard(why),
             seen,
         }
     }
@@ -297,10 +282,19 @@ impl Task {
         unsafe { TableOf::<J>::take(&this.bytes) }.job
     }
 
-    /// The address of the task's group; null if it has none.
-    pub(crate) fn group(&self) -> *const () {
-        // SAFETY: a `Task` holds a live job until it is consumed.
-        unsafe { (self.table.group)(&self.bytes) }
+    /// The task's group.
+    fn members(&self) -> Option<&Members> {
+        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
+        unsafe { (self.table.members)(&self.bytes).as_ref() }
+    }
+
+    pub(crate) fn is_of(&self, group: &Members) -> bool {
+        self.members().is_some_and(|own| std::ptr::eq(own, group))
+    }
+
+    /// It has been taken out of the queue, to be dropped.
+    pub(crate) fn begin_discard(&self) {
+        self.members().inspect(|group| group.begin_discard());
     }
 
     pub(crate) fn must_run(&self) -> bool {
@@ -310,6 +304,11 @@ impl Task {
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         self.table.awaited
+    }
+
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.table.offered
     }
 
     /// Runs the task where it is.
@@ -325,10 +324,10 @@ impl Task {
     }
 
     /// Disposes of the job unrun, containing panics.
-    pub(crate) fn discard(self) -> Discarded {
+    pub(crate) fn discard(self, why: NeverRan) -> Discarded {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
-        unsafe { (this.table.discard)(&mut this.bytes) }
+        unsafe { (this.table.discard)(&mut this.bytes, why) }
     }
 }
 
@@ -343,24 +342,9 @@ impl<F: FnOnce()> Job for Serve<F> {
         end(Ending::of(has_panicked(ctx.call(self.f))));
     }
 
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         drop_contained(self);
-        Release::Nobody
-    }
-}
-
-impl Queued for Task {
-    type Worker = Record;
-
-    #[inline]
-    fn announce(next: Option<&Self>, worker: &Record) {
-        let next = next.filter(|task| task.table.stays);
-        worker.leave_group_for(next.map_or(std::ptr::null(), Self::group));
-    }
-
-    #[inline]
-    fn is_revocable(&self) -> bool {
-        self.table.revocable
+        Release::default()
     }
 }
 

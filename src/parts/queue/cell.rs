@@ -3,35 +3,21 @@
 use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
-/// What a queue asks of its tasks.
-pub(crate) trait Queued: Sized {
-    /// Who is told of the next task before others can see that it has been popped.
-    type Worker;
-
-    /// Whether its caller or its group may take it out again.
-    fn is_revocable(&self) -> bool;
-
-    /// The worker is about to pop a task; this one, if it is revocable.
-    fn announce(next: Option<&Self>, worker: &Self::Worker);
-}
-
 /// How far a cell is with the position that its stamp names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
     /// Nothing has been pushed yet.
     Empty = 0,
-    /// A task that stays until it is popped.
+    /// A task.
     Full = 1,
-    /// A task that its caller or its group may take out.
-    Revocable = 2,
-    /// A task was taken out: room for another at the same position.
-    Tombstone = 3,
     /// One thread owns the cell, and writes its next state.
-    Held = 4,
+    Held = 2,
+    /// Its task was taken out. It keeps its place until it is the oldest.
+    Dead = 3,
 }
 
-use State::{Empty, Full, Held, Revocable, Tombstone};
+use State::{Dead, Empty, Full, Held};
 
 /// A step that may be taken: from, to, by whom. Into `Empty` the position moves on by
 /// the number of cells.
@@ -40,29 +26,18 @@ pub(crate) type Step = (State, State, &'static str);
 /// The one source of what is legal; the table of the protocol page is tested to equal it.
 pub(crate) const LEGAL: &[Step] = &[
     (Empty, Full, "push that moved `tail` past it"),
-    (Empty, Revocable, "push that moved `tail` past it"),
-    (Full, Empty, "pop that moved `head` past it"),
     (
-        Revocable,
+        Full,
         Held,
-        "pop at `head`; caller that takes its task back; cancelled group",
+        "pop at `head`; caller, group or shutdown that takes the task out",
     ),
-    (Held, Empty, "that pop, after it moved `head`"),
+    (Held, Empty, "pop or push that moved `head` past it"),
+    (Held, Dead, "caller, group or shutdown: taken out"),
+    (Held, Full, "group or shutdown: a task of another"),
     (
+        Dead,
         Held,
-        Tombstone,
-        "that caller or group: taken out; pop that found `head` guarded",
-    ),
-    (
-        Held,
-        Revocable,
-        "that group: a task of another; push into a tombstone; pop that found `head` guarded",
-    ),
-    (Held, Full, "push into a tombstone"),
-    (
-        Tombstone,
-        Held,
-        "push into a full queue: it inherits the position; pop at `head`: it skips it",
+        "pop, or push into a full queue, that skips it at `head`",
     ),
 ];
 
@@ -79,9 +54,8 @@ impl Stamp {
         match self.0 & STATE {
             0 => Empty,
             1 => Full,
-            2 => Revocable,
-            3 => Tombstone,
-            4 => Held,
+            2 => Held,
+            3 => Dead,
             _ => unreachable!(),
         }
     }
@@ -141,7 +115,7 @@ impl<T> Clone for CellAt<'_, T> {
 
 impl<T> Copy for CellAt<'_, T> {}
 
-impl<T: Queued> CellAt<'_, T> {
+impl<T> CellAt<'_, T> {
     #[inline]
     pub(super) fn stamp(self, state: State) -> Stamp {
         Stamp(self.lap | state as u64)
@@ -161,7 +135,7 @@ impl<T: Queued> CellAt<'_, T> {
     #[inline]
     pub(super) unsafe fn write(self, from: State, to: State) {
         assert_legal(from, to);
-        // ORDERING: Q1, Q2: releases the task to who takes it, or the emptied cell to the
+        // ORDERING: Q1: releases the task to who takes it, or the emptied cell to the
         // next push.
         store_release(&self.cell.stamp, self.stamp(to).0);
         taken(from, to);
@@ -172,36 +146,29 @@ impl<T: Queued> CellAt<'_, T> {
     #[must_use]
     pub(super) fn hold(self, from: State) -> bool {
         assert_legal(from, State::Held);
-        // ORDERING: Q1, P3: acquires the task; and a push holds a tombstone before it looks at
-        // the flag of its group.
+        // ORDERING: Q1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(from).0,
             self.stamp(State::Held).0,
-            Ordering::SeqCst,
+            Ordering::AcqRel,
             Ordering::Relaxed,
         );
         held.map(|_| taken(from, State::Held)).is_ok()
     }
 
-    /// Writes the task into a cell that is the caller's and publishes it.
+    /// Writes the task into an empty cell and publishes it.
     ///
     /// # Safety
-    /// There is a task. The caller reserved the position (`tail`), or holds its cell.
+    /// There is a task, and the caller reserved the position (`tail`).
     #[inline]
-    pub(super) unsafe fn fill(self, task: &mut Option<T>, from: State) {
-        // SAFETY: by this function's contract.
-        let task = unsafe { task.take().unwrap_unchecked() };
-        let state = if task.is_revocable() {
-            State::Revocable
-        } else {
-            State::Full
-        };
-        // SAFETY: the cell is the caller's, and has the task now.
+    pub(super) unsafe fn fill(self, task: &mut Option<T>) {
+        // SAFETY: by this function's contract: there is a task, and the cell is the caller's.
         unsafe {
+            let task = task.take().unwrap_unchecked();
             self.cell.task.with_mut(|t| {
                 (*t).write(task);
             });
-            self.write(from, state);
+            self.write(State::Empty, State::Full);
         }
     }
 
@@ -217,8 +184,7 @@ impl<T: Queued> CellAt<'_, T> {
     }
 
     /// # Safety
-    /// The caller owns a cell with a task in it: it moved `head` past `Full`, or holds it,
-    /// having seen the stamp with Acquire.
+    /// The caller holds the cell, and a task is in it, which is the caller's from now on.
     #[inline]
     pub(super) unsafe fn read(self) -> T {
         // SAFETY: by this function's contract.

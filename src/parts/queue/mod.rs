@@ -1,48 +1,52 @@
 //! Tasks that wait for a worker: a bounded FIFO of one cache line a task.
 //!
-//! A ring of cells, each with a stamp (the position it serves, and a [state](State))
-//! and room for one task, after D. Vyukov's bounded MPMC queue (1024cores). A position
-//! is reserved by moving `tail` or `head`; the stamp then says how far the cell is.
-//! Added to that: an exact bound below the ring's size, tasks that can be taken out of
-//! the middle, and two flags in `tail`.
+//! A ring of cells, each with a stamp (the position it serves, and a [state](State)) and space
+//! for one task, after D. Vyukov's bounded MPMC queue (1024cores). A push reserves a position by
+//! moving `tail`, then fills the cell. Whoever takes a task *holds* its cell first: a pop the cell
+//! at `head`, and then it alone moves `head`; a caller or a canceller any cell, and then it leaves
+//! the cell *dead*. So every queued task can be taken out by one compare-and-swap of its stamp.
 //!
-//! * `CLOSED`: nothing is pushed any more, but by who closes.
-//! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it before it
-//!   gives its slot back, by a compare-and-swap that succeeds only on an empty queue; whoever
-//!   has started a worker clears it. **So a task is queued only while a worker lives.**
+//! A dead cell keeps its place until it is the oldest: then a pop skips it, and so does a push
+//! that finds the queue full.
 //!
-//! Every step into `Full` or `Revocable` releases the task; every step into `Held`, and
-//! the read of a stamp before `head` moves past it, acquires it. Steps into `Empty` and
-//! `Tombstone` release the emptied cell to the next push.
+//! Two flags stand in `tail`:
 //!
-//! And one flag in `head`: `GUARDED`. Only [`Queue::pop_guarded`] moves `head` then; a pop that is
-//! under way when it is set fails. Who sets it thereby knows that every other pop came before.
+//! * `CLOSED`: nothing is pushed any more.
+//! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it before it gives its
+//!   slot back, by a compare-and-swap that succeeds only on an empty queue; whoever has started a
+//!   worker clears it. **So a task is queued only while a worker lives.**
 //!
-//! `try_pop` waits for nobody. It says `Empty` only if `head` met `tail`, and
-//! `InProgress` while another thread is between two steps at the oldest position. A push
-//! says `Full` only if `capacity` positions lay between two readings of an unmoved end
-//! and no tombstone was found in any of them. `tombstones` grows before a cell becomes one and shrinks
-//! after it stopped being one, so it never lags behind room that somebody was promised.
+//! A pop waits for nobody. It says `Empty` only if `head` met `tail`, and `InProgress` while
+//! another thread is between two steps at the oldest position. A push says `Full` only if
+//! `capacity` positions lay between two readings of an unmoved end and the oldest cell was not
+//! dead.
 //!
 //! Positions wrap at 2^64; one step is [`STEP`], so that flags and states fit below.
 
 mod cell;
 mod life;
-mod revoke;
-mod sweep;
+mod take;
 
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
+pub(crate) use cell::State;
 use cell::{CellAt, Cells, Stamp, STEP};
-pub(crate) use cell::{Queued, State};
 use crossbeam_utils::CachePadded;
-pub(crate) use sweep::Sweep;
 
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
-/// Of `head`.
-const GUARDED: u64 = 1;
 const FLAGS: u64 = STEP - 1;
+
+/// Dead cells that one pop skips before it gives up for now: the worker may have a caller to
+/// release first.
+const SKIPS: u32 = 64;
+
+/// Looks at a cell that another thread holds, before a worker goes on without it.
+const LOOKS: u32 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
+    0
+} else {
+    16
+};
 
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
@@ -53,22 +57,14 @@ pub(crate) struct Queue<T> {
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A `head` that a push has seen, on a line that only pushes touch: `head` was
-    /// there or further, so a push that has room by it needs not ask the line that
-    /// the pops move.
+    /// A `head` that a push has seen, on a line that only pushes touch: `head` was there or
+    /// further, so a push that has space by it need not read the line that the pops move.
     head_seen: CachePadded<AtomicU64>,
-    /// Rarely written: `tombstones`, and the pushes that went into one.
-    tombstones: CachePadded<AtomicU64>,
-    revived: AtomicU64,
-    /// Where to begin to look for a tombstone: where the last one was made, or behind
-    /// the one filled last, so that many are filled in one sweep.
-    next_tombstone: AtomicU64,
     /// Where `tail` was at first.
     origin: u64,
 }
 
-// SAFETY: a cell's task is touched only by the thread that owns the cell by the
-// module's steps.
+// SAFETY: a cell's task is touched only by the thread that owns the cell by the module's steps.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
 /// Why a push did not take the task.
@@ -76,9 +72,6 @@ unsafe impl<T: Send> Sync for Queue<T> {}
 #[must_use]
 pub(crate) enum NotPushed {
     Full,
-    /// There is room that a task taken out has left, and it is yet to be found: the next push
-    /// with the same [`Sweep`] goes on.
-    Looking,
     /// No worker lives: the task needs a thread.
     Asleep,
     Closed,
@@ -91,13 +84,12 @@ pub(crate) enum Popped {
     /// The task is in the place; its position.
     Task(u64),
     Empty,
-    /// Another thread is between two steps at the oldest position.
+    /// Another thread is between two steps at the oldest position; or there are more dead cells
+    /// than one pop skips.
     InProgress,
-    /// Not to be popped but by [`Queue::pop_guarded`].
-    Guarded,
 }
 
-impl<T: Queued> Queue<T> {
+impl<T> Queue<T> {
     /// A queue of at most `capacity` tasks (at least one), asleep.
     pub(crate) fn new(capacity: usize) -> Self {
         Self::starting_at(0, capacity)
@@ -121,9 +113,6 @@ impl<T: Queued> Queue<T> {
             head: CachePadded::new(AtomicU64::new(origin)),
             tail: CachePadded::new(AtomicU64::new(origin | ASLEEP)),
             head_seen: CachePadded::new(AtomicU64::new(origin)),
-            tombstones: CachePadded::new(AtomicU64::new(0)),
-            revived: AtomicU64::new(0),
-            next_tombstone: AtomicU64::new(origin),
             origin,
         }
     }
@@ -136,33 +125,19 @@ impl<T: Queued> Queue<T> {
         }
     }
 
-    /// Empties a cell: it serves the position one lap further.
-    ///
-    /// # Safety
-    /// The cell is the caller's until then, has no task any more, and `head` has moved past it.
-    #[inline]
-    unsafe fn release(&self, place: CellAt<'_, T>, from: State) {
-        let next = CellAt {
-            lap: place.lap.wrapping_sub(self.lap_mask),
-            ..place
-        };
-        // SAFETY: by this function's contract.
-        unsafe { next.write(from, State::Empty) };
-    }
-
     // ---- the ends ---------------------------------------------------------------
 
     #[inline]
     fn load_tail(&self) -> u64 {
-        // ORDERING: P1, P2: a worker looks here after it has published that it is idle.
+        // ORDERING: P1, P4: a worker looks here after it has published that it is idle.
         self.tail.load(Ordering::SeqCst)
     }
 
     #[inline]
     fn load_head(&self) -> u64 {
-        // ORDERING: P2: as `load_tail`; two equal readings around a look at other words
-        // mean that nothing was popped meanwhile.
-        self.head.load(Ordering::SeqCst) & !FLAGS
+        // ORDERING: P4: two equal readings around a look at other words mean that nothing was
+        // popped meanwhile.
+        self.head.load(Ordering::SeqCst)
     }
 
     #[inline]
@@ -183,8 +158,8 @@ impl<T: Queued> Queue<T> {
 
     // ---- pushing ----------------------------------------------------------------
 
-    /// Where the next push goes, if there is room behind the last task; `None` once
-    /// closed, and while asleep.
+    /// Where the next push goes, if there is space behind the last task; `None` once closed,
+    /// and while asleep.
     #[inline]
     pub(crate) fn room(&self) -> Option<u64> {
         let tail = self.load_tail();
@@ -200,14 +175,14 @@ impl<T: Queued> Queue<T> {
     pub(crate) fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         let place = self.at(tail);
-        // Acquires the emptied cell (Q2).
+        // Acquires the emptied cell (Q1).
         if place.see() != place.stamp(State::Empty) {
             return false;
         }
         // ORDERING: P1, P3, P6: announces the task before this thread looks for an idle worker,
         // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
-        // Success says that there is room: `tail` has not moved since it was compared
-        // with `head`, which only grows; and that it has no flag.
+        // Success says that there is space: `tail` has not moved since it was compared with
+        // `head`, which only grows; and that it has no flag.
         let next = tail.wrapping_add(STEP);
         let reserved = self
             .tail
@@ -215,20 +190,13 @@ impl<T: Queued> Queue<T> {
             .is_ok();
         if reserved {
             // SAFETY: `tail` moved from this position: it is ours.
-            unsafe { place.fill(task, State::Empty) };
+            unsafe { place.fill(task) };
         }
         reserved
     }
 
-    /// [`Queue::push_on`], for the first time.
+    /// Adds the task, if there is space, and returns its position.
     pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
-        self.push_on(task, &Sweep::default())
-    }
-
-    /// Adds the task, if it has room, and returns its position.
-    pub(crate) fn push_on(&self, task: &mut Option<T>, sweep: &Sweep) -> Result<u64, NotPushed> {
-        // Also for a tombstone; the quick way calls `push_at` itself.
-        assert!(task.is_some(), "a task to push");
         let mut backoff = Backoff::default();
         loop {
             let tail = self.load_tail();
@@ -241,19 +209,19 @@ impl<T: Queued> Queue<T> {
             // Relaxed: any `head` there ever was will do.
             if self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed)) {
                 let head = self.see_head();
-                if !self.is_full_by(tail, head) {
+                if !self.is_full_by(tail, head) || self.load_tail() != tail {
                     continue;
                 }
-                if self.load_tail() != tail || self.load_head() != head {
+                if self.skip_dead(head) {
                     continue;
                 }
-                return self.revive(task, sweep, head, tail);
-            }
-            if self.push_at(tail, task) {
+                if self.load_head() == head {
+                    return Err(NotPushed::Full);
+                }
+            } else if self.push_at(tail, task) {
                 return Ok(tail);
-            }
-            if self.load_tail() == tail {
-                // The pop of the lap before has yet to empty the cell.
+            } else if self.load_tail() == tail {
+                // The pop of the lap before is still to empty the cell.
                 backoff.wait();
             } else {
                 crate::sync::spin_loop();
@@ -261,17 +229,24 @@ impl<T: Queued> Queue<T> {
         }
     }
 
-    /// Whether there is room for several pushes, tombstones aside: as many as make it
-    /// worth the while of one that found none to come back.
+    /// Whether there is space for several pushes: as many as make it worth the while of one that
+    /// found none to come back.
     pub(crate) fn has_ample_room(&self) -> bool {
         self.has_room_for((self.capacity / STEP / 4).clamp(1, 16))
     }
 
-    /// Whether there is room for so many pushes, tombstones aside.
+    /// Whether there is space for so many pushes.
     pub(crate) fn has_room_for(&self, pushes: u64) -> bool {
-        let tail = self.load_tail();
-        let last = tail.wrapping_add((pushes - 1) * STEP);
-        tail & FLAGS == 0 && !self.is_full_by(last, self.see_head())
+        self.load_tail() & FLAGS == 0 && self.space() >= pushes
+    }
+
+    /// For how many tasks there is space.
+    pub(crate) fn space(&self) -> u64 {
+        let tail = self.load_tail() & !FLAGS;
+        let queued = tail.wrapping_sub(self.see_head());
+        // `head` may have been read late, and have passed `tail` since.
+        let queued = if (queued as i64) < 0 { 0 } else { queued };
+        self.capacity.saturating_sub(queued) / STEP
     }
 
     // ---- popping ----------------------------------------------------------------
@@ -280,135 +255,124 @@ impl<T: Queued> Queue<T> {
     #[inline]
     pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
         let head = self.load_head();
-        // Most tasks are there and stay until they are popped.
         let at = self.at(head);
-        if at.see() == at.stamp(State::Full) && self.take_full(head, at, place) {
+        if at.see() == at.stamp(State::Full) && at.hold(State::Full) {
+            // SAFETY: held, at `head`, with a task in it.
+            unsafe {
+                self.advance_head(head);
+                *place = Some(at.read());
+                self.release(at);
+            }
             return Popped::Task(head);
         }
-        self.try_pop_slowly(place, false, None)
+        self.try_pop_slowly(place)
     }
 
-    /// The same, guarded or not. Nobody sets or clears the guard meanwhile.
-    pub(crate) fn pop_guarded(&self, place: &mut Option<T>) -> Popped {
-        self.try_pop_slowly(place, true, None)
-    }
-
-    /// Sets the guard, or clears it.
-    pub(crate) fn guard(&self, on: bool) {
-        // ORDERING: Q3: every pop that did not see it has come before.
-        if on {
-            self.head.fetch_or(GUARDED, Ordering::SeqCst);
-        } else {
-            self.head.fetch_and(!GUARDED, Ordering::SeqCst);
-        }
-    }
-
-    /// As [`Queue::try_pop`], with one look at the oldest cell where nothing is there yet:
-    /// what is just being pushed may be missed. The task is [announced](Queued::announce) before
-    /// `head` moves past it, also if another pop takes it then.
+    /// As [`Queue::try_pop`], for a worker that has a caller to release: where nothing is there
+    /// to be taken at once, it goes on without.
     #[inline]
     #[must_use]
-    pub(crate) fn try_pop_ready(&self, place: &mut Option<T>, worker: &T::Worker) -> Option<u64> {
-        let head = self.load_head();
-        let at = self.at(head);
-        let stamp = at.see();
-        if stamp == at.stamp(State::Full) {
-            T::announce(None, worker);
-            if self.take_full(head, at, place) {
-                return Some(head);
-            }
-        }
-        if !stamp.is_behind(at.stamp(State::Empty)) {
+    pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
+        if !self.is_next_there() {
             return None;
         }
-        match self.try_pop_slowly(place, false, Some(worker)) {
+        match self.try_pop(place) {
             Popped::Task(position) => Some(position),
-            Popped::Empty | Popped::InProgress | Popped::Guarded => None,
+            Popped::Empty | Popped::InProgress => None,
         }
-    }
-
-    /// Takes the task at `head`, whose stamp was `Full`, unless another pop does.
-    #[inline]
-    fn take_full(&self, head: u64, at: CellAt<'_, T>, place: &mut Option<T>) -> bool {
-        let ours = self.advance_head(head);
-        if ours {
-            // SAFETY: `head` moved past `Full` by us.
-            unsafe {
-                *place = Some(at.read());
-                self.release(at, State::Full);
-            }
-        }
-        ours
     }
 
     #[inline(never)]
-    fn try_pop_slowly(
-        &self,
-        place: &mut Option<T>,
-        even_guarded: bool,
-        worker: Option<&T::Worker>,
-    ) -> Popped {
+    fn try_pop_slowly(&self, place: &mut Option<T>) -> Popped {
+        let (mut skips, mut looks) = (SKIPS, LOOKS);
         loop {
-            // ORDERING: P2, Q3: as `load_head`, with the guard.
-            let head = self.head.load(Ordering::SeqCst);
-            if head & GUARDED != 0 && !even_guarded {
-                return Popped::Guarded;
-            }
+            let head = self.load_head();
             let at = self.at(head);
             let stamp = at.see();
-            if !stamp.is_of_lap(at.stamp(State::Empty)) {
-                // `head` has moved, or the pop of the lap before has yet to empty the
-                // cell: then nothing has been pushed there.
-                if self.load_head() == head & !FLAGS {
-                    return self.nothing_at(head);
-                }
-                continue;
-            }
+            let is_there = stamp.is_of_lap(at.stamp(State::Empty));
             match stamp.state() {
-                State::Empty => {
-                    if self.load_head() == head & !FLAGS {
-                        return self.nothing_at(head);
+                State::Full if is_there => {
+                    if at.hold(State::Full) {
+                        // SAFETY: held, at `head`, with a task in it.
+                        unsafe {
+                            self.advance_head(head);
+                            *place = Some(at.read());
+                            self.release(at);
+                        }
+                        return Popped::Task(head);
                     }
                 }
-                State::Full => {
-                    worker.inspect(|worker| T::announce(None, worker));
-                    if self.take_full(head, at, place) {
-                        return Popped::Task(head & !FLAGS);
+                State::Dead if is_there => {
+                    self.skip_dead(head);
+                    if skips == 0 {
+                        return Popped::InProgress;
                     }
+                    skips -= 1;
+                }
+                State::Held if is_there => {
+                    // Another pop is a few instructions from its end.
+                    if looks == 0 {
+                        return Popped::InProgress;
+                    }
+                    looks -= 1;
                     crate::sync::spin_loop();
                 }
-                state @ (State::Revocable | State::Tombstone) => {
-                    // SAFETY: held, in the state that it was seen in.
-                    if at.hold(state) && unsafe { self.pop_held(head, state, place, worker) } {
-                        return Popped::Task(head & !FLAGS);
-                    }
+                // Nothing has been pushed there yet, or the pop of the lap before is still to
+                // empty the cell.
+                _ if self.load_head() == head => {
+                    return if self.load_tail() & !FLAGS == head {
+                        Popped::Empty
+                    } else {
+                        Popped::InProgress // pushed, but for the stamp; or `head` has moved since
+                    };
                 }
-                State::Held => return Popped::InProgress,
+                _ => {}
             }
         }
     }
 
-    /// At an unmoved `head` nothing was there.
-    fn nothing_at(&self, head: u64) -> Popped {
-        if self.load_tail() & !FLAGS == head & !FLAGS {
-            Popped::Empty
-        } else {
-            Popped::InProgress // pushed, but for the stamp; or `head` has moved since
+    /// Moves `head` past a dead cell, if that is the oldest.
+    fn skip_dead(&self, head: u64) -> bool {
+        let at = self.at(head);
+        let skipped = at.see() == at.stamp(State::Dead) && at.hold(State::Dead);
+        if skipped {
+            // SAFETY: held, at `head`, without a task.
+            unsafe {
+                self.advance_head(head);
+                self.release(at);
+            }
         }
+        skipped
     }
 
-    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    fn advance_head(&self, head: u64) -> bool {
-        let next = head.wrapping_add(STEP);
-        // ORDERING: P2, Q3: on failure, too: whoever moved it, what this thread reads next
-        // comes after.
-        self.head
-            .compare_exchange(head, next, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+    /// Moves `head` past a cell that was `Full` or `Dead` and is held: nobody else does, so `head`
+    /// is still there.
+    ///
+    /// # Safety
+    /// The caller holds the cell at `head`.
+    #[inline]
+    unsafe fn advance_head(&self, head: u64) {
+        // ORDERING: P4, P7: before this thread looks who waits for space.
+        let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
+        debug_assert_eq!(before, head);
     }
 
-    /// Whether the oldest task is there to be popped: a look at the line that its push
-    /// writes last, and not at `tail`, which the next push wants to itself.
+    /// Empties a held cell: it serves the position one lap further.
+    ///
+    /// # Safety
+    /// The caller holds the cell, which has no task any more, and has moved `head` past it.
+    #[inline]
+    unsafe fn release(&self, place: CellAt<'_, T>) {
+        let next = CellAt {
+            lap: place.lap.wrapping_sub(self.lap_mask),
+            ..place
+        };
+        // SAFETY: by this function's contract.
+        unsafe { next.write(State::Held, State::Empty) };
+    }
+
+    /// Whether the oldest cell has been filled: a look at the line that its push writes last, and
+    /// not at `tail`, which the next push wants to itself.
     #[inline]
     pub(crate) fn is_next_there(&self) -> bool {
         // Relaxed: a hint; `try_pop` looks again.
@@ -420,20 +384,21 @@ impl<T: Queued> Queue<T> {
 
     // ---- looks ------------------------------------------------------------------
 
-    /// Whether there is nothing to pop; tombstones may make it say no in vain.
+    /// Whether there is nothing to pop; dead cells may make it say no in vain.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let head = self.load_head();
         self.load_tail() & !FLAGS == head
     }
 
-    /// Whether there is no room. Two equal readings of [`Queue::pops`] around it mean that
-    /// it was so at one moment.
+    /// Whether there is no space. Two equal readings of [`Queue::pops`] around it mean that it was
+    /// so at one moment.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let tail = self.load_tail() & !FLAGS;
         let head = self.load_head();
-        self.is_full_by(tail, head) && self.tombstones() == 0
+        let oldest = self.at(head);
+        self.is_full_by(tail, head) && oldest.see() != oldest.stamp(State::Dead)
     }
 
     /// Moves with every pop.
@@ -442,36 +407,17 @@ impl<T: Queued> Queue<T> {
         self.load_head()
     }
 
-    /// Tasks ever accepted, and those pushed again.
+    /// Tasks ever accepted.
     pub(crate) fn pushed(&self) -> u64 {
-        // ORDERING: L1: an ending counted before is of a task counted here.
-        let revived = self.revived.load(Ordering::SeqCst);
-        (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP + revived
+        (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP
     }
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
-impl<T: Queued> Queue<T> {
-    /// For models: full, but for a tombstone in the only cell. All is written `SeqCst`.
-    pub(crate) fn of_a_tombstone() -> Self {
-        let queue = Self::new(1);
-        let stamp = queue.at(queue.origin).stamp(State::Tombstone);
-        queue
-            .at(queue.origin)
-            .cell
-            .stamp
-            .store(stamp.0, Ordering::SeqCst);
-        queue.tombstones.store(1, Ordering::SeqCst);
-        queue
-            .tail
-            .store(queue.origin.wrapping_add(STEP), Ordering::SeqCst);
-        queue
-    }
-
-    /// For models, once nobody uses it: nothing is left in it, not even a tombstone.
+impl<T> Queue<T> {
+    /// For models, once nobody uses it: nothing is left in it.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");
-        assert_eq!(self.tombstones(), 0, "tombstones counted, and there");
     }
 }
 

@@ -1,24 +1,36 @@
 //! A slot's beginning and end: who gives it a thread, and how that thread leaves it.
 
-use super::word::MARKED;
-use super::{Claim, Slot, State};
+use super::word::STARTING;
+use super::{Claim, Slot, State, Word};
 use crate::sync::thread;
 
 impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
 
-    /// Cleaner: marks an idle worker; `false` if it is not idle, or marked. It has
-    /// counted the mark.
+    /// Cleaner: follows an entry of the ready ring through, and drops the listing. Whether the
+    /// worker is idle, and so on the bench from now on; the caller has counted it.
     #[must_use]
-    pub(crate) fn mark(&self) -> bool {
-        let word = self.see();
-        word.is_fresh_idle() && self.swap_if(word, word.and(MARKED)).is_ok()
+    pub(crate) fn bench(&self) -> bool {
+        let mut word = self.see();
+        while let Err(now) = self.swap_if(word, word.unlisted()) {
+            word = now;
+        }
+        word.is_idle()
     }
 
-    /// Tells an idle worker to end: a marked one (cleaner), or any (shutdown, itself).
+    /// Tells an idle worker to end; a `benched` one only if it still is.
     #[must_use]
-    pub(crate) fn retire(&self, only_marked: bool) -> Option<Claim> {
-        self.leave_idle(State::Retiring, only_marked)
+    pub(crate) fn retire(&self, benched: bool) -> Option<Claim> {
+        let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
+        self.leave_idle(State::Retiring, may)
+    }
+
+    /// Worker: ends by itself.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, in `Searching`.
+    pub(crate) unsafe fn retire_self(&self) {
+        self.step(State::Searching, State::Retiring, 0);
     }
 
     /// Worker that was told to end: stays, to look at the queue.
@@ -39,20 +51,23 @@ impl<T, R> Slot<T, R> {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Spawner: takes the slot whose free entry it popped.
+    /// Spawner: takes the slot whose free entry it popped. If the worker has a start hook, it is
+    /// starting until [`Slot::has_started`].
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
-    pub(crate) unsafe fn begin_start(&self) {
-        self.step(State::Free, State::Held, 0);
+    pub(crate) unsafe fn begin_start(&self, has_hook: bool) {
+        let starting = if has_hook { STARTING } else { 0 };
+        self.shift(State::Free, State::Held, starting);
     }
 
-    /// Spawner: there is no thread to be had.
+    /// Spawner: the OS gave no thread.
     ///
     /// # Safety
     /// The caller has begun the start, and no thread came of it.
     pub(crate) unsafe fn start_failed(&self) {
-        self.step(State::Held, State::Free, 0);
+        let starting = self.see().0 & STARTING;
+        self.shift(State::Held, State::Free, starting.wrapping_neg());
     }
 
     /// Spawner: the thread exists, and waits for its first order.
@@ -65,11 +80,17 @@ impl<T, R> Slot<T, R> {
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Spawner: the new worker starts by looking at the queue.
+    /// Worker: its start hook is over. Whether it has no order but to look at the queue. `None`: a
+    /// caller is just taking its task back.
     ///
     /// # Safety
-    /// The caller has begun the start, and this is the new worker's first order.
-    pub(crate) unsafe fn start_searching(&self) {
-        self.step(State::Held, State::Searching, 0);
+    /// The caller is the slot's worker, which is starting.
+    pub(crate) unsafe fn has_started(&self) -> Option<bool> {
+        let word = self.see();
+        if word.state() == State::Held {
+            return None;
+        }
+        let started = self.swap_if(word, word.without(STARTING));
+        started.ok().map(|()| word.state() == State::Searching)
     }
 }

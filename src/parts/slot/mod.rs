@@ -5,8 +5,8 @@
 //! read-modify-write. The module's steps are the arrows of `LEGAL`; the protocol
 //! page says who takes which, and what each publishes.
 //!
-//! **Invariant**: an `Idle` slot is listed in the ready ring or marked, so a thread
-//! that finds the ready ring empty and nobody marked has seen every idle worker. A
+//! **Invariant**: an `Idle` slot is listed in the ready ring or on the bench, so a thread
+//! that finds the ready ring and the bench empty has seen every idle worker. A
 //! claim by affinity leaves the entry behind (`LISTED` stays). The popper of an entry
 //! whose slot is not idle clears `LISTED` by a compare-and-swap, and a worker that
 //! loses against that one lists itself again before it goes idle.
@@ -22,7 +22,7 @@ mod word;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{assert_legal, taken, GENERATION, LISTED, MARKED, PARKED};
+use word::{assert_legal, taken, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// An idle worker that the caller now holds.
@@ -33,8 +33,6 @@ pub(crate) struct Claim {
     generation: u64,
     /// The worker sleeps, and must be woken once it has its order.
     pub(crate) parked: bool,
-    /// It was marked; the pool's count of those must go down by one.
-    pub(crate) marked: bool,
 }
 
 impl Claim {
@@ -42,7 +40,6 @@ impl Claim {
         Self {
             generation: before.generation(),
             parked: before.is_parked(),
-            marked: before.is_marked(),
         }
     }
 }
@@ -154,10 +151,15 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn step(&self, from: State, to: State, generations: u64) -> Word {
+        self.shift(from, to, generations * GENERATION)
+    }
+
+    /// The same, with what else is to be added.
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    fn shift(&self, from: State, to: State, more: u64) -> Word {
         assert_legal(from, to);
-        let delta = (to as u64)
-            .wrapping_sub(from as u64)
-            .wrapping_add(generations * GENERATION);
+        let delta = (to as u64).wrapping_sub(from as u64).wrapping_add(more);
         // ORDERING: P1, P4, P5, M1: as `swap_if`.
         let before = Word(self.status().fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
@@ -176,7 +178,7 @@ impl<T, R> Slot<T, R> {
 
     // ---- claiming an idle worker -------------------------------------------
 
-    /// Claims the worker if it is idle and unmarked, whatever the rings say; asleep only
+    /// Claims the worker if it is idle, whatever the rings say; asleep only
     /// if `even_parked`. `last`: the generation after which it is likely to have gone
     /// idle, without a task since (zero: unknown). Then its line is asked for once, to be
     /// written, and not first to be read.
@@ -192,20 +194,20 @@ impl<T, R> Slot<T, R> {
                 Err(now) => now,
             }
         };
-        let fits = word.is_fresh_idle() && (even_parked || !word.is_parked());
+        let fits = word.is_idle() && (even_parked || !word.is_parked());
         let claimed = fits && self.swap_if(word, word.to(State::Held)).is_ok();
         claimed.then(|| Claim::of(word))
     }
 
     /// Follows an entry of the ready ring through: claims the worker, or drops the
-    /// listing if it is busy or marked.
+    /// listing if it is not idle.
     #[inline]
     #[must_use]
     pub(crate) fn claim_listed(&self) -> Option<Claim> {
         let mut word = self.see();
         loop {
             debug_assert!(word.is_listed());
-            let idle = word.is_fresh_idle();
+            let idle = word.is_idle();
             let to = if idle { word.to(State::Held) } else { word };
             match self.swap_if(word, to.unlisted()) {
                 Ok(()) => return idle.then(|| Claim::of(word)),
@@ -214,18 +216,10 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    /// Claims the worker if it is idle and marked, and `may` says so of the very word that is
-    /// claimed: another worker may have come to the slot since the caller looked.
+    /// Claims the worker if it is idle and on the bench.
     #[must_use]
-    pub(crate) fn claim_marked(&self, may: impl Fn(&R) -> bool) -> Option<Claim> {
-        let mut word = self.see();
-        while word.is_idle() && word.is_marked() && may(&self.record) {
-            match self.swap_if(word, word.to(State::Held)) {
-                Ok(()) => return Some(Claim::of(word)),
-                Err(now) => word = now,
-            }
-        }
-        None
+    pub(crate) fn claim_benched(&self) -> Option<Claim> {
+        self.leave_idle(State::Held, Word::is_benched)
     }
 
     /// The worker to wake once it has its order, if it sleeps.
@@ -288,8 +282,8 @@ impl<T, R> Slot<T, R> {
             .with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
-    /// Takes an offered task back if the worker has not started it. The slot is then
-    /// held by the caller, who makes it idle again.
+    /// Takes an offered task back if the worker has not started it. The slot is then held by the
+    /// caller, who sends the worker to look at the queue.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
         let mut word = self.see();
@@ -310,10 +304,20 @@ impl<T, R> Slot<T, R> {
     pub(crate) unsafe fn send_searching(&self, claim: Claim) {
         // SAFETY: held.
         let sleeper = unsafe { self.sleeper(claim) };
-        self.step(State::Held, State::Searching, 0);
+        // SAFETY: as above.
+        unsafe { self.search_first() };
         if let Some(sleeper) = sleeper {
             sleeper.unpark();
         }
+    }
+
+    /// Sends a worker that is awake to look at the queue: a new one, or one whose task was taken
+    /// back.
+    ///
+    /// # Safety
+    /// The caller holds the slot (`Held`).
+    pub(crate) unsafe fn search_first(&self) {
+        self.step(State::Held, State::Searching, 0);
     }
 
     // ---- going idle -----------------------------------------------------------
@@ -321,7 +325,7 @@ impl<T, R> Slot<T, R> {
     /// Makes the slot claimable; `ready` is the pool's ready ring and `index` this slot's.
     ///
     /// # Safety
-    /// The caller owns the slot: its worker in `Busy` or `Searching`, or who holds it (`Held`).
+    /// The caller is the slot's worker, in `Busy` or `Searching`.
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
         let mut word = self.see();
@@ -343,34 +347,29 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    /// Makes the slot claimable for whoever finds no other worker idle: marked, and not
-    /// listed anew. The caller has counted the mark.
-    ///
-    /// # Safety
-    /// The caller holds the slot (`Held`).
-    pub(crate) unsafe fn publish_marked(&self) {
-        let mut word = self.see();
-        while let Err(now) = self.swap_if(word, word.to(State::Idle).and(MARKED)) {
-            word = now;
-        }
-    }
-
-    /// Worker: takes itself from `Idle` to look at the queue. `None` if another was
-    /// faster, whose order is on its way.
+    /// Worker: takes itself from `Idle`; `false` if another was faster, whose order is on its way.
     #[must_use]
-    pub(crate) fn claim_self(&self) -> Option<Claim> {
-        self.leave_idle(State::Searching, false)
+    pub(crate) fn claim_self(&self) -> bool {
+        self.leave_idle(State::Searching, Word::is_idle).is_some()
     }
 
-    fn leave_idle(&self, to: State, only_marked: bool) -> Option<Claim> {
+    fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
         let mut word = self.see();
-        while word.is_idle() && (word.is_marked() || !only_marked) {
+        while may(word) {
             match self.swap_if(word, word.to(to)) {
                 Ok(()) => return Some(Claim::of(word)),
                 Err(now) => word = now,
             }
         }
         None
+    }
+
+    /// Worker, after a task: looks whether to end, or else at the queue.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, in `Busy`.
+    pub(crate) unsafe fn search_after_task(&self) {
+        self.step(State::Busy, State::Searching, 0);
     }
 
     /// Worker: has taken a queued task.
@@ -445,7 +444,7 @@ impl<T, R> Slot<T, R> {
         let word = self.see();
         assert_eq!(word.state(), State::Free, "{word:?}");
         assert_eq!(word.is_listed(), listed, "{word:?}");
-        assert!(!word.is_marked() && !word.is_parked(), "{word:?}");
+        assert!(!word.is_starting() && !word.is_parked(), "{word:?}");
     }
 }
 

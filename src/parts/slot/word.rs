@@ -45,47 +45,43 @@ pub(crate) const LEGAL: &[Step] = &[
     (
         Held,
         Searching,
-        "notifier or spawner: the worker is to look at the queue",
-    ),
-    (
-        Held,
-        Idle,
-        "caller that took its task back; spawner of a worker without an order; submitter or notifier whose claim is one worker too many",
+        "notifier; spawner without a task; caller that took its task back",
     ),
     (Offered, Busy, "worker: starts the task"),
-    (Offered, Held, "caller: takes its task back at its deadline"),
+    (Offered, Held, "caller: takes its task back"),
+    (Busy, Idle, "worker: the task has ended, and none is queued"),
     (
         Busy,
-        Idle,
-        "worker: the task has ended, and it saw none to pop",
+        Searching,
+        "worker: the task has ended, and the pool is closed or over its limit",
     ),
     (Idle, Held, "submitter or notifier: claims the worker"),
     (
         Idle,
         Searching,
-        "worker: has seen a queued task, or is new and has no order",
+        "worker: looks at the queue, or whether to end",
     ),
     (
         Idle,
         Retiring,
-        "cleaner, shutdown, who lowers the limit or finds it lowered, caller that took its task back in a closed pool, or the worker itself",
+        "cleaner, shutdown, or whoever lowers the limit",
     ),
     (Searching, Idle, "worker: nothing is queued"),
     (Searching, Busy, "worker: has taken a queued task"),
     (
-        Retiring,
         Searching,
-        "worker: a task is queued, or `min_workers` need it: it stays",
+        Retiring,
+        "worker: the pool is closed and its queue empty, or it is over its limit",
     ),
+    (Retiring, Searching, "worker: it is needed, and stays"),
     (Retiring, Free, "worker: its last act on the slot"),
 ];
 
 const STATE: u64 = 7;
 /// An entry of the slot is in the ready ring, or in the hands of one popper.
 pub(super) const LISTED: u64 = 1 << 3;
-/// Idle for a while: claimed only if no other worker is idle, and retired if it
-/// stays so.
-pub(super) const MARKED: u64 = 1 << 4;
+/// The worker is in its start hook, or on the way there: it carries no order out yet.
+pub(super) const STARTING: u64 = 1 << 4;
 /// The worker sleeps; who gives it an order wakes it.
 pub(super) const PARKED: u64 = 1 << 5;
 /// The generation: how many tasks have been handed over. 58 bits, which wrap.
@@ -118,13 +114,19 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
-    /// It has a task, or another thread holds it: neither idle nor looking around by itself.
-    pub(crate) const fn is_occupied(self) -> bool {
-        matches!(self.state(), Held | Offered | Busy)
+    /// It has a task, another thread holds it, or it is in its start hook: neither idle nor looking
+    /// around by itself.
+    pub(crate) const fn is_busy(self) -> bool {
+        matches!(self.state(), Held | Offered | Busy) || self.is_starting()
     }
 
-    pub(crate) const fn is_marked(self) -> bool {
-        self.0 & MARKED != 0
+    pub(crate) const fn is_starting(self) -> bool {
+        self.0 & STARTING != 0
+    }
+
+    /// Idle, and on the bench: out of the ready ring.
+    pub(crate) const fn is_benched(self) -> bool {
+        self.0 & (STATE | LISTED) == Idle as u64
     }
 
     pub(crate) const fn is_parked(self) -> bool {
@@ -135,28 +137,27 @@ impl Word {
         self.0 & LISTED != 0
     }
 
-    /// Idle, and a first choice.
-    pub(super) const fn is_fresh_idle(self) -> bool {
-        self.0 & (STATE | MARKED) == Idle as u64
-    }
-
-    /// Whether its flags go with its state: who is idle can be found, and only who is idle
-    /// is marked or asleep.
+    /// Whether its flags go with its state: only a worker that is idle sleeps, and none that is
+    /// in its start hook is idle.
     pub(super) const fn is_sound(self) -> bool {
         if self.is_idle() {
-            self.is_listed() || self.is_marked()
+            !self.is_starting()
         } else {
-            !self.is_marked() && !self.is_parked()
+            !self.is_parked()
         }
     }
 
-    /// The word in another state: awake and unmarked.
+    /// The word in another state: awake.
     pub(super) const fn to(self, state: State) -> Self {
-        Self(self.0 & !(STATE | PARKED | MARKED) | state as u64)
+        Self(self.0 & !(STATE | PARKED) | state as u64)
     }
 
     pub(super) const fn and(self, flag: u64) -> Self {
         Self(self.0 | flag)
+    }
+
+    pub(super) const fn without(self, flag: u64) -> Self {
+        Self(self.0 & !flag)
     }
 
     pub(super) const fn unlisted(self) -> Self {
@@ -178,7 +179,7 @@ impl fmt::Debug for Word {
             "{:?}{}{}{} #{}",
             self.state(),
             flag(self.is_listed(), " listed"),
-            flag(self.is_marked(), " marked"),
+            flag(self.is_starting(), " starting"),
             flag(self.is_parked(), " parked"),
             self.generation()
         )

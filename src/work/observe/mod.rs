@@ -9,16 +9,12 @@
 //! a caller that gets it back; else on the thread that discards it, once whoever waits
 //! for it has been released; or on a worker that finds it late, if no caller waits for it.
 //! What runs on a caller's own thread, its own subscriber's, takes that caller's time.
-//! Nowhere does it run with a lock held, a worker in transit, an order waiting for its worker,
-//! a submitter on the list of those who wait for room, or a deadline that its task does not know:
-//! what starts a thread there only notes that ([`Starts`]). Its panics are contained, and those on
-//! the pool's behalf counted as `hook_panics`.
+//! Nowhere does it run with a lock held. Its panics are contained, and those on the pool's behalf
+//! counted as `hook_panics`.
 
 use crate::error::TaskPanic;
 use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
-#[cfg(feature = "tracing")]
-use std::cell::RefCell;
 use std::io;
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -57,90 +53,16 @@ macro_rules! event {
     };
 }
 
-/// On a worker as one of its hooks: a subscriber that submits a task of its own
-/// must not wait for the worker that it holds up.
 #[cfg(feature = "tracing")]
 fn hook(env: &Env, f: impl FnOnce()) {
-    crate::work::env::in_hook(|| env.hook(f));
+    env.hook(f);
 }
 
-/// The events of threads that were asked for: told once who asked holds nothing that others wait
-/// for, when this is dropped or by [`Starts::tell`].
-#[derive(Debug)]
-pub(crate) struct Starts<'a> {
-    #[cfg(feature = "tracing")]
-    env: &'a Env,
-    #[cfg(feature = "tracing")]
-    noted: RefCell<Vec<io::Result<usize>>>,
-    #[cfg(not(feature = "tracing"))]
-    env: std::marker::PhantomData<&'a Env>,
-}
-
-impl<'a> Starts<'a> {
-    #[inline(always)]
-    pub(crate) fn new(env: &'a Env) -> Self {
-        let _ = env;
-        Self {
-            #[cfg(feature = "tracing")]
-            env,
-            #[cfg(not(feature = "tracing"))]
-            env: std::marker::PhantomData,
-            #[cfg(feature = "tracing")]
-            noted: RefCell::default(),
-        }
-    }
-
-    /// There is a worker on the slot.
-    #[inline(always)]
-    pub(crate) fn note_worker(&self, slot: usize) {
-        #[cfg(feature = "tracing")]
-        self.noted.borrow_mut().push(Ok(slot));
-        let _ = slot;
-    }
-
-    /// The system gave no thread. The error is its submitter's.
-    #[inline(always)]
-    pub(crate) fn note_failure(&self, error: &io::Error) {
-        #[cfg(feature = "tracing")]
-        self.noted
-            .borrow_mut()
-            .push(Err(match error.raw_os_error() {
-                Some(code) => io::Error::from_raw_os_error(code),
-                None => io::Error::new(error.kind(), error.to_string()),
-            }));
-        let _ = error;
-    }
-
-    #[inline(always)]
-    pub(crate) fn tell(&self) {
-        #[cfg(feature = "tracing")]
-        for start in self.noted.take() {
-            // By the subscriber: what it has not been told, the parent tells.
-            if self.env.is_forked() {
-                return;
-            }
-            match start {
-                Ok(slot) => worker_spawned(self.env, slot),
-                Err(error) => spawn_failed(self.env, &error),
-            }
-        }
-    }
-}
-
-#[cfg(feature = "tracing")]
-impl Drop for Starts<'_> {
-    fn drop(&mut self) {
-        // Not where a worker ends as a task called `fork`: its parent tells.
-        if !self.env.is_forked() {
-            self.tell();
-        }
-    }
-}
-
-/// On the thread that started it.
-#[cfg(feature = "tracing")]
-fn worker_spawned(env: &Env, slot: usize) {
+/// On the worker, as its first step.
+#[inline(always)]
+pub(crate) fn worker_spawned(env: &Env, slot: usize) {
     event!(DEBUG, env, slot, "worker spawned");
+    let _ = (env, slot);
 }
 
 /// On the worker, as its last step.
@@ -151,14 +73,15 @@ pub(crate) fn worker_retired(env: &Env, slot: usize) {
 }
 
 /// On the thread that asked for one.
-#[cfg(feature = "tracing")]
-fn spawn_failed(env: &Env, error: &io::Error) {
+#[inline(always)]
+pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
     event!(
         WARN,
         env,
         error = error as &dyn std::error::Error,
         "worker thread could not be started"
     );
+    let _ = (env, error);
 }
 
 /// On the worker, within the task's span.

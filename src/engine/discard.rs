@@ -1,0 +1,99 @@
+//! Tasks that are taken out of the queue to be dropped: by a shutdown, or with their group.
+//!
+//! All are taken out before code of the user's runs. Then what they captured is dropped, one by
+//! one. What is dropped may itself shut a pool down, or cancel a group: such a call adds to its
+//! pool's list, which the outermost discard of the thread empties. So it neither recurses nor
+//! waits. Other threads that discard or wait empty the list, too: what is dropped may wait for them.
+
+use super::core::Core;
+use crate::sync::{lock, thread_local, Arc};
+use crate::work::job::{NeverRan, Task};
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+
+thread_local! {
+    /// Pools whose lists the outermost discard of this thread is still to empty; `None`: there is
+    /// none.
+    static POOLS: RefCell<Option<Vec<Arc<Core>>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread is dropping a discarded task: it must not wait for others.
+pub(crate) fn is_discarding() -> bool {
+    POOLS
+        .try_with(|pools| pools.borrow().is_some())
+        .unwrap_or(false)
+}
+
+impl Core {
+    /// Takes the queued tasks out that are `unwanted`, and counts them; at most so many.
+    pub(crate) fn take_out(&self, most: usize, unwanted: impl Fn(&Task) -> bool) -> Vec<Task> {
+        let mut taken = Vec::new();
+        let Some(queue) = self.queue.as_ref().filter(|_| most > 0) else {
+            return taken;
+        };
+        let mut from = queue.first();
+        while let Some(task) = queue.take_wanted(&mut from, &unwanted) {
+            self.counts.discard();
+            self.counts.remove_queued();
+            task.begin_discard();
+            taken.push(task);
+            self.notify_waiter();
+            if taken.len() == most {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Drops tasks that were taken out. Callers that wait get theirs back first.
+    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
+        let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
+        lock(&self.discarded).extend(others.into_iter().map(|task| (task, why)));
+        let seen: Vec<_> = (calls.into_iter())
+            .map(|task| task.discard(why).release())
+            .collect();
+        // Subscribers, who may fork: in the child nothing more of the parent's is dropped.
+        for seen in seen {
+            if self.env.is_forked() {
+                let _never_dropped = ManuallyDrop::new(seen);
+            }
+        }
+        self.drop_discarded();
+    }
+
+    /// Empties the list, or leaves that to the discard that this thread is in.
+    pub(crate) fn drop_discarded(self: &Arc<Self>) {
+        let is_nested = POOLS.try_with(|pools| {
+            let mut pools = pools.borrow_mut();
+            let is_nested = pools.is_some();
+            pools.get_or_insert_default().push(Arc::clone(self));
+            is_nested
+        });
+        match is_nested {
+            Ok(true) => {}
+            Ok(false) => {
+                let next = || POOLS.with(|pools| pools.borrow_mut().as_mut()?.pop());
+                while let Some(pool) = next() {
+                    pool.empty_discarded();
+                }
+                POOLS.with(|pools| pools.borrow_mut().take());
+            }
+            // The thread's last destructors run.
+            Err(_) => self.empty_discarded(),
+        }
+    }
+
+    fn empty_discarded(&self) {
+        while !self.env.is_forked() {
+            let Some((task, why)) = lock(&self.discarded).pop_front() else {
+                return;
+            };
+            let left = task.discard(why);
+            if self.env.is_forked() {
+                let _never_dropped = ManuallyDrop::new(left);
+                return;
+            }
+            let _dropped_here = left.release();
+        }
+    }
+}

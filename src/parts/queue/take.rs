@@ -1,0 +1,81 @@
+//! Tasks that are taken out of the middle of a queue.
+
+use super::cell::{CellAt, STEP};
+use super::{Queue, State, FLAGS};
+use crate::parts::backoff::Backoff;
+use crate::sync::Ordering;
+
+impl<T> Queue<T> {
+    /// Takes out the task at a position where it was pushed; `None` if a pop was faster.
+    #[must_use]
+    pub(crate) fn take(&self, position: u64) -> Option<T> {
+        let at = self.at(position);
+        // A canceller that only looks at the task gives it back; a pop takes it.
+        hold_full(at).then(|| {
+            // SAFETY: held, with a task in it, and left dead without.
+            unsafe {
+                let task = at.read();
+                at.write(State::Held, State::Dead);
+                task
+            }
+        })
+    }
+
+    /// Where a look through the queue begins. Dead cells before it are gone.
+    pub(crate) fn first(&self) -> u64 {
+        loop {
+            let head = self.load_head();
+            if !self.skip_dead(head) {
+                return head;
+            }
+        }
+    }
+
+    /// Takes out the next task at `from` or behind it that is wanted, and moves `from` past it;
+    /// `None` once none is left.
+    #[must_use]
+    pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
+        let head = self.load_head();
+        if (head.wrapping_sub(*from) as i64) > 0 {
+            *from = head;
+        }
+        // ORDERING: P3: after the group's flag was set; a push that moves it later sees the flag.
+        let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
+        while (tail.wrapping_sub(*from) as i64) > 0 {
+            let position = *from;
+            *from = position.wrapping_add(STEP);
+            let at = self.at(position);
+            if !hold_full(at) {
+                continue;
+            }
+            // SAFETY: held, with a task in it, which is taken out or left as it was.
+            unsafe {
+                if at.look(&wanted) {
+                    let task = at.read();
+                    at.write(State::Held, State::Dead);
+                    return Some(task);
+                }
+                at.write(State::Held, State::Full);
+            }
+        }
+        None
+    }
+}
+
+/// Holds the cell of a position that was pushed, if its task is still there; waits for a push or
+/// another owner that is half done.
+fn hold_full<T>(at: CellAt<'_, T>) -> bool {
+    let mut backoff = Backoff::default();
+    loop {
+        let now = at.see();
+        if now == at.stamp(State::Full) {
+            if at.hold(State::Full) {
+                return true;
+            }
+        } else if now == at.stamp(State::Empty) || now == at.stamp(State::Held) {
+            backoff.wait();
+        } else {
+            return false;
+        }
+    }
+}
