@@ -176,7 +176,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
