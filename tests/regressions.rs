@@ -451,6 +451,46 @@ fn law10_shutdown_from_a_thread_local_destructor_returns() {
     });
 }
 
+/// Law 10: a call from a worker's thread-local destructors is never clean, whoever else of the pool is
+/// still there: its own thread is. It once was, also beside another in its destructors.
+#[test]
+fn law10_a_shutdown_from_a_thread_local_destructor_is_never_clean() {
+    timed(|| {
+        for others in [0, 1] {
+            let pool = Arc::new(builder(2, 0).idle_timeout(ms(1)).build().expect("pool"));
+            let (gate, first) = (Gate::new(), Gate::new());
+            let _open = gate.opener();
+            let (tx, rx) = mpsc::channel();
+            let (own, task) = (Arc::clone(&pool), first.task());
+            must_serve(&pool, move || {
+                task();
+                at_thread_end(move || {
+                    wait_until("no worker", || own.stats().workers == 0);
+                    let _ = tx.send(own.shutdown(Shutdown::Drain, Duration::MAX));
+                });
+            });
+            first.wait_entered(1);
+            for _ in 0..others {
+                let key = gate.key();
+                ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+            }
+            if others == 0 {
+                first.open();
+            } else {
+                // It has left its slot before the other does, and joins nobody.
+                gate.wait_entered(1);
+                gate.open();
+                first.open();
+            }
+            let report = arrives("shutdown in the destructor", &rx);
+            assert_eq!(report.stragglers.len(), 1, "{report:?}");
+            assert_eq!(report.stragglers[0].slot, 0);
+            assert!(!report.is_clean());
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+    });
+}
+
 /// Law 10: a pool whose last owner is a thread-local value of one of its own workers is dropped
 /// without a wait, while another worker is busy. The drop there once waited for that other.
 #[test]

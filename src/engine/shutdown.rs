@@ -58,7 +58,7 @@ pub(crate) fn shutdown(
     let stragglers = if waits {
         wait(core, timeout, whom)
     } else {
-        core.stragglers(&mut lock(&core.registry))
+        core.stragglers_and_self()
     };
     let report = ShutdownReport {
         // ORDERING: L1: as above.
@@ -125,6 +125,18 @@ impl Registry {
 }
 
 impl Core {
+    /// With this thread, if it is a worker that has left its slot: its thread-local destructors run.
+    fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
+        let mut registry = lock(&self.registry);
+        let mut stragglers = self.stragglers(&mut registry);
+        if let Some(own) = self.env.own_slot() {
+            if stragglers.iter().all(|worker| worker.slot != own) {
+                stragglers.push(self.snapshot(&registry, own));
+            }
+        }
+        stragglers
+    }
+
     /// Tells every idle worker to end.
     fn retire_idle(&self) {
         let mut registry = lock(&self.registry);

@@ -41,7 +41,7 @@ use std::cell::Cell;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
-    let _marking = core.env.own_this_thread();
+    let _marking = core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {
@@ -346,7 +346,7 @@ impl Worker<'_> {
     /// workers, too. One of the two sees the other (P5).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
-        self.core.is_closed() || self.core.is_surplus(&registry, registry.retiring)
+        self.core.is_closed() || self.core.is_self_surplus(&registry)
     }
 
     /// Begins its end, if the pool is closed and has nothing queued, or it is one too many. It is
@@ -355,7 +355,7 @@ impl Worker<'_> {
         let core = self.core;
         let mut registry = lock(&core.registry);
         let is_over = core.is_closed() && core.nothing_queued();
-        let ends = is_over || core.is_surplus(&registry, registry.retiring);
+        let ends = is_over || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
             if core.is_end_counted() {
