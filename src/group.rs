@@ -2,45 +2,17 @@
 
 use crate::engine::core::Core;
 use crate::engine::discard::is_discarding;
-use crate::engine::request::{Extras, SubmitOptions};
-use crate::engine::submit::submit_with;
+use crate::engine::groups::{submit_member, take_queued};
+use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
+use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle, Members, Pending};
+use crate::parts::members::Handle;
 use crate::sync::{Arc, Ordering};
-use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, Release, Task};
-use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::job::{NeverRan, Serve};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
-
-struct Member<F> {
-    pending: Pending,
-    f: F,
-}
-
-impl<F: FnOnce()> Job for Member<F> {
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { pending, f } = self;
-        let panicked = has_panicked(ctx.with_group(pending.members(), || ctx.call(f)));
-        end(Ending::of(panicked));
-        pending.end(if panicked {
-            Ended::Panicked
-        } else {
-            Ended::Completed
-        });
-    }
-
-    fn discard(self) -> Release {
-        drop_contained(self.f);
-        Release::Group(self.pending)
-    }
-
-    fn members(&self) -> Option<&Members> {
-        Some(self.pending.members())
-    }
-}
 
 /// A set of tasks that can be waited for, or cancelled, together.
 ///
@@ -163,26 +135,29 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        let job = Member {
-            pending: self.members.enter(),
-            f: closure,
-        };
-        let options = SubmitOptions::PLAIN.of_group(&self.members.cancelled);
-        // SAFETY: F is Send and 'static, and so is the rest of the job.
-        match unsafe { submit_with(&self.core, job, &self.extras, options) } {
-            Ok(()) => {
-                // ORDERING: P3: a cancel that looked through the queue before this task was
-                // in it has set the flag before.
-                if self.members.cancelled.load(Ordering::SeqCst) {
-                    self.core.discard(self.take_queued());
-                }
-                Ok(())
-            }
-            Err((Member { pending, f }, why)) => {
-                self.members.refused(pending);
-                Err(Refused::new(f, why))
-            }
-        }
+        let job = Serve { f: closure };
+        // SAFETY: F is Send and 'static.
+        let served = unsafe { submit_member(&self.core, &self.members, job, &self.extras) };
+        served
+            .map(drop)
+            .map_err(|(job, why)| Refused::new(job.f, why))
+    }
+
+    /// Returns an [`Awaitable`]: its `serve` submits members of this group, and returns a handle to
+    /// the value of each. [`Group::cancel`] cancels such a task, too.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// let handle = group.awaitable().serve(|| 6 * 7)?;
+    /// group.wait();
+    /// assert_eq!(handle.join()?, 42);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn awaitable(&self) -> Awaitable<'_> {
+        Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
     /// Waits until no task of the group is pending.
@@ -297,11 +272,11 @@ impl Group {
         if self.members.pending() > 0 {
             self.core.note_cancelled(&self.members);
         }
-        let queued = self.take_queued();
+        let queued = take_queued(&self.core, &self.members);
         self.members.set_swept();
         // Code of the user's comes last: subscribers, then what discarded tasks captured.
         self.core.tell_abandoned(&self.members);
-        self.core.discard(queued);
+        self.core.discard(queued, NeverRan::Cancelled);
     }
 
     /// Returns whether the group has been cancelled.
@@ -341,17 +316,6 @@ impl Group {
         CancelGuard {
             group: Some(self.clone()),
         }
-    }
-
-    /// Takes the group's tasks out of the queue, all before code of the user's runs.
-    fn take_queued(&self) -> Vec<Task> {
-        // A subscriber may have forked.
-        if self.core.env.is_forked() {
-            return Vec::new();
-        }
-        // No others pending: none queued. What is submitted from now on sees the flag.
-        let most = self.members.pending();
-        self.core.take_out(most, |task| task.is_of(&self.members))
     }
 
     /// Returns how many tasks have not ended yet. A task that is just being submitted, or that

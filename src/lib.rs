@@ -30,6 +30,7 @@
 //! | How fast is it? | [`docs::measurements`] |
 //! | What is lock-free, and why is no task lost? | [`docs::protocol`] |
 //! | How do I name tasks, or give each a policy or a deadline? | [`Submitter`] |
+//! | How do I get the value of a task, in async code or later? | [`Handle`] |
 //! | How do I wait for many tasks, or cancel them? | [`Group`] |
 //! | How do tasks borrow? | [`Pool::scope`] |
 //! | How do I end a pool? | [`Pool::shutdown`] |
@@ -54,7 +55,7 @@
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
 // | `engine` | how the pool works: one question a file; **the protocol page** |
-// | `pool`, `builder`, `group`, `scope`, `settings`, `submitter`, `task` | the public rest |
+// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the public rest |
 // | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
 // | `model` | what the models in `loom-tests` and the scenarios in `shuttle-tests` see of all that |
@@ -68,6 +69,7 @@ mod duration;
 mod engine;
 mod error;
 mod group;
+mod handle;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -86,10 +88,11 @@ mod work;
 
 pub use builder::Builder;
 pub use error::{
-    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskPanic, Unfinished,
-    Unrun,
+    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskError, TaskPanic,
+    Unfinished, Unrun,
 };
 pub use group::{CancelGuard, Group};
+pub use handle::{Awaitable, Handle};
 pub use pool::Pool;
 pub use scope::Scope;
 #[cfg(feature = "serde")]

@@ -9,6 +9,7 @@ use crate::engine::submit::submit_plain;
 use crate::engine::threads::NotSpawned;
 use crate::error::{BuildError, DeadlineError, Refused};
 use crate::group::Group;
+use crate::handle::Awaitable;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 use crate::submitter::Submitter;
@@ -269,6 +270,20 @@ impl Pool {
     #[must_use]
     pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
         Submitter::new(&self.core).min_remaining(d)
+    }
+
+    /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
+    /// closure: a future, which a thread can also join.
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let handle = pool.awaitable().serve(|| 6 * 7)?;
+    /// assert_eq!(handle.join()?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn awaitable(&self) -> Awaitable<'_> {
+        Awaitable::new(&self.core, None, Extras::NONE)
     }
 
     /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.

@@ -11,9 +11,9 @@ use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle};
-use crate::sync::{catch_unwind, lock, lock_unless, Arc, Mutex};
+use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, Release};
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -157,13 +157,16 @@ impl<F: FnOnce()> Job for Scoped<F> {
     }
 
     /// At its deadline only: no shutdown discards it.
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
-        Release::Group(pending)
+        Release {
+            group: Some(pending),
+            caller: None,
+        }
     }
 }
 
@@ -204,7 +207,8 @@ impl<'scope> Scope<'scope, '_> {
         let options = SubmitOptions::AWAITED.on_worker(self.on_worker);
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
-        unsafe { submit_with(&self.core, job, &self.extras, options) }.map_err(|(job, why)| {
+        let served = unsafe { submit_with(&self.core, job, &self.extras, options) };
+        served.map(drop).map_err(|(job, why)| {
             members.refused(pending);
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
@@ -227,8 +231,11 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.inner.members.wait(&Deadline::never(), core.parallel);
+    let result = exposed(|| {
+        let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+        scope.inner.members.wait(&Deadline::never(), core.parallel);
+        result
+    });
     // In a forked child no task touches the scope any more.
     let panic = lock_unless(core.env.is_forked(), &scope.inner.panic).and_then(|mut p| p.take());
     match (result, panic) {

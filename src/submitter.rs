@@ -6,6 +6,7 @@ use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
+use crate::handle::Awaitable;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
 use crate::sync::Arc;
@@ -211,7 +212,9 @@ impl<'a> Submitter<'a> {
     {
         let job = Serve { f: closure };
         // SAFETY: F is Send and 'static.
-        unsafe { submit_with(self.core, job, &self.extras, SubmitOptions::PLAIN) }
+        let served = unsafe { submit_with(self.core, job, &self.extras, SubmitOptions::PLAIN) };
+        served
+            .map(drop)
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
@@ -244,6 +247,22 @@ impl<'a> Submitter<'a> {
         R: Send + 'static,
     {
         call::do_with(self.core, &self.extras, closure, timeout)
+    }
+
+    /// Returns an [`Awaitable`] whose tasks have these options; see
+    /// [`Pool::awaitable`](crate::Pool::awaitable).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let soon = pool.with_deadline(Duration::from_secs(1)).awaitable();
+    /// assert!(soon.serve(|| lazypool::task::remaining().is_some())?.join()?);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn awaitable(&self) -> Awaitable<'a> {
+        Awaitable::new(self.core, None, self.extras)
     }
 
     /// Returns a new [`Group`] whose tasks have these options; see

@@ -3,9 +3,12 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::future::Future;
 use std::hint::black_box;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -245,6 +248,37 @@ where
     );
 }
 
+/// Law 21: one allocation a task, none for its waits, whatever it captures and returns.
+fn awaited_within<F, R>(pool: &Pool, f: F)
+where
+    F: FnOnce() -> R + Send + Copy + 'static,
+    R: Send + 'static,
+{
+    let group = pool.labelled("label").with_deadline(LONG).group();
+    let (plain, all) = (pool.awaitable(), group.awaitable());
+    for (what, on) in [("plain", plain), ("with all options", all)] {
+        let serve = || on.serve(f).map_err(|_| ()).expect("room for one");
+        let joined = || drop(black_box(serve().join().expect("a value")));
+        assert_eq!(count(pool, TURNS, joined), ONE, "joined, {what}");
+        let awaited = || {
+            let (mut handle, waker) = (serve(), Waker::noop());
+            let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(waker));
+            while poll().is_pending() {
+                thread::yield_now();
+            }
+        };
+        assert_eq!(count(pool, TURNS, awaited), ONE, "awaited, {what}");
+        let waits = || {
+            let handle = match serve().join_timeout(Duration::from_nanos(1)) {
+                Ok(_) => return,
+                Err(handle) => handle,
+            };
+            drop(handle.join());
+        };
+        assert_eq!(count(pool, TURNS, waits), ONE, "with a limit, {what}");
+    }
+}
+
 const NONE: (u64, u64) = (0, 0);
 /// One allocation each, freed again.
 const ONE: (u64, u64) = (TURNS, TURNS);
@@ -297,6 +331,10 @@ fn law12_no_allocation_in_steady_state() {
                 let load = [black_box(7_u64); 4 - TAKEN];
                 call_within(&pool, move || (load, [1_u8; 777]), d, NONE);
             }
+            awaited_within(&pool, words::<0>());
+            awaited_within(&pool, words::<64>());
+            awaited_within(&pool, || [black_box(1_u64); 99]);
+
             labelled_call_within(&pool, words::<0>(), NONE);
             labelled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
 

@@ -25,6 +25,8 @@
 //! | the fork is made by a task | `a_task_that_forks_and_returns_in_both`, `a_task_asks_its_pool_in_the_child` |
 //! | by a hook | `hooks_that_fork_and_return_in_both` |
 //! | by the drop of a discarded task's captures | `discarded_captures_that_fork` |
+//! | handles of tasks that have ended, run or are queued | `handles` |
+//! | the fork is made by a handle's waker | `a_waker_that_forks` |
 //! | within a scope | `a_scope_is_left_at_once_in_the_child` |
 #![cfg(unix)]
 
@@ -32,15 +34,20 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown, WhenFull};
+use lazypool::{
+    task, Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown, TaskError, WhenFull,
+};
 
 const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 const HOOK_OR_TASK_RAN_ON: i32 = 77;
@@ -1080,6 +1087,94 @@ fn law19_a_task_that_forks_and_returns_in_both() {
                 assert_eq!(stats.panicked, u64::from(panics), "{stats:?}");
                 it.assert_ended(4);
             }
+        }
+    });
+}
+
+/// What a handle has in a child whose task has not ended in the parent.
+#[track_caller]
+fn is_nothing<R: std::fmt::Debug>(outcome: Result<R, TaskError>) {
+    assert!(matches!(outcome, Err(TaskError::Discarded)), "{outcome:?}");
+}
+
+#[test]
+fn law19_handles() {
+    isolated("law19_handles", || {
+        let pool = builder(1, 8).build().unwrap();
+        let on = pool.awaitable();
+        let ended = on.serve(|| 7).unwrap();
+        wait_until("its end", || ended.is_finished());
+        let gate = Gate::new();
+        let running = on.serve(gate.task());
+        gate.wait_entered(1);
+        let mut queued: Vec<_> = (0..6).map(|n| Some(on.serve(move || n).unwrap())).collect();
+        let mut polled = on.serve(|| 8).unwrap();
+        let mut noop = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut polled).poll(&mut noop).is_pending());
+        let (mut ended, mut running) = (Some(ended), Some(running.map_err(|_| ()).unwrap()));
+        let mut polled = Some(polled);
+        in_child(|| {
+            assert_eq!(ended.take().unwrap().join().unwrap(), 7);
+            is_nothing(running.take().unwrap().join());
+            let mut queued = queued.drain(..).flatten();
+            let mut next = || queued.next().unwrap();
+            drop(next());
+            next().detach();
+            is_nothing(next().join_timeout(Duration::MAX).unwrap());
+            let mut future = next();
+            future.cancel();
+            let mut noop = Context::from_waker(Waker::noop());
+            match Pin::new(&mut future).poll(&mut noop) {
+                Poll::Ready(outcome) => is_nothing(outcome),
+                Poll::Pending => panic!("it waits"),
+            }
+            assert!(next().is_finished());
+            is_forked(pool.awaitable().serve(|| ()).map(drop));
+            is_forked(pool.group().awaitable().serve(|| ()).map(drop));
+            drop(polled.take());
+        });
+        assert_eq!(ended.take().unwrap().join().unwrap(), 7);
+        gate.open();
+        running.take().unwrap().join().unwrap();
+        for (n, handle) in queued.into_iter().flatten().enumerate() {
+            assert_eq!(handle.join().unwrap(), n);
+        }
+        assert_eq!(polled.take().unwrap().join().unwrap(), 8);
+        assert_ends_well(&pool);
+    });
+}
+
+struct ForkingWaker(Arc<AtomicI32>);
+
+impl Wake for ForkingWaker {
+    fn wake(self: Arc<Self>) {
+        fork_into(&self.0);
+    }
+}
+
+#[test]
+fn law19_a_waker_that_forks() {
+    isolated("law19_a_waker_that_forks", || {
+        for queued in [0, 2] {
+            let it = Forks::new(|builder, _, _| builder);
+            let gate = Gate::new();
+            let mut handle = it.pool().awaitable().serve(gate.task());
+            let handle = handle.as_mut().map_err(|_| ()).unwrap();
+            gate.wait_entered(1);
+            for _ in 0..queued {
+                must_serve(it.pool(), it.bystander());
+            }
+            let waker = Waker::from(Arc::new(ForkingWaker(Arc::clone(&it.child))));
+            let mut context = Context::from_waker(&waker);
+            assert!(Pin::new(&mut *handle).poll(&mut context).is_pending());
+            gate.open();
+            wait_until("a fork", || it.child.load(Ordering::SeqCst) != 0);
+            must_serve(it.pool(), it.bystander());
+            it.assert_ended(2 + queued);
+            let Poll::Ready(outcome) = Pin::new(handle).poll(&mut context) else {
+                panic!("it has ended")
+            };
+            outcome.unwrap();
         }
     });
 }

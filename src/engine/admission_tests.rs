@@ -6,7 +6,7 @@ use crate::builder::Builder;
 use crate::stats::Shutdown;
 use crate::stats::WhenFull;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, Release, Serve};
+use crate::work::job::{End, Job, NeverRan, Release, Serve};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ impl Job for Revocable {
         Serve { f: || () }.run(ctx, end);
     }
 
-    fn discard(self) -> Release {
-        Release::Nobody
+    fn discard(self, _: NeverRan) -> Release {
+        Release::default()
     }
 }
 
@@ -41,7 +41,8 @@ fn push(core: &Arc<Core>) -> u64 {
 fn withdraw(core: &Core, position: u64) {
     let queue = core.queue.as_ref().expect("a queue");
     let task = queue.withdraw(position, || core.counts.discard_queued());
-    let _seen = task.expect("a task in the queue").discard().release();
+    let task = task.expect("a task in the queue");
+    let _seen = task.discard(NeverRan::Cancelled).release();
 }
 
 /// A full queue, which one look does not get through; a task taken out makes room behind where a

@@ -5,6 +5,7 @@
 
 use super::core::Core;
 use super::counts::Counts;
+use super::decided::run_decided;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
@@ -13,9 +14,9 @@ use crate::parts::completion::{
 };
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
-use crate::sync::{Arc, Ordering, UnsafeCell};
+use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, Release, Task};
+use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
 use crate::work::options::StartBy;
 use crate::work::panics::Payload;
@@ -95,7 +96,7 @@ impl<F, R, G> WaitJob<F, R, G> {
         // SAFETY: the worker took the task, and its decision is not started.
         let release = unsafe { self.give_back(Outcome::TooLate, seen) };
         end(Ending::Expired);
-        release.finish();
+        ctx.owe(release.finish());
     }
 
     /// Gives the job back to its caller, who waits for it; whom to release.
@@ -111,7 +112,11 @@ impl<F, R, G> WaitJob<F, R, G> {
         // SAFETY: the caller waits for `done`, and is where the job came from.
         unsafe {
             Waiter::write(waiter, how(Task::renew(self, seen)));
-            Release::Caller(Answered::new(std::ptr::addr_of!((*waiter).node)))
+            let node = std::ptr::addr_of!((*waiter).node);
+            Release {
+                caller: Some(Answered::caller(node)),
+                group: None,
+            }
         }
     }
 }
@@ -149,22 +154,10 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
 
-        let mut panicked = false;
-        let run = || {
-            let result = ctx.call(f);
-            panicked = result.is_err();
-            if decision.complete(task_id) == Completed::CallerWaits {
-                return Some(result);
-            }
-            panicked = ctx.drop_result(result);
-            // Its caller may have been leaving, and does not exist here.
-            ctx.end_if_forked();
-            decision.forget(task_id);
-            None
-        };
+        let is_wanted = |completed| completed == Completed::CallerWaits;
         // SAFETY: the decision was started for this node's caller.
-        let awaited = || unsafe { ctx.with_caller(timed.then_some(node), run) };
-        let result = ctx.with_label(label, awaited);
+        let run = || unsafe { run_decided(ctx, timed.then_some(node), f, is_wanted) };
+        let (panicked, result) = ctx.with_label(label, run);
         end(Ending::of(panicked));
         if let Some(result) = result {
             let outcome = match result {
@@ -180,7 +173,7 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         }
     }
 
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         // SAFETY: the discarder took the task out of the queue.
         unsafe { self.give_back(Outcome::Returned, Seen::default()) }
     }
@@ -266,7 +259,8 @@ where
     let options = SubmitOptions::AWAITED
         .or_when_full(when_full)
         .until(deadline, &waiter.node);
-    let (task, why) = match wait_for(core, &waiter.node, task, deadline, &options) {
+    let wait = || wait_for(core, &waiter.node, task, deadline, &options);
+    let (task, why) = match exposed(wait) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
         How::Back(task, why) => (task, why),
         How::Outcome => {

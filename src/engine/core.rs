@@ -10,7 +10,7 @@ use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{thread, thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
-use crate::work::job::Task;
+use crate::work::job::{NeverRan, Task};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -110,7 +110,7 @@ pub(crate) struct Core {
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
     /// Taken out of the queue, to be dropped.
-    pub(crate) discarded: Mutex<VecDeque<Task>>,
+    pub(crate) discarded: Mutex<VecDeque<(Task, NeverRan)>>,
     /// A thread has been started, has ended or has been joined.
     pub(crate) changed: Condvar,
     /// The cleaner may have to end.
@@ -233,7 +233,7 @@ impl Core {
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
         assert_eq!(self.owed(&registry), 0, "slots to be withheld");
-        assert!(!self.env.has_surplus(), "too many workers");
+        assert!(!self.env.is_over(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);
         let all = |ring: &Ring| {

@@ -7,7 +7,7 @@
 
 use super::core::Core;
 use crate::sync::{lock, thread_local, Arc};
-use crate::work::job::Task;
+use crate::work::job::{NeverRan, Task};
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 
@@ -46,11 +46,11 @@ impl Core {
     }
 
     /// Drops tasks that were taken out. Callers that wait get theirs back first.
-    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>) {
+    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
-        lock(&self.discarded).extend(others);
+        lock(&self.discarded).extend(others.into_iter().map(|task| (task, why)));
         let seen: Vec<_> = (calls.into_iter())
-            .map(|task| task.discard().release())
+            .map(|task| task.discard(why).release())
             .collect();
         // Subscribers, who may fork: in the child nothing more of the parent's is dropped.
         for seen in seen {
@@ -85,10 +85,10 @@ impl Core {
 
     fn empty_discarded(&self) {
         while !self.env.is_forked() {
-            let Some(task) = lock(&self.discarded).pop_front() else {
+            let Some((task, why)) = lock(&self.discarded).pop_front() else {
                 return;
             };
-            let left = task.discard();
+            let left = task.discard(why);
             if self.env.is_forked() {
                 let _never_dropped = ManuallyDrop::new(left);
                 return;

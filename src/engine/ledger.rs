@@ -62,7 +62,9 @@ impl Core {
             let tally = slot.record.tally(|| slot.see().generation());
             stats.completed = stats.completed.wrapping_add(tally.completed);
             stats.panicked = stats.panicked.wrapping_add(tally.panicked);
-            taken = taken.wrapping_add(tally.taken);
+            // A worker runs one; the next, which it has just taken, counts as queued.
+            let next = u64::from(tally.unended().saturating_sub(1));
+            taken = taken.wrapping_add(tally.taken).wrapping_sub(next);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;

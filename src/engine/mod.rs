@@ -13,17 +13,23 @@
 //! | `shutdown` | how does a pool end? |
 //! | `discard` | what becomes of queued tasks that are not to run? |
 //! | `call` | how does a caller wait for its task? |
-//! | `revoke` | how does it take it back? |
+//! | `awaited` | how does a handle, which waits later, or not at all? |
+//! | `decided` | what does a worker do with such a task? |
+//! | `revoke` | how is it taken back? |
+//! | `groups` | what is a group's task? |
 //! | `ledger`, `counts` | what is counted, and when? |
 //! | `core`, `request` | what do all of these share? |
 //! | `submit` | how does a closure become a task, and a closure again? |
 #![doc = include_str!("protocol.md")]
 
 pub(crate) mod admission;
+pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod counts;
+mod decided;
 pub(crate) mod discard;
+pub(crate) mod groups;
 mod ledger;
 pub(crate) mod limit;
 pub(crate) mod request;

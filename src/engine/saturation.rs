@@ -61,11 +61,18 @@ impl Core {
             && self.in_flight.see().is_nobody()
     }
 
-    /// How many tasks could be accepted now, more or less.
-    pub(super) fn space(&self) -> u64 {
+    /// Whether more tasks than so many could be accepted now.
+    pub(super) fn has_space_beyond(&self, needed: u64) -> bool {
         let queue = self.queue.as_ref().map_or(0, Queue::space);
-        let benched = u64::from(self.is_any_benched());
-        self.ready.held().1 + self.free.held().1 + benched + queue
+        let others = queue + self.free.held().1 + u64::from(self.is_any_benched());
+        // Claims by affinity leave the entries of busy workers behind.
+        let (head, listed) = self.ready.held();
+        let is_idle = |n: &u64| {
+            let slot = self.ready.entry(head.wrapping_add(*n));
+            slot.is_some_and(|slot| self.slots[slot].see().is_idle())
+        };
+        let missing = (needed + 1).saturating_sub(others) as usize;
+        (0..listed).filter(is_idle).take(missing).count() == missing
     }
 
     /// Whether every worker was busy and the queue full at one moment during this call;

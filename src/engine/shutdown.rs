@@ -11,6 +11,7 @@ use super::threads;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
+use crate::work::job::NeverRan;
 use crate::work::observe;
 use crate::work::record::Tally;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(crate) fn shutdown(
         let count = queued.len() as u64;
         core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
         core.retire_idle();
-        core.discard(queued);
+        core.discard(queued, NeverRan::Discarded);
     }
     // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {

@@ -1,7 +1,7 @@
 //! A job's way into the pool and back.
 
 use super::core::Core;
-use super::request::{Extras, SubmitError, SubmitOptions};
+use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
 use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
@@ -17,11 +17,11 @@ pub(crate) unsafe fn submit<J: Job>(
     core: &Arc<Core>,
     job: J,
     options: &SubmitOptions<'_>,
-) -> Result<(), (J, Refusal)> {
+) -> Result<Location, (J, Refusal)> {
     // SAFETY: by this function's contract.
     let mut task = Some(unsafe { Task::new(job) });
     match core.submit(&mut task, options) {
-        Ok(_) => Ok(()),
+        Ok(location) => Ok(location),
         // SAFETY: only this call's task was there.
         Err(why) => Err(unsafe { give_back(task, why) }),
     }
@@ -52,7 +52,7 @@ pub(crate) unsafe fn submit_with<J: Job>(
     job: J,
     extras: &Extras,
     options: SubmitOptions<'_>,
-) -> Result<(), (J, Refusal)> {
+) -> Result<Location, (J, Refusal)> {
     let options = options.or_when_full(extras.when_full);
     if extras.wrap() {
         // SAFETY: by this function's contract.
@@ -70,7 +70,7 @@ unsafe fn submit_wrapped<J: Job>(
     job: J,
     extras: &Extras,
     options: SubmitOptions<'_>,
-) -> Result<(), (J, Refusal)> {
+) -> Result<Location, (J, Refusal)> {
     let deadline = Deadline::from_now(extras.deadline);
     let window = Window::until(&deadline, extras.min_remaining, &core.env);
     // SAFETY, for all: what surrounds a job holds nothing but values; for the job by this

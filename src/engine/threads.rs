@@ -31,7 +31,7 @@ pub(crate) enum NotSpawned {
 
 /// How a task is handed over.
 pub(super) fn how_to_hand_over(task: &Task) -> HandOver {
-    if task.is_awaited() {
+    if task.is_offered() {
         HandOver::Revocable
     } else {
         HandOver::Final

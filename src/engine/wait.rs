@@ -61,7 +61,9 @@ impl<'a> Wait<'a> {
     /// Whether those who have waited for long leave something.
     pub(super) fn is_its_turn(&self) -> bool {
         let aged = self.core.waiters.aged();
-        aged == 0 || self.waiting.as_ref().is_some_and(Waiting::is_aged) || self.core.space() > aged
+        aged == 0
+            || self.waiting.as_ref().is_some_and(Waiting::is_aged)
+            || self.core.has_space_beyond(aged)
     }
 
     /// After an attempt. `is_saturated`: everybody is busy; else a step of another thread is half

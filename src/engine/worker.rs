@@ -153,19 +153,26 @@ impl Worker<'_> {
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });
+            if task_id.is_none() && self.ctx.owes_remains() {
+                // Nobody is to rely on it before a handle's waker has returned.
+                self.stop_watching();
+            }
             // After the release, which must not wait for a thread that holds the list of those
             // who wait for space.
             self.core.notify_waiter();
             // A task that was not run, because its time was up, has not paid.
             self.ctx.pay_debts();
+            if task_id.is_none() && self.ctx.owes_remains() {
+                self.ctx.settle_remains();
+            }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
         if is_usual {
-            self.wait()
-        } else {
-            Next::Search
+            return self.wait();
         }
+        self.start_watching();
+        Next::Search
     }
 
     /// The next queued task's id; or makes the worker idle. In a pool that is closed or over its

@@ -3,7 +3,7 @@
 //! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it with the
 //! closure that was not run, [`Unrun`] is a closure whose time ran out, and [`DeadlineError`] adds what
 //! else can happen to a caller that waits. [`BuildError`] is about the builder, [`ParseSettingError`] about
-//! words in settings, [`Panic`] and [`TaskPanic`] are about tasks that panicked, and [`Unfinished`] is
+//! words in settings, [`TaskError`] is what a handle has in place of a value, [`Panic`] and [`TaskPanic`] are about tasks that panicked, and [`Unfinished`] is
 //! about a wait that ran out of time.
 //!
 //! Every error type here implements `Debug`, `Display` and [`Error`](std::error::Error) whatever closure
@@ -15,6 +15,7 @@ mod hidden;
 mod panic;
 mod refused;
 mod setting;
+mod task;
 #[cfg(test)]
 mod tests;
 mod unfinished;
@@ -26,5 +27,6 @@ pub use deadline::DeadlineError;
 pub use panic::{Panic, TaskPanic};
 pub use refused::{Refusal, Refused};
 pub use setting::ParseSettingError;
+pub use task::TaskError;
 pub use unfinished::Unfinished;
 pub use unrun::Unrun;

@@ -8,7 +8,7 @@ use crate::sync::UnsafeCell;
 
 /// The decision of a worker.
 #[derive(Debug)]
-pub struct Decision(completion::Decision);
+pub struct Decision(pub(super) completion::Decision);
 
 /// A caller's memory, which goes when it does: its node, and room for the result.
 #[derive(Debug)]

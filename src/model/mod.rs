@@ -11,15 +11,19 @@ pub use crate::sync::control::*;
 #[cfg(lazypool_shuttle)]
 pub use clock::Deadline;
 pub use completion::{Call, Decision, Task};
+pub use handle::{promise, Promise, Promised};
 pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
-pub use time::{deadline, do_labelled_until, do_until, refuse_threads, Alarm, Deadline};
+pub use time::{
+    deadline, do_labelled_until, do_until, join_until, refuse_threads, Alarm, Deadline,
+};
 pub use words::{Counts, Label};
 
 #[cfg(lazypool_shuttle)]
 mod clock;
 mod completion;
+mod handle;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
 mod members;

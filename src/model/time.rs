@@ -1,7 +1,8 @@
 //! What loom has no clock for.
 
 use crate::engine::call;
-use crate::error::DeadlineError;
+use crate::error::{DeadlineError, TaskError};
+use crate::handle::Handle;
 use crate::parts::deadline;
 use crate::pool::Pool;
 use crate::sync::{thread, Arc, AtomicBool, Ordering};
@@ -61,6 +62,17 @@ where
     R: Send + 'static,
 {
     call::do_until(pool.core(), Some("label"), f, &deadline.0)
+}
+
+/// [`Handle::join_timeout`] until `deadline`.
+///
+/// # Errors
+/// As [`Handle::join_timeout`].
+pub fn join_until<R>(
+    handle: Handle<R>,
+    deadline: &Deadline,
+) -> Result<Result<R, TaskError>, Handle<R>> {
+    handle.join_until(&deadline.0)
 }
 
 /// The system gives none of the next `n` threads that a pool asks it for.

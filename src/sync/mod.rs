@@ -37,6 +37,22 @@ pub(crate) type PlainU64 = Option<
     )],
 >;
 
+/// Runs what lets others touch the stack of this thread: an unwind, which can only be a bug of ours,
+/// must not take it away from them, and ends the process. In models it is the model's failure.
+pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
+    struct Exposed;
+    impl Drop for Exposed {
+        fn drop(&mut self) {
+            #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+            std::process::abort();
+        }
+    }
+    let guard = Exposed;
+    let result = f();
+    std::mem::forget(guard);
+    result
+}
+
 /// This thread's handle, for who wakes it; `None` once its thread-locals are gone.
 pub(crate) fn current_thread() -> Option<thread::Thread> {
     catch_unwind(thread::current).ok()

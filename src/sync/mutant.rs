@@ -126,6 +126,7 @@ macro_rules! atomics {
         AtomicU32(u32) {
             fetch_add: |was, by| was.wrapping_add(by);
             fetch_sub: |was, by| was.wrapping_sub(by);
+            fetch_or: |was, by| was | by;
         }
         AtomicU64(u64) {
             fetch_add: |was, by| was.wrapping_add(by);

@@ -140,6 +140,6 @@ macro_rules! paused {
 
 paused! {
     AtomicBool(bool) {}
-    AtomicU32(u32) { fetch_add fetch_sub }
+    AtomicU32(u32) { fetch_add fetch_sub fetch_or }
     AtomicU64(u64) { fetch_add fetch_sub fetch_or fetch_and }
 }

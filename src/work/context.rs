@@ -4,14 +4,14 @@
 //! public functions read.
 
 use crate::error::TaskPanic;
-use crate::parts::completion::WaitNode;
+use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::members::Members;
 use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Watch;
 use crate::work::observe::{self, Seen};
-use crate::work::panics::{drop_payload, Payload};
+use crate::work::panics::{drop_payload, settle, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -39,6 +39,10 @@ pub(crate) struct Ctx<'a> {
     /// The worker was awake before the task about to run, and is still to see to it that somebody
     /// looks at the queue in its place.
     owes_a_look: Cell<bool>,
+    /// Whether there is something in `remains`.
+    owes_remains: Cell<bool>,
+    /// A handle's waker, to be called: code of the user's, which comes last.
+    remains: Cell<Remains>,
     /// The submission of the task about to run.
     pub(crate) seen: Cell<Seen>,
 }
@@ -88,6 +92,8 @@ impl<'a> Ctx<'a> {
             told_late: Cell::new(false),
             task_id: Cell::new(0),
             owes_a_look: Cell::new(false),
+            owes_remains: Cell::new(false),
+            remains: Cell::default(),
             seen: Cell::default(),
         }
     }
@@ -164,14 +170,19 @@ impl<'a> Ctx<'a> {
         Some(self.env.instant(nanos))
     }
 
-    /// Runs `f` as a task of the given group.
-    pub(crate) fn with_group<R>(&self, members: &Members, f: impl FnOnce() -> R) -> R {
+    /// From now on, and until [`Ctx::leave_group`], the task is one of the given group, whose members
+    /// outlive that.
+    ///
+    /// # Safety
+    /// They do.
+    pub(crate) unsafe fn enter_group(&self, members: &Members) {
         self.group.set(&members.cancelled);
         self.record.set_group(members.address());
-        let result = f();
+    }
+
+    pub(crate) fn leave_group(&self) {
         self.record.set_group(std::ptr::null());
         self.group.set(std::ptr::null());
-        result
     }
 
     /// After code of the user's, which may have called `fork`: in the child the worker's
@@ -194,7 +205,7 @@ impl<'a> Ctx<'a> {
         }
         let group = self.group.get();
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        // SAFETY: not null only in `with_group`, which borrows the flag while the task runs.
+        // SAFETY: not null only in a group, which outlives that.
         if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
             return true;
         }
@@ -217,11 +228,35 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
+    /// the pool waits for code of the user's.
+    pub(crate) fn owe(&self, remains: Remains) {
+        if !remains.is_empty() {
+            self.owes_remains.set(true);
+            settle(self.remains.replace(remains));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn owes_remains(&self) -> bool {
+        self.owes_remains.get()
+    }
+
+    #[cold]
+    pub(crate) fn settle_remains(&self) {
+        self.owes_remains.set(false);
+        settle(self.remains.take());
+        self.end_if_forked();
+    }
+
     /// Calls user code: within the wrapper if there is one, panics caught and
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         self.pay_debts();
+        if self.owes_remains() {
+            self.settle_remains();
+        }
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {

@@ -4,11 +4,11 @@
 //! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
-use crate::parts::completion::Answered;
+use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
 use crate::work::observe::Seen;
-use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::panics::{drop_contained, has_panicked, settle};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -51,6 +51,16 @@ impl Ending {
     }
 }
 
+/// Why a task that was accepted never runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeverRan {
+    Expired,
+    /// By its handle or its group.
+    Cancelled,
+    /// By a shutdown.
+    Discarded,
+}
+
 /// What is left of a discarded task, to be finished after it has been counted.
 #[derive(Debug)]
 #[must_use]
@@ -60,30 +70,29 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time.
+    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
+    /// may the waker of a handle.
     pub(crate) fn release(self) -> Seen {
-        self.release.finish();
+        settle(self.release.finish());
         self.seen
     }
 }
 
 /// Whom a discarded task sets free.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
-pub(crate) enum Release {
-    Nobody,
-    /// A caller of `do_with_deadline`.
-    Caller(Answered),
-    Group(Pending),
+pub(crate) struct Release {
+    pub(crate) group: Option<Pending>,
+    /// A caller of `do_with_deadline`, or a handle.
+    pub(crate) caller: Option<Answered>,
 }
 
 impl Release {
-    pub(crate) fn finish(self) {
-        match self {
-            Self::Nobody => {}
-            Self::Caller(caller) => caller.release(),
-            Self::Group(pending) => pending.end(Ended::Discarded),
+    pub(crate) fn finish(self) -> Remains {
+        if let Some(pending) = self.group {
+            pending.end(Ended::Discarded);
         }
+        self.caller.map_or_else(Remains::default, Answered::release)
     }
 }
 
@@ -93,9 +102,8 @@ pub(crate) trait Job: Sized {
     /// forked child, from `end` ([`Ctx::end_if_forked`]): whatever user code panics is
     /// contained.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun, for a shutdown or a cancelled group, or past its deadline. Never
-    /// unwinds.
-    fn discard(self) -> Release;
+    /// Disposes of it unrun. Never unwinds.
+    fn discard(self, why: NeverRan) -> Release;
     /// The group it belongs to.
     fn members(&self) -> Option<&Members> {
         None
@@ -104,6 +112,8 @@ pub(crate) trait Job: Sized {
     const MUST_RUN: bool = false;
     /// A caller waits for it, and may take it back before it starts.
     const AWAITED: bool = false;
+    /// May be taken back from a worker that has not started it.
+    const OFFERED: bool = Self::AWAITED;
 }
 
 /// A job, and what is known of its submission. Every task holds one.
@@ -117,6 +127,7 @@ type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 struct Table {
     must_run: bool,
     awaited: bool,
+    offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
     members: unsafe fn(&Bytes) -> *const Members,
@@ -125,7 +136,7 @@ struct Table {
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
-    discard: unsafe fn(&mut Bytes) -> Discarded,
+    discard: unsafe fn(&mut Bytes, NeverRan) -> Discarded,
 }
 
 /// A job with its type erased. It is consumed by `run`, `discard` or
@@ -155,6 +166,7 @@ impl<J: Job> TableOf<J> {
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
+        offered: J::OFFERED,
         members: Self::members,
         run: Self::run,
         discard: Self::discard,
@@ -220,11 +232,11 @@ impl<J: Job> TableOf<J> {
 
     /// # Safety
     /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes) -> Discarded {
+    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Discarded {
         // SAFETY: by this function's contract.
         let Observed { seen, job } = unsafe { Self::take(bytes) };
         Discarded {
-            release: job.discard(),
+            release: job.discard(why),
             seen,
         }
     }
@@ -294,6 +306,11 @@ impl Task {
         self.table.awaited
     }
 
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.table.offered
+    }
+
     /// Runs the task where it is.
     #[inline]
     pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
@@ -307,10 +324,10 @@ impl Task {
     }
 
     /// Disposes of the job unrun, containing panics.
-    pub(crate) fn discard(self) -> Discarded {
+    pub(crate) fn discard(self, why: NeverRan) -> Discarded {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
-        unsafe { (this.table.discard)(&mut this.bytes) }
+        unsafe { (this.table.discard)(&mut this.bytes, why) }
     }
 }
 
@@ -325,9 +342,9 @@ impl<F: FnOnce()> Job for Serve<F> {
         end(Ending::of(has_panicked(ctx.call(self.f))));
     }
 
-    fn discard(self) -> Release {
+    fn discard(self, _: NeverRan) -> Release {
         drop_contained(self);
-        Release::Nobody
+        Release::default()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::Members;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
-use crate::work::job::{End, Ending, Job, Release};
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use std::time::Duration;
 
 /// A job with a label.
@@ -17,6 +17,7 @@ pub(crate) struct Labelled<J> {
 impl<J: Job> Job for Labelled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
+    const OFFERED: bool = J::OFFERED;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.set_label(Some(self.label));
@@ -27,8 +28,8 @@ impl<J: Job> Job for Labelled<J> {
         });
     }
 
-    fn discard(self) -> Release {
-        self.job.discard()
+    fn discard(self, why: NeverRan) -> Release {
+        self.job.discard(why)
     }
 
     fn members(&self) -> Option<&Members> {
@@ -86,6 +87,7 @@ pub(crate) struct Timed<J> {
 impl<J: Job> Job for Timed<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
+    const OFFERED: bool = J::OFFERED;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { window, job } = self;
@@ -94,9 +96,9 @@ impl<J: Job> Job for Timed<J> {
             ctx.pay_debts();
             ctx.forget_submission();
             job.members().inspect(|group| group.begin_discard());
-            let release = job.discard();
+            let release = job.discard(NeverRan::Expired);
             end(Ending::Expired);
-            return release.finish();
+            return ctx.owe(release.finish());
         }
         ctx.set_due(window.due);
         job.run(ctx, &mut |how| {
@@ -106,8 +108,8 @@ impl<J: Job> Job for Timed<J> {
         });
     }
 
-    fn discard(self) -> Release {
-        self.job.discard()
+    fn discard(self, why: NeverRan) -> Release {
+        self.job.discard(why)
     }
 
     fn members(&self) -> Option<&Members> {

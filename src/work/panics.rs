@@ -1,5 +1,6 @@
 //! Panics of user code, contained.
 
+use crate::parts::completion::Remains;
 use crate::sync::catch_unwind;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -17,6 +18,16 @@ pub(crate) fn drop_contained<T>(value: T) -> bool {
             true
         }
     }
+}
+
+/// Wakes who waits, and drops what nobody waits for, containing panics.
+pub(crate) fn settle(Remains { waker, node }: Remains) {
+    if let Some(waker) = waker {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            drop_payload(payload);
+        }
+    }
+    drop_contained(node);
 }
 
 /// Drops a panic's payload, whose own `Drop` may panic with another payload, and so on:

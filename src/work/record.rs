@@ -40,12 +40,17 @@ impl Tally {
         self.completed.wrapping_add(self.panicked)
     }
 
-    /// Whether a task was handed over or taken that has not been counted as ended.
-    pub(crate) fn is_running(self) -> bool {
+    /// Tasks that were handed over or taken and have not been counted as ended: two, where the
+    /// worker has taken the next one before it counts the last.
+    pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
         let ended = self.ended().wrapping_add(self.unrun);
         // In 32 bits: the generation has fewer than 64.
-        started as u32 != ended as u32
+        started.wrapping_sub(ended) as u32
+    }
+
+    pub(crate) fn is_running(self) -> bool {
+        self.unended() != 0
     }
 }
 

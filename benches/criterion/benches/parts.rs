@@ -34,7 +34,7 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use work::job::{Serve, Task};
+use work::job::{NeverRan, Serve, Task};
 
 /// A task that does nothing and carries `N` words.
 fn empty_task<const N: usize>() -> Task {
@@ -132,7 +132,7 @@ fn queues(c: &mut Criterion) {
     let array = ArrayQueue::<Plain>::new(1024);
     let discard = |place: Option<Task>| match place {
         Some(task) => {
-            let _ = task.discard();
+            let _ = task.discard(NeverRan::Discarded);
             true
         }
         None => false,
@@ -187,7 +187,7 @@ fn task_cells(c: &mut Criterion) {
     macro_rules! sizes {
         ($($words:literal)*) => {$(
             g.bench_function(concat!("ours/", $words, " words"), |b| {
-                b.iter(|| drop(black_box(empty_task::<$words>()).discard()))
+                b.iter(|| drop(black_box(empty_task::<$words>()).discard(NeverRan::Discarded)))
             });
             g.bench_function(concat!("Box<dyn FnOnce>/", $words, " words"), |b| {
                 b.iter(|| {
@@ -236,7 +236,7 @@ fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
         // SAFETY: the one thread that serves the slot, idle.
         match adaptive.look_for(false, || unsafe { slot.poll_order() }, || false) {
             Some(Order::Run { task, .. }) => {
-                let _ = task.discard();
+                let _ = task.discard(NeverRan::Discarded);
                 // SAFETY: as above, with a task.
                 unsafe { slot.publish_idle(ready, 0) };
                 return true;

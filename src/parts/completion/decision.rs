@@ -79,10 +79,10 @@ impl Decision {
         }
     }
 
-    /// Whether the running task's caller has left.
+    /// Whether the running task's caller has left, or its handle has cancelled it.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // Relaxed: a figure; and a drop of the pool comes after all its callers.
-        let state = self.word.load(Ordering::Relaxed) & STATE;
+        // ORDERING: A2: by who waits for the pool's end.
+        let state = self.word.load(Ordering::SeqCst) & STATE;
         state == State::Leaving as u64 || state == State::Abandoned as u64
     }
 
@@ -157,6 +157,21 @@ impl Decision {
         self.word
             .swap(word(task_id, State::Running), Ordering::AcqRel);
         deadline
+    }
+
+    /// Handle, or the worker for it: nobody waits for the running task any more. `false`: it has
+    /// ended, or this has been said before.
+    pub(crate) fn abandon(&self, task_id: u64) -> bool {
+        // ORDERING: A2, C2: before it reads whether the pool is closed; what the handle did happens
+        // before the end of the task.
+        (self.word)
+            .compare_exchange(
+                word(task_id, State::Running),
+                word(task_id, State::Abandoned),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            )
+            .is_ok()
     }
 
     /// Caller: tries to leave a started task, with its deadline for the task to read.

@@ -35,9 +35,11 @@
 
 mod decision;
 mod node;
+mod shared;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Completed, Decision, Leave};
-pub(crate) use node::{Answered, WaitNode, Waited};
+pub(crate) use node::{WaitNode, Waited};
+pub(crate) use shared::{pair, Answered, HandleSide, Remains, TaskSide};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests;

@@ -1,9 +1,10 @@
-//! What a waiting caller and its worker share: a node on the caller's stack.
+//! What a waiting caller and its worker share: a node on the caller's stack, or on the heap.
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
+use std::task::Waker;
 
 std::thread_local! {
     /// See [`BoundedSpin::offering`]. It needs no destructor, so it can always be asked.
@@ -11,8 +12,16 @@ std::thread_local! {
 }
 
 const WAITING: u32 = 0;
+/// A wake-up is stored. The caller may take it back, the worker may take it.
 const PARKED: u32 = 1;
-const DONE: u32 = 2;
+/// The worker takes the wake-up. The outcome is there.
+const TAKING: u32 = 2;
+const DONE: u32 = 3;
+/// On the heap only: the handle is gone.
+const GONE: u32 = 4;
+
+/// Beside `worker_slot`, on the heap only: the handle has cancelled its task.
+const CANCELLED: u32 = 1 << 31;
 
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +35,29 @@ pub(crate) enum Waited {
     Expired,
 }
 
+/// How a caller is woken.
+#[derive(Debug)]
+pub(crate) enum WakeUp {
+    Thread(thread::Thread),
+    Task(Waker),
+}
+
 /// The untyped part of what a caller waits with.
+///
+/// | `done` | to | by |
+/// |---|---|---|
+/// | `WAITING` | `PARKED` | caller: a wake-up is stored |
+/// | `PARKED` | `WAITING` | handle: takes it back, to change it or because it waits no more |
+/// | `WAITING` | `DONE` | worker: the outcome is there |
+/// | `PARKED` | `TAKING`, then `DONE` | worker: the same, once it has the wake-up |
+/// | `WAITING`, `TAKING` | `GONE` | handle, on the heap only: the worker frees the node |
 #[derive(Debug)]
 pub(crate) struct WaitNode {
-    /// `WAITING -> PARKED` (caller) and either `-> DONE` (worker).
     done: AtomicU32,
-    /// Slot + 1 of the worker that took the task from the queue.
+    /// Slot + 1 of the worker that took the task from the queue; on the heap, of any worker.
     worker_slot: AtomicU32,
-    /// Written by the caller before `PARKED`, read by the worker after it.
-    thread: UnsafeCell<Option<thread::Thread>>,
+    /// The caller's in `WAITING`, the worker's in `TAKING`.
+    wake_up: UnsafeCell<Option<WakeUp>>,
     pub(crate) label: Option<&'static str>,
     /// Zero until the caller has told it.
     deadline: AtomicU64,
@@ -47,25 +70,7 @@ pub(crate) struct WaitNode {
 impl Drop for WaitNode {
     fn drop(&mut self) {
         self.alive.with_mut(|_| ());
-        self.thread.with_mut(|_| ());
-    }
-}
-
-/// A caller that waits, and whose outcome is written: to be released.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Answered(*const WaitNode);
-
-impl Answered {
-    /// # Safety
-    /// As [`WaitNode::release`], which is not called for it otherwise.
-    pub(crate) unsafe fn new(node: *const WaitNode) -> Self {
-        Self(node)
-    }
-
-    pub(crate) fn release(self) {
-        // SAFETY: as it was made; it is consumed.
-        unsafe { WaitNode::release(self.0) }
+        self.wake_up.with_mut(|_| ());
     }
 }
 
@@ -74,7 +79,7 @@ impl WaitNode {
         Self {
             done: AtomicU32::new(WAITING),
             worker_slot: AtomicU32::new(0),
-            thread: UnsafeCell::new(None),
+            wake_up: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
             #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -128,7 +133,23 @@ impl WaitNode {
     pub(crate) fn worker_slot(&self) -> Option<usize> {
         // ORDERING: C3: the decision has been started.
         let told = self.worker_slot.load(Ordering::Acquire);
-        (told as usize).checked_sub(1)
+        ((told & !CANCELLED) as usize).checked_sub(1)
+    }
+
+    /// Worker, on the heap: has started the decision. Whether the handle has cancelled the task on
+    /// its way; otherwise a cancel that comes later finds the slot.
+    pub(super) fn tell_slot(&self, slot: usize) -> bool {
+        // ORDERING: C3: the decision has been started; acquires what the handle did before.
+        let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
+        told & CANCELLED != 0
+    }
+
+    /// Handle: cancels its task. Where that runs, if a worker has started it: the decision is
+    /// that worker's to look for otherwise.
+    pub(crate) fn cancel(&self) -> Option<usize> {
+        // ORDERING: C3: the decision has been started; releases what the handle did.
+        let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
+        ((told & !CANCELLED) as usize).checked_sub(1)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -166,14 +187,10 @@ impl WaitNode {
         let can_park = own.is_some();
         // Relaxed: only this thread sets PARKED, and DONE is looked for below.
         if can_park && self.done.load(Ordering::Relaxed) == WAITING {
-            // SAFETY: only this thread writes it, before PARKED; the worker reads it after
-            // it has seen PARKED.
-            self.thread.with_mut(|t| unsafe { *t = own });
-            // ORDERING: C4: publishes the handle. A failure means DONE, which the loop reads
-            // again.
-            let _ =
-                self.done
-                    .compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Relaxed);
+            // SAFETY: this is the caller, in `WAITING`.
+            unsafe { self.replace(own.map(WakeUp::Thread)) };
+            // A failure means DONE, which the loop reads again.
+            let _ = self.set_parked();
         }
         loop {
             if self.is_done() {
@@ -186,33 +203,150 @@ impl WaitNode {
         }
     }
 
+    /// # Safety
+    /// The cell is the calling thread's: the caller's in `WAITING`, the worker's in `TAKING`.
+    unsafe fn replace(&self, wake_up: Option<WakeUp>) -> Option<WakeUp> {
+        // SAFETY: by this function's contract.
+        (self.wake_up).with_mut(|cell| unsafe { std::mem::replace(&mut *cell, wake_up) })
+    }
+
+    /// `false`: the outcome is there.
+    fn set_parked(&self) -> bool {
+        // ORDERING: C4: publishes the wake-up; on failure, the outcome.
+        (self.done)
+            .compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Takes the wake-up from the caller's side, and leaves `WAITING`.
+    fn unpark_self(&self) -> bool {
+        // ORDERING: C4: on failure, the outcome.
+        (self.done)
+            .compare_exchange(PARKED, WAITING, Ordering::Acquire, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Writes the outcome's arrival into the node, with `this` no more to be touched. Whom to wake;
+    /// and whether the handle is gone, so that the node is the calling thread's to free.
+    ///
+    /// # Safety
+    /// `this` is the node of a caller that still waits, or of a handle; its outcome is written, and
+    /// this is the one call for it.
+    unsafe fn end(this: *const Self) -> (Option<WakeUp>, bool) {
+        // SAFETY: a caller leaves, and a handle frees the node, only after DONE: either lost the
+        // decision, or the task was taken out and not started. So the node is alive until the step
+        // below that sets it, or that finds GONE.
+        let node = unsafe { &*this };
+        node.touch();
+        let done: *const AtomicU32 = &node.done;
+        // ORDERING: C4, C5: a failure acquires what the handle did before it went.
+        // SAFETY: as above, for each step.
+        let step = |from, to, order| unsafe {
+            (*done).compare_exchange(from, to, order, Ordering::Acquire)
+        };
+        loop {
+            // ORDERING: C4: publishes the outcome and all that the worker did before.
+            match step(WAITING, DONE, Ordering::Release) {
+                Ok(_) => return (None, false),
+                Err(GONE) => return (None, true),
+                Err(_) => {}
+            }
+            // ORDERING: C4: acquires the wake-up, publishes the outcome.
+            if step(PARKED, TAKING, Ordering::AcqRel).is_ok() {
+                // SAFETY: in TAKING.
+                let wake_up = unsafe { node.replace(None) };
+                // ORDERING: C4, C5: as above.
+                // SAFETY: the node is alive until this step.
+                let before = unsafe { (*done).swap(DONE, Ordering::AcqRel) };
+                return (wake_up, before == GONE);
+            }
+        }
+    }
+
     /// Tells the caller that its outcome is there.
     ///
     /// # Safety
     /// `this` is the node of a caller that still waits, its outcome is written, and this is
     /// the one call for it.
     pub(crate) unsafe fn release(this: *const Self) {
-        // SAFETY: the caller leaves only after DONE: it lost the decision, or its task was taken
-        // out and not started. So the node is alive until the step below that sets it.
-        let done = unsafe {
-            (*this).touch();
-            &(*this).done
-        };
-        // ORDERING: C4: publishes the outcome and all that the worker did before; on
-        // failure, acquires the handle written before PARKED.
-        if done
-            .compare_exchange(WAITING, DONE, Ordering::Release, Ordering::Acquire)
-            .is_ok()
-        {
-            return;
-        }
-        // SAFETY: PARKED was seen with Acquire, so the handle is written and no longer
-        // changes; the node is alive, as above.
-        let caller = unsafe { (*this).thread.with(|t| (*t).clone()) };
-        // ORDERING: C4: as above.
-        done.swap(DONE, Ordering::Release);
-        if let Some(caller) = caller {
+        // SAFETY: by this function's contract.
+        let (wake_up, _) = unsafe { Self::end(this) };
+        if let Some(WakeUp::Thread(caller)) = wake_up {
             caller.unpark();
         }
+    }
+
+    /// The same for a handle, with the waker to be called.
+    ///
+    /// # Safety
+    /// As [`WaitNode::release`].
+    pub(super) unsafe fn release_shared(this: *const Self) -> (Option<Waker>, bool) {
+        // SAFETY: by this function's contract.
+        match unsafe { Self::end(this) } {
+            (Some(WakeUp::Thread(caller)), is_last) => {
+                caller.unpark();
+                (None, is_last)
+            }
+            (Some(WakeUp::Task(waker)), is_last) => (Some(waker), is_last),
+            (None, is_last) => (None, is_last),
+        }
+    }
+
+    // ---- the handle's side of a node on the heap; one thread at a time, but for `has_outcome` ----
+
+    /// Whether the outcome may be taken; the worker may still hold the wake-up.
+    pub(crate) fn has_outcome(&self) -> bool {
+        // ORDERING: C4: the outcome is written.
+        matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
+    }
+
+    /// Worker: whether the handle is gone. If not, it may go at any time.
+    pub(super) fn is_gone(&self) -> bool {
+        // Relaxed: the end finds out.
+        self.done.load(Ordering::Relaxed) == GONE
+    }
+
+    /// Takes the wake-up back.
+    pub(super) fn retract(&self) -> Option<WakeUp> {
+        // SAFETY: this is the handle, and set `WAITING`.
+        self.unpark_self().then(|| unsafe { self.replace(None) })?
+    }
+
+    /// Stores the waker in place of what was stored; `true`: the outcome is there instead.
+    pub(super) fn register(&self, waker: &Waker) -> bool {
+        if self.has_outcome() {
+            return true;
+        }
+        let before = self.retract();
+        if self.has_outcome() {
+            return true;
+        }
+        let (now, _dropped_last) = match before {
+            Some(WakeUp::Task(same)) if same.will_wake(waker) => (same, None),
+            // Whatever code of the user's panics from here on, nothing is stored.
+            before => (waker.clone(), before),
+        };
+        // SAFETY: this is the handle, in `WAITING`.
+        unsafe { self.replace(Some(WakeUp::Task(now))) };
+        if self.set_parked() {
+            return false;
+        }
+        // SAFETY: as above; the worker found nobody parked.
+        let _unused = unsafe { self.replace(None) };
+        true
+    }
+
+    /// The handle goes. What was stored; and whether the node is the calling thread's to free.
+    pub(super) fn leave(&self) -> (Option<WakeUp>, bool) {
+        let wake_up = self.retract();
+        // ORDERING: C4, C5: what the handle did comes before the worker frees the node; on failure,
+        // the outcome.
+        let step = |from| {
+            (self.done)
+                .compare_exchange(from, GONE, Ordering::Release, Ordering::Acquire)
+                .is_ok()
+        };
+        let is_last = !step(WAITING) && !step(TAKING);
+        (wake_up, is_last)
     }
 }

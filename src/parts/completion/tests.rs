@@ -1,7 +1,8 @@
 use super::*;
 use crate::parts::cut::cut;
 use crate::parts::deadline::Deadline;
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -125,4 +126,104 @@ fn a_place_is_told_once_the_task_is_taken() {
     // SAFETY: it waits, and this is the one call.
     unsafe { WaitNode::publish_slot(&node, 65_535) };
     assert_eq!(node.worker_slot(), Some(65_535));
+}
+
+// ---- on the heap -------------------------------------------------------------------------
+
+/// Each counts what is left of it.
+fn tokens() -> (Arc<()>, impl Fn() -> Arc<()>) {
+    let token = Arc::new(());
+    let more = Arc::clone(&token);
+    (token, move || Arc::clone(&more))
+}
+
+fn end<F: 'static, O: 'static>(mut task: TaskSide<F, O>, outcome: O) -> Remains {
+    drop(task.take());
+    task.end(Some(outcome)).release()
+}
+
+/// Both sides leave in either order, and all that is in the node goes once.
+#[test]
+fn who_leaves_last_frees_the_node() {
+    for handle_first in [true, false] {
+        for polls in [true, false] {
+            let (alive, token) = tokens();
+            let (task, mut handle) = pair::<_, Arc<()>>(Some("label"), token());
+            assert_eq!(task.label(), Some("label"));
+            assert!(!handle.is_finished() && handle.take().is_none());
+            let waker = Waker::from(Arc::new(Unwoken(token())));
+            assert!(!polls || !handle.poll(&waker));
+            drop(waker);
+            if handle_first {
+                drop(handle);
+                assert!(task.is_gone());
+                let remains = end(task, token());
+                assert!(remains.waker.is_none(), "none is kept");
+                assert_eq!(Arc::strong_count(&alive), 3, "the value is in the node");
+                drop(remains);
+            } else {
+                let remains = end(task, token());
+                assert!(remains.node.is_none() && handle.is_finished());
+                assert_eq!(remains.waker.is_some(), polls);
+                drop(remains);
+                drop(handle);
+            }
+            assert_eq!(Arc::strong_count(&alive), 2, "{handle_first} {polls}");
+        }
+    }
+}
+
+/// The token's own, so that a wake-up shows as a panic.
+struct Unwoken(#[allow(dead_code)] Arc<()>);
+
+impl Wake for Unwoken {
+    fn wake(self: Arc<Self>) {
+        panic!("woken");
+    }
+}
+
+#[test]
+fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
+    let (alive, token) = tokens();
+    let wakers = [0, 1].map(|_| Waker::from(Arc::new(Unwoken(Arc::new(())))));
+    let (task, mut handle) = pair(None, ());
+    assert!(!handle.poll(&wakers[0]) && !handle.poll(&wakers[0]));
+    assert!(!handle.poll(&wakers[1]));
+    assert!(!handle.wait(&Deadline::from_now(Duration::ZERO), true));
+    assert!(handle.retract().is_none(), "a thread waited last");
+    assert!(!handle.poll(&wakers[1]));
+    let remains = end(task, token());
+    assert!(remains
+        .waker
+        .is_some_and(|waker| waker.will_wake(&wakers[1])));
+    assert!(handle.poll(&wakers[0]) && handle.wait(&Deadline::never(), false));
+    assert!(handle.take().is_some() && handle.is_finished());
+    assert!(handle.take().is_none() && handle.node().is_none());
+    assert_eq!(Arc::strong_count(&alive), 2);
+}
+
+#[test]
+fn a_cancel_is_told_by_who_comes_second() {
+    let it = Decision::new();
+    let id = mailbox_id(3);
+    let (task, handle) = pair::<_, ()>(None, ());
+    let node = handle.node().expect("no outcome yet");
+    assert_eq!((node.cancel(), node.cancel()), (None, None));
+    it.start(id);
+    assert!(task.tell_slot(65_535), "cancelled before");
+    assert!(it.abandon(id) && !it.abandon(id) && it.has_left(id));
+    assert_eq!(it.complete(id), Completed::CallerLeft);
+    it.forget(id);
+    assert!(!it.is_abandoned());
+    drop(end(task, ()));
+
+    let (task, handle) = pair::<_, ()>(None, ());
+    it.start(id);
+    assert!(!task.tell_slot(65_535));
+    let node = handle.node().expect("no outcome yet");
+    assert_eq!(node.cancel(), Some(65_535));
+    assert_eq!(node.worker_slot(), Some(65_535));
+    assert_eq!(it.complete(id), Completed::CallerWaits);
+    assert!(!it.abandon(id) && !it.is_abandoned(), "it has ended");
+    drop(end(task, ()));
 }

@@ -136,17 +136,17 @@ mod atomic {
             pub(crate) fn fetch_sub(&self, by: $t, order: Ordering) -> $t {
                 self.modify(order, |was| was.wrapping_sub(by))
             }
+
+            #[track_caller]
+            pub(crate) fn fetch_or(&self, by: $t, order: Ordering) -> $t {
+                self.modify(order, |was| was | by)
+            }
         })*};
     }
 
     arithmetic!(u32 u64);
 
     impl Atomic<u64> {
-        #[track_caller]
-        pub(crate) fn fetch_or(&self, by: u64, order: Ordering) -> u64 {
-            self.modify(order, |was| was | by)
-        }
-
         #[track_caller]
         pub(crate) fn fetch_and(&self, by: u64, order: Ordering) -> u64 {
             self.modify(order, |was| was & by)

@@ -1,0 +1,187 @@
+//! A task with a handle: the call of [`call`](super::call) cut into its three steps, submit, wait,
+//! leave, with its node on the heap.
+//!
+//! Who owns what of the node is said in [`completion`](crate::parts::completion). A handle that cancels
+//! its task takes it out, from where it was put; or it leaves a mark in the node, and tells the worker
+//! that runs the task. A worker that finds the mark as it starts the task tells itself.
+
+use super::core::Core;
+use super::counts::Counts;
+use super::decided::run_decided;
+use super::groups::submit_member;
+use super::request::{Extras, Location, SubmitOptions};
+use super::submit::submit_with;
+use crate::error::{Panic, Refused, TaskError};
+use crate::parts::completion::{mailbox_id, pair, queue_id, HandleSide, TaskSide};
+use crate::parts::deadline::Deadline;
+use crate::parts::members::Handle as Members;
+use crate::sync::Arc;
+use crate::work::context::Ctx;
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::observe;
+use crate::work::panics::drop_contained;
+use std::task::Waker;
+
+type Outcome<R> = Result<R, TaskError>;
+
+/// The task of a handle.
+struct Awaited<F, R>(TaskSide<F, Outcome<R>>)
+where
+    F: 'static,
+    R: 'static;
+
+impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
+    const OFFERED: bool = true;
+
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let Self(mut side) = self;
+        let f = side.take();
+        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
+        decision.start(task_id);
+        let (panicked, result) = ctx.with_label(side.label(), || {
+            if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
+                // Before the subscriber, which may take its time.
+                ctx.pay_debts();
+                observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
+            }
+            // SAFETY: its decision was started; there is no node with a deadline.
+            unsafe {
+                run_decided(ctx, None, f, |_| {
+                    // That its own deadline has passed is told of with its label.
+                    ctx.is_past_due();
+                    !side.is_gone()
+                })
+            }
+        });
+        end(Ending::of(panicked));
+        let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
+        ctx.owe(side.end(outcome).release());
+    }
+
+    fn discard(self, why: NeverRan) -> Release {
+        let Self(mut side) = self;
+        drop_contained(side.take());
+        let why = match why {
+            NeverRan::Expired => TaskError::Expired,
+            NeverRan::Cancelled => TaskError::Cancelled,
+            NeverRan::Discarded => TaskError::Discarded,
+        };
+        Release {
+            caller: Some(side.end(Some(Err(why)))),
+            group: None,
+        }
+    }
+}
+
+/// What a handle needs of its task and its pool.
+#[derive(Debug)]
+pub(crate) struct Ticket<R> {
+    side: HandleSide<Outcome<R>>,
+    core: Arc<Core>,
+    location: Location,
+}
+
+/// Submits a closure, to a group or to none.
+pub(crate) fn submit<F, R>(
+    core: &Arc<Core>,
+    members: Option<&Members>,
+    extras: &Extras,
+    closure: F,
+) -> Result<Ticket<R>, Refused<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let (task, side) = pair(extras.label, closure);
+    // The label is in the node.
+    let extras = &Extras {
+        label: None,
+        ..*extras
+    };
+    let job = Awaited(task);
+    // SAFETY: F and R are Send and 'static, and so is the rest of the node.
+    let served = unsafe {
+        match members {
+            None => submit_with(core, job, extras, SubmitOptions::PLAIN),
+            Some(members) => submit_member(core, members, job, extras),
+        }
+    };
+    match served {
+        Ok(location) => Ok(Ticket {
+            side,
+            core: Arc::clone(core),
+            location,
+        }),
+        Err((Awaited(mut task), why)) => {
+            let closure = task.take();
+            drop(side);
+            // Nobody has stored a waker, and there is no outcome: the node goes, and no more.
+            drop(task.end(None).release());
+            Err(Refused::new(closure, why))
+        }
+    }
+}
+
+impl<R> Ticket<R> {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.side.is_finished() || self.core.env.is_forked()
+    }
+
+    /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
+    /// not wait.
+    pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
+        self.is_finished() || self.side.wait(deadline, self.core.parallel)
+    }
+
+    /// The outcome, if it is there, and otherwise the waker is called once it is.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
+        let is_there = self.is_finished() || self.side.poll(waker);
+        is_there.then(|| self.take())
+    }
+
+    /// The outcome, which is there. In a forked child that may have been the parent's: here the task
+    /// does not run.
+    pub(crate) fn take(&mut self) -> Outcome<R> {
+        let is_taken = self.side.node().is_none();
+        assert!(
+            !is_taken,
+            "a `Handle` has no second outcome: it was ready before"
+        );
+        self.side.take().unwrap_or(Err(TaskError::Discarded))
+    }
+
+    pub(crate) fn cancel(&self) {
+        let Some(node) = self.side.node() else { return };
+        if node.has_outcome() || self.core.env.is_forked() {
+            return;
+        }
+        let core = &self.core;
+        if let Some(task) = core.withdraw(self.location, Counts::discard) {
+            task.begin_discard();
+            let _seen = task.discard(NeverRan::Cancelled).release();
+            return;
+        }
+        let Some(slot) = node.cancel() else { return };
+        let task_id = match self.location {
+            Location::Mailbox { generation, .. } => mailbox_id(generation),
+            Location::Queue { position } => queue_id(position),
+        };
+        let label = node.label;
+        if core.slots[slot].record.decision.abandon(task_id) {
+            observe::worker_abandoned(&core.env, slot, label, "cancelled");
+        }
+    }
+
+    /// Leaves the task alone. What is there of its outcome is dropped.
+    pub(crate) fn leave(&mut self) {
+        self.side.leave();
+    }
+}
+
+impl<R> Drop for Ticket<R> {
+    fn drop(&mut self) {
+        // Whom nobody is to wake any more.
+        let _stored = self.side.retract();
+        self.cancel();
+    }
+}

@@ -1,0 +1,41 @@
+//! What a worker does with a task whose end is decided between it and who waits: a caller of
+//! `do_with_deadline`, or a handle.
+
+use crate::parts::completion::{Completed, WaitNode};
+use crate::work::context::Ctx;
+use crate::work::panics::Payload;
+
+/// Runs the task; whether it panicked, and its result, if that is still wanted. Otherwise the result has
+/// been dropped, while the task still counts as running. `timed`: the node of a caller with a deadline.
+///
+/// # Safety
+/// This worker has started its decision for who waits, with this node.
+pub(super) unsafe fn run_decided<R>(
+    ctx: &Ctx<'_>,
+    timed: Option<*const WaitNode>,
+    f: impl FnOnce() -> R,
+    is_wanted: impl FnOnce(Completed) -> bool,
+) -> (bool, Option<Result<R, Payload>>) {
+    let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
+    let mut panicked = false;
+    let run = || {
+        let result = ctx.call(f);
+        panicked = result.is_err();
+        let completed = decision.complete(task_id);
+        let wanted = if is_wanted(completed) {
+            Some(result)
+        } else {
+            panicked = ctx.drop_result(result);
+            // Who waited may have been leaving, and does not exist here.
+            ctx.end_if_forked();
+            None
+        };
+        if completed == Completed::CallerLeft {
+            decision.forget(task_id);
+        }
+        wanted
+    };
+    // SAFETY: by this function's contract.
+    let result = unsafe { ctx.with_caller(timed, run) };
+    (panicked, result)
+}
