@@ -216,6 +216,13 @@ impl Queue {
         self.0.pushed()
     }
 
+    /// loom takes a `SeqCst` load for one only if all words it may read were stored so: stores the
+    /// state of a queued task's cell again.
+    #[cfg(lazypool_loom)]
+    pub fn store_again(&self, position: u64) {
+        self.0.stamp_again(position);
+    }
+
     /// For how many tasks there is space.
     pub fn space(&self) -> u64 {
         self.0.space()

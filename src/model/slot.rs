@@ -175,6 +175,12 @@ impl Slot {
         }
     }
 
+    /// Its spawner: a new worker, in its start hook, held.
+    pub fn start_in_hook(&self) {
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.begin_start(true) };
+    }
+
     /// The worker, told to end, stays.
     pub fn cancel_retirement(&self) {
         // SAFETY: as in `publish_idle`.
