@@ -845,7 +845,8 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             assert_eq!(next.join().unwrap(), 4);
             let stats = pool.stats();
             assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
-            assert_eq!(count.woken(), 0);
+            // In the last case it was stored again, and `join` may have come after the task's end.
+            assert!(count.woken() <= usize::from(which == 2));
         }
     });
 }

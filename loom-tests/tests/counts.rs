@@ -55,5 +55,7 @@ fn from_awake_to_its_end() {
 /// interleavings.
 #[test]
 fn who_searches_is_seen() {
-    counted_is_seen(Counts::notify, Counts::arrive, |counts| !counts.is_any_searching());
+    counted_is_seen(Counts::notify, Counts::arrive, |counts| {
+        !counts.is_any_searching()
+    });
 }

@@ -2,10 +2,10 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::{Pool, Refusal, Shutdown};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
-use loom::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,7 +51,9 @@ fn law04_one_more_at_most(queue: usize) {
         let gates = quietly(|| {
             [(), ()].map(|()| {
                 let (open, gate) = mpsc::channel::<()>();
-                assert!(pool.serve(task(Box::new(move || gate.recv().unwrap()))).is_ok());
+                assert!(pool
+                    .serve(task(Box::new(move || gate.recv().unwrap())))
+                    .is_ok());
                 open
             })
         });
@@ -71,7 +73,10 @@ fn law04_one_more_at_most(queue: usize) {
         first.send(()).unwrap();
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
-        assert!(beside_another.load(Ordering::SeqCst) <= 1, "one more at most");
+        assert!(
+            beside_another.load(Ordering::SeqCst) <= 1,
+            "one more at most"
+        );
     });
 }
 

@@ -73,7 +73,10 @@ fn on_the_bench_against_claims() {
         let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
         let other = beside(&pool, move |pool| call(pool));
         let mine = call(&pool);
-        assert!(other.join().unwrap() || mine, "refused only in favor of the other");
+        assert!(
+            other.join().unwrap() || mine,
+            "refused only in favor of the other"
+        );
         loom::stop_exploring();
         let last = beside(&pool, move |pool| call(pool));
         assert!(last.join().unwrap(), "no affinity, but it can be found");

@@ -151,7 +151,9 @@ fn law05_built_workers_are_idle(hook: bool) {
             hooked(2, 2, 0)
         } else {
             let two = Pool::builder().max_workers(2).min_workers(2);
-            two.idle_timeout(Duration::MAX).build().expect("valid settings")
+            two.idle_timeout(Duration::MAX)
+                .build()
+                .expect("valid settings")
         };
         assert_eq!(pool.stats().idle, 2);
         assert!(pool.serve(|| ()).is_ok());
@@ -180,7 +182,10 @@ fn start_hook_against_claim() {
         let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
         let other = beside(&pool, move |pool| call(pool));
         let mine = call(&pool);
-        assert!(other.join().unwrap() || mine, "refused only in favor of the other");
+        assert!(
+            other.join().unwrap() || mine,
+            "refused only in favor of the other"
+        );
         assert!(call(&pool), "idle");
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);

@@ -321,7 +321,9 @@ fn asked_by_a_task_that_outlives_its_caller() {
 fn taken_back_against_the_next_call() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
-        let next = beside(&pool, |pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let next = beside(&pool, |pool| {
+            pool.do_with_deadline(|| (), Duration::MAX).is_ok()
+        });
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
         let _ = do_until(&pool, || (), &deadline);

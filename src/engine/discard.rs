@@ -8,20 +8,27 @@
 use super::core::Core;
 use crate::sync::{lock, thread_local, Arc};
 use crate::work::job::{NeverRan, Task};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::ptr;
+
+/// The outermost discard of a thread, on its stack: pools whose lists it is still to empty.
+#[derive(Default)]
+struct Outermost(RefCell<Vec<Arc<Core>>>);
 
 thread_local! {
-    /// Pools whose lists the outermost discard of this thread is still to empty; `None`: there is
-    /// none.
-    static POOLS: RefCell<Option<Vec<Arc<Core>>>> = const { RefCell::new(None) };
+    static OUTERMOST: Cell<*const Outermost> = const { Cell::new(ptr::null()) };
+}
+
+impl Drop for Outermost {
+    fn drop(&mut self) {
+        OUTERMOST.with(|outermost| outermost.set(ptr::null()));
+    }
 }
 
 /// Whether this thread is dropping a discarded task: it must not wait for others.
 pub(crate) fn is_discarding() -> bool {
-    POOLS
-        .try_with(|pools| pools.borrow().is_some())
-        .unwrap_or(false)
+    OUTERMOST.with(|outermost| !outermost.get().is_null())
 }
 
 impl Core {
@@ -63,23 +70,20 @@ impl Core {
 
     /// Empties the list, or leaves that to the discard that this thread is in.
     pub(crate) fn drop_discarded(self: &Arc<Self>) {
-        let is_nested = POOLS.try_with(|pools| {
-            let mut pools = pools.borrow_mut();
-            let is_nested = pools.is_some();
-            pools.get_or_insert_default().push(Arc::clone(self));
-            is_nested
-        });
-        match is_nested {
-            Ok(true) => {}
-            Ok(false) => {
-                let next = || POOLS.with(|pools| pools.borrow_mut().as_mut()?.pop());
-                while let Some(pool) = next() {
-                    pool.empty_discarded();
-                }
-                POOLS.with(|pools| pools.borrow_mut().take());
-            }
-            // The thread's last destructors run.
-            Err(_) => self.empty_discarded(),
+        let outermost = OUTERMOST.with(Cell::get);
+        // SAFETY: not null only while what it points to is on this thread's stack, which its drop
+        // sees to.
+        if let Some(outermost) = unsafe { outermost.as_ref() } {
+            return outermost.0.borrow_mut().push(Arc::clone(self));
+        }
+        let own = Outermost::default();
+        OUTERMOST.with(|outermost| outermost.set(&own));
+        self.empty_discarded();
+        loop {
+            let Some(pool) = own.0.borrow_mut().pop() else {
+                return;
+            };
+            pool.empty_discarded();
         }
     }
 

@@ -271,6 +271,9 @@ impl Worker<'_> {
                 return Next::End;
             }
             let popped = match &self.core.queue {
+                Some(queue) if self.core.env.is_discarding() => {
+                    queue.pop_wanted(&mut place, Task::must_run)
+                }
                 Some(queue) => queue.try_pop(&mut place),
                 None => Popped::Empty,
             };

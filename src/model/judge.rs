@@ -120,7 +120,10 @@ fn assert_counted(core: &Core) {
         let away = searching + count(core, |word| word.state() == State::Retiring);
         assert!(away <= awake + notified + returning, "{core:?}");
     }
-    assert!(count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst), "{core:?}");
+    assert!(
+        count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst),
+        "{core:?}"
+    );
 }
 
 /// Whether every worker sleeps, in an open pool of which none has ended and that has no cleaner;
@@ -143,7 +146,10 @@ pub fn is_quiet(pool: &Pool) -> bool {
                 .collect();
             entries.extend(&registry.bench);
             let mut idle = words.iter().enumerate().filter(|(_, word)| word.is_idle());
-            assert!(idle.all(|(slot, _)| entries.contains(&slot)), "{words:?} {entries:?}");
+            assert!(
+                idle.all(|(slot, _)| entries.contains(&slot)),
+                "{words:?} {entries:?}"
+            );
             let benched = core.benched.load(Ordering::SeqCst);
             assert_eq!(benched, registry.bench.len() as u64, "{words:?}");
             let live = count(core, Word::is_idle);

@@ -259,22 +259,6 @@ impl Waiters {
         self.0.notify_all();
     }
 
-<<<<<<< HEAD
-    /// How many have waited for long.
-    pub fn aged(&self) -> u64 {
-        self.0.aged()
-    }
-
-    /// Waits as a blocked submitter does, until `attempt` or the deadline: behind whoever has
-    /// waited for long. The attempt is told whether it is of one of these. Whether it succeeded.
-    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut(bool) -> bool) -> bool {
-        self.wait(&deadline.0, attempt)
-    }
-
-    /// The same without a deadline.
-    pub fn wait_for(&self, attempt: impl FnMut(bool) -> bool) {
-        assert!(self.wait(&crate::parts::deadline::Deadline::never(), attempt));
-=======
     /// Attempts once, as a submission that must not wait: only if more than what those need that
     /// have waited for long is left.
     pub fn try_once(&self, space: impl Fn() -> u64, mut attempt: impl FnMut() -> bool) -> bool {
@@ -303,22 +287,11 @@ impl Waiters {
     fn is_turn(&self, waiting: Option<&waiters::Waiting<'_>>, space: &impl Fn() -> u64) -> bool {
         let aged = self.0.aged();
         aged == 0 || waiting.is_some_and(waiters::Waiting::is_aged) || space() > aged
->>>>>>> refs/heads/models
     }
 
     fn wait(
         &self,
         deadline: &crate::parts::deadline::Deadline,
-<<<<<<< HEAD
-        mut attempt: impl FnMut(bool) -> bool,
-    ) -> bool {
-        if self.aged() == 0 && attempt(false) {
-            return true;
-        }
-        let mut waiting = self.0.join();
-        loop {
-            if attempt(waiting.is_aged()) {
-=======
         space: &impl Fn() -> u64,
         mut attempt: impl FnMut() -> bool,
     ) -> bool {
@@ -328,21 +301,15 @@ impl Waiters {
                 waiters::Waiting::rejoin(waiting);
             }
             if self.is_turn(waiting.as_ref(), space) && attempt() {
->>>>>>> refs/heads/models
                 return true;
             }
             if deadline.has_passed() {
                 return false;
             }
-<<<<<<< HEAD
-            waiting.sleep(deadline);
-            waiting.rejoin();
-=======
             match &mut waiting {
                 Some(waiting) => waiting.sleep(deadline),
                 None => waiting = Some(self.0.join()),
             }
->>>>>>> refs/heads/models
         }
     }
 

@@ -137,6 +137,11 @@ impl Env {
         self.phase.load(Ordering::SeqCst)
     }
 
+    /// Whether queued tasks are to be discarded, and not to be run.
+    pub(crate) fn is_discarding(&self) -> bool {
+        self.phase() & RANK >= u64::from(Shutdown::Discard.rank())
+    }
+
     pub(crate) fn is_cancelling(&self) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
         self.phase.load(Ordering::Relaxed) & RANK >= u64::from(Shutdown::Cancel.rank())

@@ -1,7 +1,7 @@
 //! Tasks that are taken out of the middle of a queue.
 
 use super::cell::{CellAt, STEP};
-use super::{Queue, State, FLAGS};
+use super::{Popped, Queue, State, FLAGS};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
 
@@ -19,6 +19,18 @@ impl<T> Queue<T> {
                 task
             }
         })
+    }
+
+    /// Moves the oldest task that is wanted into the place. The others are waited for: somebody is
+    /// taking them out.
+    pub(crate) fn pop_wanted(&self, place: &mut Option<T>, wanted: impl Fn(&T) -> bool) -> Popped {
+        let mut from = self.first();
+        *place = self.take_wanted(&mut from, wanted);
+        match place {
+            Some(_) => Popped::Task(from.wrapping_sub(STEP)),
+            None if self.is_empty() => Popped::Empty,
+            None => Popped::InProgress,
+        }
     }
 
     /// Where a look through the queue begins. Dead cells before it are gone.
