@@ -39,7 +39,7 @@ use std::ptr;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
-    let _marking = core.env.own_this_thread();
+    core.env.own_this_thread();
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {
@@ -161,7 +161,7 @@ impl Worker<'_> {
 
     /// A task has run: finds what comes next, and counts the task. The next one's id.
     fn end_task(&self, how: Ending, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_still_usual_and_zero(how as u32) {
+        if !self.core.env.is_usual_and_zero(how as u64) {
             return self.end_task_rarely(how, place, watch);
         }
         let next = self.find_next(place, watch);

@@ -66,8 +66,7 @@ pub(crate) struct Env {
     /// What deadlines are counted from.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// [`RANK`], [`SURPLUS`] and, in a child that a worker made, [`fork::Marking`]'s bit: zero while the pool works
-    /// as usual. In the upper half, the [`fork::generation`] that it was built in.
+    /// [`RANK`] and [`SURPLUS`]: zero while the pool works as usual. In the upper half, the [`fork::generation`] that it was built in.
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
     #[cfg(feature = "metrics")]
@@ -110,13 +109,6 @@ impl Env {
         } else {
             self.phase.fetch_and(!SURPLUS, Ordering::SeqCst);
         }
-    }
-
-    /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
-    /// not call `fork` and return in the child, and `others`, small, is zero.
-    #[inline]
-    pub(crate) fn is_still_usual_and_zero(&self, others: u32) -> bool {
-        self.phase() as u32 | others == 0
     }
 
     /// Whether the pool is open and has no surplus workers, this process is the one that
@@ -198,9 +190,8 @@ impl Env {
     }
 
     /// From now on this thread is a worker of this pool.
-    pub(crate) fn own_this_thread(&self) -> fork::Marking<'_> {
+    pub(crate) fn own_this_thread(&self) {
         OWNER.with(|owner| owner.set(self.id));
-        fork::mark_in_child(&self.phase)
     }
 
     /// Whether this thread is a worker of this pool, its thread-local destructors
