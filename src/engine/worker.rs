@@ -41,7 +41,7 @@ use std::cell::Cell;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
-    let _marking = core.env.own_this_thread(slot);
+    core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {
@@ -149,7 +149,7 @@ impl Worker<'_> {
         while let Some(its) = task_id.take() {
             self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                is_usual = self.core.env.is_still_usual();
+                is_usual = self.core.env.is_usual_and_zero(0);
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });

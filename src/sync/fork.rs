@@ -2,10 +2,6 @@
 //!
 //! A child has the memory of its parent and one thread, the one that called `fork`. A number
 //! that grows in each child tells them apart: a pool notes it where it is built, and compares.
-//! A worker, which does not compare after each task, finds a bit set in a word that it reads.
-
-use super::AtomicU64;
-use std::marker::PhantomData;
 
 /// What the number grows by: it leaves the lower half of a word to others.
 pub(crate) const STEP: u64 = 1 << 32;
@@ -31,16 +27,4 @@ pub(crate) const STEP: u64 = 1 << 32;
 )]
 mod imp;
 
-pub(crate) use imp::{generation, mark_in_child, watch};
-
-/// As long as it lives, a child that this thread makes finds a high bit of the lower half set in the word.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Marking<'a>(PhantomData<&'a AtomicU64>);
-
-/// Ends this thread, which in a child runs code of its parent's pool, as if its main function
-/// had panicked without a message.
-#[cold]
-pub(crate) fn end_thread() -> ! {
-    std::panic::resume_unwind(Box::new(()))
-}
+pub(crate) use imp::{end_child, generation, watch};

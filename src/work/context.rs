@@ -193,13 +193,12 @@ impl<'a> Ctx<'a> {
         self.group.set(std::ptr::null());
     }
 
-    /// After code of the user's, which may have called `fork`: in the child the worker's
-    /// thread ends. It does not count or release the task, nor take another: that is left to
-    /// the parent.
+    /// After code of the user's, which may have called `fork`: the child ends. It does not count or
+    /// release the task, nor take another: that is left to the parent.
     #[cold]
     pub(crate) fn end_if_forked(&self) {
         if self.env.is_forked() {
-            fork::end_thread();
+            fork::end_child();
         }
     }
 

@@ -52,8 +52,7 @@ pub(crate) struct Env {
     /// What deadlines are counted from.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// [`RANK`], [`SURPLUS`] and, in a child that a worker made, [`fork::Marking`]'s bit: zero while the pool works
-    /// as usual. In the upper half, the [`fork::generation`] that it was built in.
+    /// [`RANK`] and [`SURPLUS`]: zero while the pool works as usual. In the upper half, the [`fork::generation`] that it was built in.
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
     #[cfg(feature = "metrics")]
@@ -95,13 +94,6 @@ impl Env {
     /// Whether code of the user's runs on a worker before its first order: a hook, or a subscriber.
     pub(crate) fn has_start_hook(&self) -> bool {
         self.hooks.start.is_some() || cfg!(feature = "tracing")
-    }
-
-    /// Worker, after a task: whether the pool is open and has no surplus workers, and the task did
-    /// not call `fork` and return in the child.
-    #[inline]
-    pub(crate) fn is_still_usual(&self) -> bool {
-        self.phase() as u32 == 0
     }
 
     /// Whether the pool is open and has no surplus workers, this process is the one that
@@ -192,9 +184,8 @@ impl Env {
     }
 
     /// From now on this thread is a worker of this pool.
-    pub(crate) fn own_this_thread(&self, slot: usize) -> fork::Marking<'_> {
+    pub(crate) fn own_this_thread(&self, slot: usize) {
         OWNER.with(|owner| owner.set((self.id, slot)));
-        fork::mark_in_child(&self.phase)
     }
 
     /// Whether this thread is a worker of this pool, its thread-local destructors

@@ -98,9 +98,7 @@ impl Release {
 
 /// A unit of work before its type is erased.
 pub(crate) trait Job: Sized {
-    /// Runs it, calls `end`, and releases who waits for it. Unwinds only in a
-    /// forked child, from `end` ([`Ctx::end_if_forked`]): whatever user code panics is
-    /// contained.
+    /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun. Never unwinds.
     fn discard(self, why: NeverRan) -> Release;
@@ -315,9 +313,8 @@ impl Task {
     #[inline]
     pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
         if let Some(task) = place {
-            // SAFETY: consumed once: the place is this function's alone until it is
-            // empty, and if `Job::run` unwinds, in a forked child, the place is dropped, which
-            // does nothing.
+            // SAFETY: consumed once: the place is this function's alone until it is empty, and
+            // `Job::run` never unwinds.
             unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
             *place = None;
         }

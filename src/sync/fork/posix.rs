@@ -1,50 +1,38 @@
 //! Where there is `fork`, and a system that says so.
 
-use super::{AtomicU64 as Word, Marking};
 use crate::sync::PlainU64;
-use std::cell::Cell;
 use std::ffi::c_int;
-use std::marker::PhantomData;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Of a word's lower half.
-const FORKED: u64 = 1 << 31;
-
 static GENERATION: PlainU64 = PlainU64::new(0);
-
-thread_local! {
-    static WORD: Cell<*const Word> = const { Cell::new(ptr::null()) };
-}
 
 type Handler = Option<extern "C" fn()>;
 
 extern "C" {
     // POSIX. Declared here, as the library needs nothing else of the `libc` crate.
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
+    fn _exit(status: c_int) -> !;
 }
 
-/// Runs in the child. It does no more than two steps on atomics: a signal handler may do that,
-/// and so may the child of a process with many threads. Relaxed: the child has one thread.
+/// Runs in the child. It does no more than a step on an atomic: a signal handler may do that,
+/// and so may the child of a process with many threads.
 extern "C" fn in_child() {
+    // Relaxed: the child has one thread.
     GENERATION.fetch_add(super::STEP, Ordering::Relaxed);
-    // SAFETY: `WORD` is null, or borrowed by a `Marking` of this thread: `mark_in_child` sets it,
-    // and the drop of the `Marking` clears it.
-    if let Some(word) = unsafe { WORD.get().as_ref() } {
-        word.fetch_or(FORKED, Ordering::Relaxed);
-    }
 }
 
-pub(crate) fn mark_in_child(word: &Word) -> Marking<'_> {
-    WORD.set(word);
-    Marking(PhantomData)
-}
-
-impl Drop for Marking<'_> {
-    fn drop(&mut self) {
-        WORD.set(ptr::null());
+/// A child's handlers run in the order in which they were registered. This one is registered before
+/// `main`, so that those of the program find that the number has grown.
+// SAFETY: a section of functions that the system calls with C's convention as it loads the program.
+#[used]
+#[cfg_attr(target_vendor = "apple", link_section = "__DATA,__mod_init_func")]
+#[cfg_attr(not(target_vendor = "apple"), link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn before_main() {
+        watch();
     }
-}
+    before_main
+};
 
 /// From now on the number grows in each child.
 pub(crate) fn watch() {
@@ -59,9 +47,16 @@ pub(crate) fn watch() {
     // SAFETY: the handler is a function for the life of the program that does what a
     // signal handler may. Declared as POSIX has it.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
-    // Out of memory: the next pool tries again.
+    // Out of memory, or the system has not called `before_main`: the next pool tries again.
     // ORDERING: F1: after the registration.
     WATCHED.store(failed == 0, Ordering::Release);
+}
+
+/// A task made this child, and has returned in it: nothing of its parent runs on here.
+#[cold]
+pub(crate) fn end_child() -> ! {
+    // SAFETY: ends the process, and runs nothing of its parent's. Declared as POSIX has it.
+    unsafe { _exit(0) }
 }
 
 /// The number, in the upper half of a word.
