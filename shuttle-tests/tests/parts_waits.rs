@@ -136,6 +136,10 @@ struct Room {
 }
 
 impl Room {
+    fn left(&self) -> u64 {
+        self.free.load(Ordering::SeqCst) as u64
+    }
+
     fn take(&self) -> bool {
         let less = |free: usize| free.checked_sub(1);
         let order = Ordering::SeqCst;
@@ -150,10 +154,10 @@ impl Room {
     /// Takes room if it comes in time, or at once, and gives it back: nobody else misses it.
     fn borrow(&self, dice: &mut Dice) {
         let taken = if dice.one_in(4) {
-            self.take()
+            self.waiters.try_once(|| self.left(), || self.take())
         } else {
             let (deadline, until) = soon(dice);
-            let taken = self.waiters.wait_until(&deadline, || self.take());
+            let taken = self.waiters.wait_until(&deadline, || self.left(), || self.take());
             if !taken {
                 assert_passed(until);
             }
@@ -182,7 +186,7 @@ fn waiters() {
             let (room, mut dice) = (Arc::clone(&room), dice.fork());
             all.push(spawn(move || {
                 dice.pause(30);
-                room.waiters.wait_for(|| room.take());
+                room.waiters.wait_for(|| room.left(), || room.take());
             }));
         }
         for _ in 0..dice.below(4) {
