@@ -26,7 +26,7 @@ fn comes_back(pool: &Pool) {
     group.wait();
     assert!(group.wait_timeout(SECOND).is_ok());
     let mut sum = 0;
-    pool.scope(|scope| scope.serve(|| sum += 1).unwrap_or_else(Refused::run));
+    pool.scope(|scope| scope.serve_or_run(|| sum += 1));
     assert_eq!(sum, 1);
     pool.serve(|| ()).or_else(Refused::caller_runs).expect("lacked a thread");
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use std::{env, error, thread};
 
 use indicatif::{HumanBytes, ProgressBar};
-use lazypool::{task, Group, Pool, Refusal, Shutdown, WhenFull};
+use lazypool::{task, Group, Pool, Refused, Shutdown, WhenFull};
 
 /// How often it looks for Ctrl-C and draws.
 const BEAT: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ fn main() -> Result<ExitCode, Box<dyn error::Error>> {
         .queue_capacity(16 * cores)
         .build()?;
     let hashing = pool
-        .labelled("hash")
+        .labeled("hash")
         .when_full(WhenFull::Block) // the walk waits for the workers
         .group();
 
@@ -143,11 +143,9 @@ fn walk(dir: &Path, hashing: &Group, send: &mpsc::Sender<Line>) {
                     let outcome = sum(&path);
                     report(&send, path, outcome);
                 };
-                if let Err(refused) = hashing.serve(task) {
-                    if let Refusal::Cancelled = refused.reason() {
-                        return;
-                    }
-                    refused.run(); // no thread to be had: then here
+                // No thread to be had: then here. An error: cancelled.
+                if hashing.serve(task).or_else(Refused::caller_runs).is_err() {
+                    return;
                 }
             }
             Ok(_) => {} // links, pipes, devices

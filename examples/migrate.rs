@@ -110,8 +110,7 @@ fn from_rayon_scope(words: &[String]) -> usize {
     let mut lengths = vec![0; words.len()];
     POOL.scope(|s| {
         for (word, length) in words.iter().zip(&mut lengths) {
-            s.serve(|| *length = look_up(word))
-                .unwrap_or_else(Refused::run);
+            s.serve_or_run(|| *length = look_up(word));
         }
     });
     lengths.iter().sum()
@@ -142,7 +141,7 @@ async fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
     }
     Ok(total)
 }
-// In full, with its answers for a time-out, a panic and a shutdown:
+// In full, with its answers for a timeout, a panic and a shutdown:
 // examples/service/examples/minimal.rs.
 
 fn main() -> Outcome<()> {

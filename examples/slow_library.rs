@@ -39,7 +39,7 @@ const DEADLINE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn look_up(pool: &Pool, name: &'static str, wait: Duration) -> Result<usize, DeadlineError<()>> {
-    pool.labelled(name)
+    pool.labeled(name)
         .do_with_deadline(move || library::look_up(name), wait)
         .map_err(DeadlineError::without_closure)
 }

@@ -144,8 +144,8 @@ fn both_ways(
             pool.scope(|scope| {
                 for (file, result) in files.iter().zip(&mut pooled) {
                     let task = || work(file, result);
-                    // Should the system give no thread at all, the task comes back and runs here.
-                    scope.serve(task).unwrap_or_else(Refused::run);
+                    // Should the system give no thread at all, the task runs here.
+                    scope.serve_or_run(task);
                 }
             });
         });
@@ -245,7 +245,7 @@ fn leave_at_the_deadline() -> Outcome {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let named = pool.labelled("polite");
+    let named = pool.labeled("polite");
     let outcome = named.do_with_deadline(polite, Duration::from_millis(100));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
     let (ended, later) = timed(|| eventually(|| pool.stats().running == 0));
@@ -263,7 +263,7 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     fs::remove_file(&path)?;
     let mut reader = writer.try_clone()?;
     let deadline = Duration::from_millis(100);
-    let named = pool.labelled("blocking read");
+    let named = pool.labeled("blocking read");
     let read = move || reader.read(&mut [0]);
     let (outcome, took) = timed(|| named.do_with_deadline(read, deadline));
     let timed_out = matches!(outcome, Err(DeadlineError::TimedOut));
@@ -308,8 +308,8 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     let refused = outcome.err().ok_or("not so: a full pool refuses")?;
     let why = format!("refused after {took:.1?}: {refused}");
     so(refused.is_saturated(), "another task", why)?;
-    refused.run();
-    // The same in one expression, which stops at a shutdown:
+    refused.caller_runs()?;
+    // The same in one expression:
     pool.serve(again).or_else(Refused::caller_runs)?;
     let here = thread::current().id();
     let by_caller = ran_on.try_iter().filter(|&id| id == here).count();
@@ -349,11 +349,11 @@ fn shut_down_twice() -> Outcome {
     let pool = builder("export").max_workers(1).queue_capacity(3).build()?;
     let (open, gate) = mpsc::channel::<()>();
     let slow = move || gate.recv().unwrap_or(());
-    pool.labelled("slow export").serve(slow)?;
+    pool.labeled("slow export").serve(slow)?;
     for _ in 0..3 {
         pool.serve(|| ())?; // waits for the slow one
     }
-    let busy = "1 worker, at a task labelled \"slow export\"; 3 tasks wait in the queue";
+    let busy = "1 worker, at a task labeled \"slow export\"; 3 tasks wait in the queue";
     line("the pool", busy);
 
     let timeout = Duration::from_millis(100);

@@ -8,28 +8,26 @@
   SLOT(Held, Offered) \
   SLOT(Held, Busy) \
   SLOT(Held, Searching) \
-  SLOT(Held, Idle) \
   SLOT(Offered, Busy) \
   SLOT(Offered, Held) \
   SLOT(Busy, Idle) \
+  SLOT(Busy, Searching) \
   SLOT(Idle, Held) \
   SLOT(Idle, Searching) \
   SLOT(Idle, Retiring) \
   SLOT(Searching, Idle) \
   SLOT(Searching, Busy) \
+  SLOT(Searching, Retiring) \
   SLOT(Retiring, Searching) \
   SLOT(Retiring, Free)
 
 #define CELL_STEPS \
   CELL(Empty, Full) \
-  CELL(Empty, Revocable) \
-  CELL(Full, Empty) \
-  CELL(Revocable, Held) \
+  CELL(Full, Held) \
   CELL(Held, Empty) \
-  CELL(Held, Tombstone) \
-  CELL(Held, Revocable) \
+  CELL(Held, Dead) \
   CELL(Held, Full) \
-  CELL(Tombstone, Held)
+  CELL(Dead, Held)
 
 #define sFree 0
 #define sHeld 1
@@ -41,9 +39,8 @@
 
 #define cEmpty 0
 #define cFull 1
-#define cRevocable 2
-#define cTombstone 3
-#define cHeld 4
+#define cHeld 2
+#define cDead 3
 
 #define SLOT(a, b) || (from == s##a && to == s##b)
 #define CELL(a, b) || (from == c##a && to == c##b)

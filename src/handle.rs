@@ -25,7 +25,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::new(2)?;
-/// let queries = pool.labelled("query").with_deadline(Duration::from_secs(1));
+/// let queries = pool.labeled("query").with_deadline(Duration::from_secs(1));
 /// let handle = queries.awaitable().serve(|| 6 * 7)?;
 /// assert_eq!(handle.join()?, 42);
 /// # Ok(()) }

@@ -1,10 +1,11 @@
-//! A bounded thread pool for blocking and CPU work in services: it refuses instead of queueing
-//! without limit, and callers stop waiting at their deadline.
+//! A bounded thread pool for blocking and CPU work in services. When it is full it rejects new work
+//! immediately and hands the closure back; callers never wait past their deadline.
 //!
 //! There are two ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
-//! deadline. When every worker is occupied and the queue is full, both refuse, and give the
-//! closure back.
+//! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
+//! value, which a thread can also join. When every worker is busy and the queue is full, all of
+//! them refuse, and give the closure back.
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -23,8 +24,10 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | What does a refusal mean? What happens to a task that hangs? | [`docs::guarantees`] |
+//! | What does a refusal mean? What happens to a task that hangs? | [`docs::outcomes`] |
 //! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
+//! | Which metrics to watch? | [`docs::monitoring`] |
+//! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |
 //! | What replaces a call of another pool? | [`docs::migration`] |
 //! | How fast is it? | [`docs::measurements`] |
@@ -41,7 +44,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`Refusals`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
+//! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`RefusalCounts`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | a span for each task, as a child of its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
 
@@ -88,8 +91,8 @@ mod work;
 
 pub use builder::Builder;
 pub use error::{
-    BuildError, DeadlineError, Panic, ParseSettingError, Refusal, Refused, TaskError, TaskPanic,
-    Unfinished, Unrun,
+    BuildError, DeadlineError, LimitError, Panic, ParseSettingError, Refusal, Refused, TaskError,
+    TaskPanic, Unfinished, Unrun,
 };
 pub use group::{CancelGuard, Group};
 pub use handle::{Awaitable, Handle};
@@ -98,7 +101,7 @@ pub use scope::Scope;
 #[cfg(feature = "serde")]
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 pub use settings::PoolSettings;
-pub use stats::{Refusals, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
+pub use stats::{RefusalCounts, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 pub use submitter::Submitter;
 #[cfg(lazypool_pauses)]
 #[doc(hidden)]

@@ -7,12 +7,11 @@ use crate::engine::request::Extras;
 use crate::engine::shutdown::{self as end, WaitsFor};
 use crate::engine::submit::submit_plain;
 use crate::engine::threads::NotSpawned;
-use crate::error::{BuildError, DeadlineError, Refused};
+use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
 use crate::scope::Scope;
-use crate::stats::{Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
-use crate::submitter::Submitter;
+use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
 use crate::sync::Arc;
 use crate::work::job::Serve;
 use std::fmt;
@@ -23,22 +22,23 @@ use std::time::Duration;
 ///
 /// There are two ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
-/// its value, at most until a deadline. When every worker is occupied and the queue is full, both
+/// its value, at most until a deadline. When every worker is busy and the queue is full, both
 /// refuse, and the error holds the closure. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
 ///
-/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every accepted
-/// task still runs, and the drop waits for that. It waits for a task of plain `serve` even if that
-/// task hangs. A pool in a `static` is never dropped.
+/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
+/// until every accepted task has run. It waits for a task of plain `serve` even if that task hangs. A
+/// pool in a `static` is never dropped.
 ///
 /// # When the drop returns early
 ///
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
-/// deadline, whose group was cancelled, or that is past a deadline of its own. If abandoned tasks
-/// occupy all workers, it does not wait for queued ones either: they run later, if the process
-/// keeps running. On a worker of the pool itself, the drop does not wait at all.
+/// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
+/// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
+/// of plain `serve` included: they run later, or are lost if the process exits before. On a worker of
+/// the pool itself, the drop does not wait at all.
 ///
 /// # After `fork`
 ///
@@ -104,7 +104,6 @@ impl Pool {
         Builder::new()
     }
 
-    #[cfg(any(feature = "metrics", lazypool_loom, lazypool_shuttle))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -112,28 +111,27 @@ impl Pool {
     /// Hands `closure` to a worker and returns; it does not wait for the closure to run. Other
     /// pools call this `spawn`, `execute` or `submit`.
     ///
-    /// The task goes to the first of these that can take it: an idle worker; a worker in its start
-    /// hook; a new worker, below the [`limit`](Pool::limit); the queue, if it has room. In a pool
-    /// with a queue, a task may pass through it even if a worker is idle. If none can take the
-    /// task, it is refused, or the call waits for room, as [`WhenFull`] says.
+    /// The task goes to the first of these that can take it: an idle worker; a new worker,
+    /// below the [`limit`](Pool::limit); the queue, if it has space. In a pool with a queue, a task
+    /// may pass through it even if a worker is idle. If none can take the task, it is refused, or the
+    /// call waits for space, as [`WhenFull`](crate::WhenFull) says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
     /// [`Builder::on_panic`]. A small closure costs
     /// [no allocation](crate::docs::guarantees#closures-without-an-allocation).
     ///
-    /// **Blocking.** This call may start a thread. If the queue is full and no worker is free, it
-    /// waits for one that is being started or is ending, [`Builder::on_worker_stop`] included,
-    /// whatever [`WhenFull`] says. [How to avoid it](crate::docs::async_code#what-can-block).
+    /// **Blocking.** With [`WhenFull::Refuse`](crate::WhenFull::Refuse), the default, this call never
+    /// sleeps. It may start a thread. See [what may block](crate::docs::async_code#what-may-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
     ///
     /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
-    ///   was occupied and the queue was full.
+    ///   was busy and the queue was full.
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
-    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for room or for
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for space or for
     ///   another thread, and it comes from a worker of this pool, which must not wait.
     /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
     ///
@@ -157,13 +155,13 @@ impl Pool {
 
     /// Runs `closure` on a worker and waits for its value, at most for `timeout`.
     ///
-    /// The time counts from this call and covers everything: waiting for room, waiting in the
-    /// queue, starting a thread, the hand-over, and running. [`Duration::ZERO`] gives the closure
+    /// The time counts from this call and covers everything: waiting for space, waiting in the
+    /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] gives the closure
     /// back at once. [`Duration::MAX`] waits as long as it takes.
     ///
     /// If no worker has started the closure by the deadline, it comes back, and has not run. If a
     /// worker has started it, this call returns, the closure runs on, and its worker stays
-    /// occupied until it ends. The closure can ask
+    /// busy until it ends. The closure can ask
     /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
     /// Neither a small closure nor the value costs an
@@ -210,68 +208,6 @@ impl Pool {
         call::do_with_deadline(&self.core, closure, timeout)
     }
 
-    /// Returns a [`Submitter`] that gives each of its tasks this label.
-    ///
-    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`] gets it, and the task
-    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let parsing = pool.labelled("parse");
-    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
-    /// assert_eq!(label?, Some("parse"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn labelled(&self, label: &'static str) -> Submitter<'_> {
-        Submitter::new(&self.core).labelled(label)
-    }
-
-    /// Returns a [`Submitter`] with this policy for a full pool, in place of
-    /// [`Builder::when_full`]'s; see [`Submitter::when_full`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
-    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
-    /// batch.serve(|| println!("one"))?;
-    /// batch.serve(|| println!("two"))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
-        Submitter::new(&self.core).when_full(policy)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
-    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
-    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).with_deadline(d)
-    }
-
-    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
-    /// deadline; see [`Submitter::min_remaining`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // so long one takes
-    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(&self.core).min_remaining(d)
-    }
-
     /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
     /// closure: a future, which a thread can also join.
     ///
@@ -307,9 +243,9 @@ impl Pool {
     /// once all tasks of the scope have ended.
     ///
     /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows, unless it has a [deadline](Submitter::with_deadline) that passes first. On
+    /// shutdown follows, unless it has a [deadline](crate::Submitter::with_deadline) that passes first. On
     /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
-    /// done in any case, run what is refused on the calling thread: [`Refused::run`].
+    /// done in any case, use [`Scope::serve_or_run`].
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
@@ -319,8 +255,8 @@ impl Pool {
     /// let pool = lazypool::Pool::new(2)?;
     /// let (mut a, mut b) = (vec![3, 1, 2], vec![6, 5, 4]);
     /// pool.scope(|s| {
-    ///     s.serve(|| a.sort()).unwrap_or_else(lazypool::Refused::run);
-    ///     s.serve(|| b.sort()).unwrap_or_else(lazypool::Refused::run);
+    ///     s.serve_or_run(|| a.sort());
+    ///     s.serve_or_run(|| b.sort());
     /// });
     /// assert_eq!((a, b), (vec![1, 2, 3], vec![4, 5, 6]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -381,20 +317,20 @@ impl Pool {
     }
 
     /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
-    /// number is a [`BuildError`]. The call does not wait for workers to end.
+    /// number is a [`LimitError`]. The call does not wait for workers to end.
     ///
-    /// From then on no task starts while `n` others run, and a submission is refused as
-    /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are occupied and the queue is full.
-    /// A task being started, handed over or taken from the queue during the call counts as running.
+    /// From then on no thread is started beyond `n`, and a submission is refused as
+    /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are busy and the queue is full.
     ///
-    /// If the limit is lowered, surplus workers end: idle ones at once, occupied ones after their
-    /// task. A limit below [`min_workers`](Pool::min_workers) ends some of those, too. If the limit
-    /// is raised, workers are started when tasks need them, queued tasks and submitters that wait
-    /// for room included. Those of `min_workers` are not started in advance a second time.
+    /// If the limit is lowered, surplus workers end: idle ones at once, a busy one after its task, or
+    /// after one more that it was just being given. A limit below
+    /// [`min_workers`](Pool::min_workers) ends some of those, too. If the limit is raised, workers
+    /// are started when tasks need them, queued tasks and submissions that wait for space included.
+    /// The `min_workers` are not started in advance a second time. The indexes of workers
+    /// ([`task::slot`](crate::task::slot)) stay below `max_workers`, not below `n`.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`] if `n` is 0, [`BuildError::TooManyWorkers`] if it is more than
-    /// `max_workers`. The limit then stays as it was.
+    /// [`LimitError`] if `n` is 0 or more than `max_workers`. The limit then stays as it was.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(8)?;
@@ -403,19 +339,16 @@ impl Pool {
     /// assert!(pool.set_limit(9).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_limit(&self, n: usize) -> Result<(), BuildError> {
+    pub fn set_limit(&self, n: usize) -> Result<(), LimitError> {
         let max = self.max_workers();
-        match n {
-            0 => Err(BuildError::ZeroWorkers),
-            given if given > max => Err(BuildError::TooManyWorkers { given, max }),
-            limit => {
-                self.core.set_limit(limit);
-                Ok(())
-            }
+        if n == 0 || n > max {
+            return Err(LimitError::new(n, max));
         }
+        self.core.set_limit(n);
+        Ok(())
     }
 
-    /// Returns how many workers [`Builder::build`] started. So many do not retire when idle, but a
+    /// Returns how many workers [`Builder::build`] started. That many do not retire when idle; only a
     /// [lower limit](Pool::set_limit) ends them.
     ///
     /// ```
@@ -455,7 +388,7 @@ impl Pool {
     /// most for `timeout`.
     ///
     /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
-    /// wait for room included. [`Shutdown`] says what becomes of accepted tasks. The report names
+    /// wait for space included. [`Shutdown`] says what becomes of accepted tasks. The report names
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
@@ -484,8 +417,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`BuildError`] names the setting that is out of bounds, and what is allowed.
-    /// [`BuildError::Spawn`] means that the system gave no thread for one of the `min_workers`;
-    /// those that were started have ended when this returns.
+    /// [`BuildError::Spawn`] means that the OS could not create a thread for one of the `min_workers`;
+    /// the workers that were started have ended when this returns.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};
@@ -497,7 +430,7 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.start_one() {
+            if let Err(NotSpawned::Failed(error)) = pool.core.spawn_searcher() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }

@@ -38,7 +38,7 @@ struct Inner {
 /// let pool = lazypool::Pool::new(2)?;
 /// let outside = String::from("lives long enough");
 /// pool.scope(|s| {
-///     s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(|| println!("{outside}"));
 /// });
 /// # Ok(()) }
 /// ```
@@ -48,7 +48,7 @@ struct Inner {
 /// let pool = lazypool::Pool::new(2)?;
 /// pool.scope(|s| {
 ///     let inside = String::from("gone before the task ends");
-///     s.serve(|| println!("{inside}")).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(|| println!("{inside}"));
 /// });
 /// # Ok(()) }
 /// ```
@@ -62,9 +62,9 @@ struct Inner {
 /// let outside = 1;
 /// pool.scope(|s| {
 ///     let first = || {
-///         s.serve(|| println!("{outside}")).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| println!("{outside}"));
 ///     };
-///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(first);
 /// });
 /// # Ok(()) }
 /// ```
@@ -75,9 +75,9 @@ struct Inner {
 /// pool.scope(|s| {
 ///     let first = || {
 ///         let local = 1;
-///         s.serve(|| println!("{local}")).unwrap_or_else(lazypool::Refused::run);
+///         s.serve_or_run(|| println!("{local}"));
 ///     };
-///     s.serve(first).unwrap_or_else(lazypool::Refused::run);
+///     s.serve_or_run(first);
 /// });
 /// # Ok(()) }
 /// ```
@@ -161,6 +161,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
+        pending.members().begin_discard();
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
@@ -175,7 +176,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
@@ -186,7 +187,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut n = 0;
-    /// pool.scope(|s| s.serve(|| n += 1).unwrap_or_else(lazypool::Refused::run));
+    /// pool.scope(|s| s.serve(|| n += 1).or_else(lazypool::Refused::caller_runs).is_ok());
     /// assert_eq!(n, 1);
     /// # Ok(()) }
     /// ```
@@ -213,6 +214,35 @@ impl<'scope> Scope<'scope, '_> {
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
+    }
+
+    /// Submits a task as [`serve`](Scope::serve) does, and runs it here and now if the pool does not
+    /// take it, for whatever reason.
+    ///
+    /// A closure that runs here is not a task of the pool: see
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the
+    /// scope's [deadline](crate::Submitter::with_deadline), does not run.
+    ///
+    /// # Panics
+    /// If the closure runs here, and panics.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(2)?;
+    /// let mut squares = [0; 10];
+    /// pool.scope(|s| {
+    ///     for (n, square) in squares.iter_mut().enumerate() {
+    ///         s.serve_or_run(move || *square = n * n);
+    ///     }
+    /// });
+    /// assert_eq!(squares[9], 81);
+    /// # Ok(()) }
+    /// ```
+    pub fn serve_or_run<F>(&'scope self, closure: F)
+    where
+        F: FnOnce() + Send + 'scope,
+    {
+        self.serve(closure).unwrap_or_else(Refused::run_anyway);
     }
 }
 

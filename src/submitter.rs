@@ -2,25 +2,26 @@
 
 use crate::engine::call;
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, SubmitOptions};
+use crate::engine::request::{Extras, SubmitOptions, Until};
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
+use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
-use crate::sync::Arc;
+use crate::sync::{given, Arc};
 use crate::work::job::Serve;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, and the
-/// minimum time left before its deadline at which a task may still start.
+/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, a limit on
+/// the time that a task runs, and the minimum time left before its deadline at which a task may
+/// still start.
 ///
-/// [`Pool::labelled`](crate::Pool::labelled), [`Pool::when_full`](crate::Pool::when_full),
-/// [`Pool::with_deadline`](crate::Pool::with_deadline) and
-/// [`Pool::min_remaining`](crate::Pool::min_remaining) return one. Its own methods of these names
+/// [`Pool::labeled`], [`Pool::when_full`], [`Pool::with_deadline`], [`Pool::with_deadline_at`],
+/// [`Pool::run_limit`] and [`Pool::min_remaining`] return one. Its own methods of these names
 /// add further options; if an option is set twice, the last one counts. The groups and scopes
 /// that it makes have its options, too.
 ///
@@ -31,7 +32,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(2).queue_capacity(8).build()?;
-/// let mail = pool.labelled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
+/// let mail = pool.labeled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
 /// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
 /// let group = mail.with_deadline(Duration::from_secs(1)).group();
 /// group.serve(|| assert!(lazypool::task::deadline().is_some()))?;
@@ -53,15 +54,112 @@ impl fmt::Debug for Submitter<'_> {
         let Extras {
             label,
             when_full,
-            deadline,
+            until,
             min_remaining,
+            run_limit,
         } = self.extras;
         f.debug_struct("Submitter")
             .field("label", &label)
             .field("when_full", &when_full)
-            .field("deadline", &deadline)
+            .field("deadline", &until)
             .field("min_remaining", &min_remaining)
+            .field("run_limit", &run_limit)
             .finish_non_exhaustive()
+    }
+}
+
+/// Options of submissions.
+impl Pool {
+    /// Returns a [`Submitter`] that gives each of its tasks this label.
+    ///
+    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`](crate::Builder::on_panic) gets it, and the task
+    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let parsing = pool.labeled("parse");
+    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
+    /// assert_eq!(label?, Some("parse"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "labelled")]
+    pub fn labeled(&self, label: &'static str) -> Submitter<'_> {
+        Submitter::new(self.core()).labeled(label)
+    }
+
+    /// Returns a [`Submitter`] with this policy for a full pool, in place of
+    /// [`Builder::when_full`](crate::Builder::when_full)'s; see [`Submitter::when_full`].
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
+    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
+    /// batch.serve(|| println!("one"))?;
+    /// batch.serve(|| println!("two"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
+        Submitter::new(self.core()).when_full(policy)
+    }
+
+    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
+    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
+    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
+        Submitter::new(self.core()).with_deadline(d)
+    }
+
+    /// Returns a [`Submitter`] whose tasks have their deadline at `at`: as
+    /// [`with_deadline`](Pool::with_deadline), by the clock. See [`Submitter::with_deadline_at`].
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let at = Instant::now() + Duration::from_secs(5); // of a request, for all that it needs
+    /// pool.with_deadline_at(at).serve(move || assert_eq!(lazypool::task::deadline(), Some(at)))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_deadline_at(&self, at: Instant) -> Submitter<'_> {
+        Submitter::new(self.core()).with_deadline_at(at)
+    }
+
+    /// Returns a [`Submitter`] whose tasks have a deadline `d` after their start; see
+    /// [`Submitter::run_limit`].
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let brief = pool.run_limit(std::time::Duration::from_millis(50));
+    /// brief.serve(|| while !lazypool::task::is_cancelled() {})?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn run_limit(&self, d: Duration) -> Submitter<'_> {
+        Submitter::new(self.core()).run_limit(d)
+    }
+
+    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
+    /// deadline; see [`Submitter::min_remaining`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
+    /// let queries = pool.min_remaining(Duration::from_millis(20)); // one takes that long
+    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
+        Submitter::new(self.core()).min_remaining(d)
     }
 }
 
@@ -73,16 +171,17 @@ impl<'a> Submitter<'a> {
         }
     }
 
-    /// Adds a label for each task; see [`Pool::labelled`](crate::Pool::labelled).
+    /// Adds a label for each task; see [`Pool::labeled`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// pool.labelled("mail").serve(|| println!("sending"))?;
+    /// pool.labeled("mail").serve(|| println!("sending"))?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn labelled(self, label: &'static str) -> Self {
+    #[doc(alias = "labelled")]
+    pub fn labeled(self, label: &'static str) -> Self {
         let label = Some(label);
         let extras = Extras {
             label,
@@ -91,10 +190,10 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Sets what these submissions do when every worker is occupied and the queue is full,
+    /// Sets what these submissions do when every worker is busy and the queue is full,
     /// whatever [`Builder::when_full`](crate::Builder::when_full) says.
     ///
-    /// A submission that comes from a worker of the pool never waits for room.
+    /// A submission that comes from a worker of the pool never waits for space.
     ///
     /// ```
     /// use lazypool::{Pool, WhenFull};
@@ -126,17 +225,16 @@ impl<'a> Submitter<'a> {
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission that waits for room, or for a thread that is being started, waits until the
-    ///   deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
+    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
     ///   `do_with_deadline` returns [`Expired`](DeadlineError::Expired).
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
     /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts one if
-    /// there is room, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
+    /// there is space, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
     /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With `serve`
     /// a deadline
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use std::time::Duration;
@@ -151,7 +249,75 @@ impl<'a> Submitter<'a> {
     #[must_use]
     pub fn with_deadline(self, d: Duration) -> Self {
         let extras = Extras {
-            deadline: d,
+            until: Until::After(d),
+            ..self.extras
+        };
+        Self { extras, ..self }
+    }
+
+    /// Sets a deadline for each task at the moment `at`, whenever it is submitted.
+    ///
+    /// This is [`with_deadline`](Submitter::with_deadline) by the clock: for a time budget that
+    /// several calls share, such as that of a request, or to hand the
+    /// [deadline](crate::task::deadline) of one pool's task to another pool. Of this option and
+    /// `with_deadline` the last one that was set counts. If `at` has passed, the deadline is now, as with
+    /// `with_deadline(Duration::ZERO)`.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (front, back) = (lazypool::Pool::new(1)?, lazypool::Pool::new(1)?);
+    /// let request = move || {
+    ///     let at = lazypool::task::deadline().expect("its caller's");
+    ///     let query = back.with_deadline_at(at);
+    ///     query.do_with_deadline(lazypool::task::deadline, Duration::MAX).ok() == Some(Some(at))
+    /// };
+    /// assert!(front.do_with_deadline(request, Duration::from_secs(5))?);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_deadline_at(self, at: Instant) -> Self {
+        let extras = Extras {
+            until: Until::At(given(at)),
+            ..self.extras
+        };
+        Self { extras, ..self }
+    }
+
+    /// Sets a deadline for each task, `d` after its start.
+    ///
+    /// The time that a task waits in the queue does not count. A task that runs longer sees what one
+    /// past a [`with_deadline`](Submitter::with_deadline) sees: it runs on,
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it, its worker counts as
+    /// [`abandoned`](crate::Stats::abandoned), and it counts as
+    /// [`timed_out`](crate::Stats::timed_out) when it ends. With a `with_deadline` beside it, the
+    /// earlier of the two counts. This option alone does not make a queued task expire.
+    ///
+    /// With [`do_with_deadline`](Submitter::do_with_deadline), the task's deadline
+    /// ([`task::deadline`](crate::task::deadline)) is the earlier of the two. The caller still waits until
+    /// its own.
+    ///
+    /// [`Duration::MAX`] means no limit, and so does a time that the clock cannot express (292 years).
+    /// With [`Duration::ZERO`] each task is past its deadline as it starts. This option
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(8).build()?;
+    /// let pages = pool.run_limit(Duration::from_millis(50)).group();
+    /// for _ in 0..4 {
+    ///     // Each has its 50 ms, though it may wait for the others.
+    ///     pages.serve(|| assert!(lazypool::task::remaining().is_some()))?;
+    /// }
+    /// pages.wait();
+    /// assert_eq!(pages.completed(), 4);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn run_limit(self, d: Duration) -> Self {
+        let extras = Extras {
+            run_limit: d,
             ..self.extras
         };
         Self { extras, ..self }
@@ -166,9 +332,10 @@ impl<'a> Submitter<'a> {
     /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This option has no effect on a task without a deadline. If `d` is longer than the time from
+    /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
+    /// no such deadline. If `d` is longer than the time from
     /// submission to deadline, no task is ever started. With `do_with_deadline` this option
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -189,17 +356,17 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Does what [`Pool::serve`](crate::Pool::serve) does, with these options.
+    /// Does what [`Pool::serve`] does, with these options.
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). The refusal is
+    /// Those of [`Pool::serve`]. The refusal is
     /// [`Saturated`](crate::Refusal::Saturated), too, if the task's deadline passes while the call
-    /// waits for room.
+    /// waits for space.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// pool.labelled("mail").serve(|| println!("sending"))?;
+    /// pool.labeled("mail").serve(|| println!("sending"))?;
     /// # Ok(()) }
     /// ```
     #[doc(alias = "execute")]
@@ -218,11 +385,11 @@ impl<'a> Submitter<'a> {
             .map_err(|(job, why)| Refused::new(job.f, why))
     }
 
-    /// Does what [`Pool::do_with_deadline`](crate::Pool::do_with_deadline) does, with these
+    /// Does what [`Pool::do_with_deadline`] does, with these
     /// options.
     ///
     /// # Errors
-    /// Those of [`Pool::do_with_deadline`](crate::Pool::do_with_deadline). The error is
+    /// Those of [`Pool::do_with_deadline`]. The error is
     /// [`Expired`](DeadlineError::Expired), too, if the task's turn comes with less than
     /// [`min_remaining`](Submitter::min_remaining) left.
     ///
@@ -230,7 +397,7 @@ impl<'a> Submitter<'a> {
     /// # use std::time::Duration;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// let n = pool.labelled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
+    /// let n = pool.labeled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
     /// assert!(matches!(n, Ok(2)));
     /// # Ok(()) }
     /// ```
@@ -266,12 +433,12 @@ impl<'a> Submitter<'a> {
     }
 
     /// Returns a new [`Group`] whose tasks have these options; see
-    /// [`Pool::group`](crate::Pool::group).
+    /// [`Pool::group`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
-    /// let group = pool.labelled("import").group();
+    /// let group = pool.labeled("import").group();
     /// group.serve(|| assert_eq!(lazypool::task::label(), Some("import")))?;
     /// group.wait();
     /// assert_eq!(group.completed(), 1);
@@ -283,19 +450,19 @@ impl<'a> Submitter<'a> {
     }
 
     /// Runs `f` with a [`Scope`] whose tasks have these options; see
-    /// [`Pool::scope`](crate::Pool::scope).
+    /// [`Pool::scope`].
     ///
     /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped, unrun, if
     /// no worker has started it by then. All others run.
     ///
     /// # Panics
-    /// As [`Pool::scope`](crate::Pool::scope) does.
+    /// As [`Pool::scope`] does.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut label = None;
-    /// pool.labelled("sum").scope(|s| s.serve(|| label = lazypool::task::label()).is_ok());
+    /// pool.labeled("sum").scope(|s| s.serve(|| label = lazypool::task::label()).is_ok());
     /// assert_eq!(label, Some("sum"));
     /// # Ok(()) }
     /// ```

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Returns whether this task should stop early: nobody waits for it any more, or it was cancelled.
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
-/// ([`with_deadline`](crate::Submitter::with_deadline)), its group has been
+/// ([`with_deadline`](crate::Submitter::with_deadline),
+/// [`run_limit`](crate::Submitter::run_limit)), its group has been
 /// [cancelled](crate::Group::cancel), or its pool has been shut down with
 /// [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a worker.
 ///
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 ///     },
 ///     Duration::from_millis(5),
 /// );
-/// // `Expired` where the system took longer than that to start the worker.
+/// // `Expired` where the OS took longer than that to start the worker.
 /// use lazypool::DeadlineError::{Expired, TimedOut};
 /// assert!(matches!(left, Err(TimedOut | Expired(_))));
 /// assert!(!lazypool::task::is_cancelled());
@@ -42,8 +43,9 @@ pub fn is_cancelled() -> bool {
 
 /// Returns the deadline of this task.
 ///
-/// It is `None` for a task that has no deadline: one that was served without
-/// [`with_deadline`](crate::Submitter::with_deadline), or one whose time-out is
+/// Of several, such as that of its caller and that of a [`run_limit`](crate::Submitter::run_limit), it
+/// is the earliest. It is `None` for a task that has no deadline: one that was served without
+/// [`with_deadline`](crate::Submitter::with_deadline) or `run_limit`, or one whose timeout is
 /// [`Duration::MAX`]. It is `None` outside a worker, too.
 ///
 /// ```
@@ -77,7 +79,7 @@ pub fn remaining() -> Option<Duration> {
 }
 
 /// Returns the label that this task was submitted with; see
-/// [`Pool::labelled`](crate::Pool::labelled).
+/// [`Pool::labeled`](crate::Pool::labeled).
 ///
 /// It is `None` for a task without a label, and outside a worker.
 ///
@@ -85,7 +87,7 @@ pub fn remaining() -> Option<Duration> {
 /// # use std::time::Duration;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
-/// let label = pool.labelled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
+/// let label = pool.labeled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
 /// assert_eq!(label?, Some("parse"));
 /// # Ok(()) }
 /// ```
@@ -143,6 +145,7 @@ pub fn label() -> Option<&'static str> {
 /// # Ok(()) }
 /// ```
 #[doc(alias = "worker_local")]
+#[doc(alias = "index")]
 #[must_use]
 pub fn slot() -> Option<usize> {
     with_current(|ctx| ctx.map(|c| c.slot))

@@ -238,3 +238,51 @@ fn a_guard_cancels_its_group() {
         assert!(matches!(refused.reason(), lazypool::Refusal::Cancelled));
     });
 }
+
+/// Law 17: `abandoned_for` is the time since the deadline passed, whoever set it, and `None` where
+/// none did.
+#[test]
+fn law17_how_long_a_worker_has_been_abandoned() {
+    timed(|| {
+        let gate = Gate::new();
+        for cause in 0..3 {
+            let pool = pool(1, 2);
+            let before = gate.entered();
+            let start = Instant::now();
+            let d = ms(1000); // for a thread to start, on a busy machine
+            let outcome = match cause {
+                0 => {
+                    let called = pool.do_with_deadline(gate.task(), d);
+                    assert!(matches!(called, Err(DeadlineError::TimedOut)), "{called:?}");
+                    Ok(())
+                }
+                1 => pool.with_deadline(d).serve(gate.task()),
+                _ => pool.run_limit(d).serve(gate.task()),
+            };
+            outcome.map_err(Refused::without_closure).expect("room");
+            gate.wait_entered(before + 1);
+            let worker = || pool.workers().remove(0);
+            wait_until("the deadline", || worker().abandoned);
+            let first = worker().abandoned_for.expect("it has passed");
+            thread::sleep(ms(20));
+            let second = worker().abandoned_for.expect("it has passed");
+            assert!(second >= first + ms(20), "{cause}: {first:?}, {second:?}");
+            assert!(second + d <= start.elapsed(), "{cause}: {second:?}");
+        }
+        // A cancelled group has no deadline that passed.
+        let pool = pool(1, 0);
+        let group = pool.group();
+        let before = gate.entered();
+        let served = group.serve(gate.task()).map_err(Refused::without_closure);
+        served.expect("room");
+        gate.wait_entered(before + 1);
+        let worker = pool.workers().remove(0);
+        assert_eq!((worker.abandoned, worker.abandoned_for), (false, None));
+        group.cancel();
+        let worker = pool.workers().remove(0);
+        assert_eq!((worker.abandoned, worker.abandoned_for), (true, None));
+        gate.open();
+        settle(&pool);
+        assert_eq!(pool.workers()[0].abandoned_for, None);
+    });
+}

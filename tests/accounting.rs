@@ -384,7 +384,7 @@ fn law09_workers_agree_with_stats() {
         for queue in [0, 2] {
             let pool = pool(4, queue);
             let gate = Gate::new();
-            pool.labelled("held").serve(gate.task()).unwrap();
+            pool.labeled("held").serve(gate.task()).unwrap();
             must_serve(&pool, gate.task());
             gate.wait_entered(2);
             let brief = Gate::new();

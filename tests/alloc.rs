@@ -181,13 +181,13 @@ fn serve_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: 
 }
 
 fn view_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let view = pool.labelled("label");
+    let view = pool.labeled("label");
     assert_eq!(
         count(pool, TURNS, || serve(pool, expect, f, |f| view
             .serve(f)
             .map_err(|refused| refused.into_inner()))),
         expect,
-        "labelled serve: {} bytes",
+        "labeled serve: {} bytes",
         size_of::<F>()
     );
 }
@@ -233,17 +233,17 @@ where
     );
 }
 
-fn labelled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
+fn labeled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
 where
     F: FnOnce() + Send + Copy + 'static,
 {
-    let view = pool.labelled("label");
+    let view = pool.labeled("label");
     assert_eq!(
         count(pool, TURNS, || view
             .do_with_deadline(f, LONG)
             .expect("room for one")),
         expect,
-        "labelled do_with_deadline: {} bytes",
+        "labeled do_with_deadline: {} bytes",
         size_of::<F>()
     );
 }
@@ -254,7 +254,7 @@ where
     F: FnOnce() -> R + Send + Copy + 'static,
     R: Send + 'static,
 {
-    let group = pool.labelled("label").with_deadline(LONG).group();
+    let group = pool.labeled("label").with_deadline(LONG).group();
     let (plain, all) = (pool.awaitable(), group.awaitable());
     for (what, on) in [("plain", plain), ("with all options", all)] {
         let serve = || on.serve(f).map_err(|_| ()).expect("room for one");
@@ -335,8 +335,8 @@ fn law12_no_allocation_in_steady_state() {
             awaited_within(&pool, words::<64>());
             awaited_within(&pool, || [black_box(1_u64); 99]);
 
-            labelled_call_within(&pool, words::<0>(), NONE);
-            labelled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
+            labeled_call_within(&pool, words::<0>(), NONE);
+            labeled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
 
             // Callers and workers that have to sleep.
             let nap = || thread::sleep(Duration::from_micros(300));
@@ -371,6 +371,11 @@ fn everyone_at_once() {
         let pool = pool(max, queue, policy);
         assert_cap_usable_quietly(&pool);
         let start = std::sync::Barrier::new(5);
+        let gate = Gate::new();
+        let blocks = policy == WhenFull::Block;
+        if blocks {
+            (0..max + queue).for_each(|_| must_serve(&pool, gate.task()));
+        }
         let counted = thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
@@ -390,6 +395,9 @@ fn everyone_at_once() {
                     start.wait();
                 });
             }
+            // The list of those who wait grows to its length.
+            wait_until("all wait", || !blocks || pool.stats().waiting == 4);
+            gate.open();
             start.wait();
             rest(&pool);
             let before = (

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{
-    task, BuildError, Builder, CancelGuard, DeadlineError, Group, Panic, ParseSettingError, Pool,
-    Refusal, Refusals, Refused, Scope, Shutdown, ShutdownReport, Stats, Submitter, TaskPanic,
-    Unfinished, Unrun, WhenFull, WorkerSnapshot,
+    task, BuildError, Builder, CancelGuard, DeadlineError, Group, LimitError, Panic,
+    ParseSettingError, Pool, Refusal, RefusalCounts, Refused, Scope, Shutdown, ShutdownReport,
+    Stats, Submitter, TaskPanic, Unfinished, Unrun, WhenFull, WorkerSnapshot,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -36,17 +36,18 @@ assert_impl_all!(Submitter<'static>: Debug, Clone, Copy, Send, Sync, UnwindSafe,
 assert_impl_all!(Group: Debug, Clone, Send, Sync, UnwindSafe, RefUnwindSafe);
 assert_impl_all!(CancelGuard: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
 assert_impl_all!(Scope<'static, 'static>: Debug, Send, Sync);
-assert_impl_all!(WhenFull: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
+assert_impl_all!(WhenFull: Default, Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
 assert_impl_all!(Shutdown: Debug, Clone, Copy, PartialEq, Eq, Hash, Display, FromStr, Send, Sync);
 assert_impl_all!(ParseSettingError: Debug, Clone, PartialEq, Eq, Display, Error, Send, Sync);
-assert_impl_all!(Refusals: Debug, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
+assert_impl_all!(RefusalCounts: Debug, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
 assert_impl_all!(BuildError: Debug, Display, Error, Send, Sync);
-assert_impl_all!(Refusal: Debug, Display, Send, Sync);
-assert_impl_all!(Panic: Debug, Send, Sync);
+assert_impl_all!(LimitError: Debug, Clone, PartialEq, Eq, Display, Error, Send, Sync);
+assert_impl_all!(Refusal: Debug, Display, Error, Send, Sync);
+assert_impl_all!(Panic: Debug, Display, Send, Sync);
 assert_impl_all!(Unfinished: Debug, Display, Error, Send, Sync);
-assert_impl_all!(ShutdownReport: Debug, Send, Sync);
+assert_impl_all!(ShutdownReport: Debug, Clone, PartialEq, Send, Sync);
 assert_impl_all!(Stats: Debug, Display, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
-assert_impl_all!(WorkerSnapshot: Debug, Clone, Send, Sync);
+assert_impl_all!(WorkerSnapshot: Debug, Clone, PartialEq, Send, Sync);
 assert_impl_all!(TaskPanic<'static>: Debug);
 
 // `Refused` is `Sync` for every closure, since it gives no access to it by reference; and it can be
@@ -57,7 +58,7 @@ assert_impl_all!(Refused<*const u8>: Sync);
 assert_not_impl_any!(Refused<Rc<()>>: Send);
 
 // The same holds for a closure that has expired, and so for `DeadlineError`.
-assert_impl_all!(Unrun<Rc<()>>: Sync, Debug);
+assert_impl_all!(Unrun<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(Unrun<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(Unrun<Rc<()>>: Send);
 assert_impl_all!(DeadlineError<Rc<()>>: Sync, Debug, Display, Error);
@@ -193,16 +194,56 @@ fn errors_tell_and_hand_back() {
     assert!(BuildError::ZeroWorkers.source().is_none());
 }
 
-/// `Refused::run` returns what the closure returns.
+/// `Refused::run_anyway` returns what the closure returns.
 #[test]
 fn a_refused_closure_runs_with_its_result() {
     let pool = Pool::new(1).unwrap();
     pool.shutdown(Shutdown::Drain, Duration::ZERO);
     let text = String::from("mine");
     match pool.do_with_deadline(move || text, LONG) {
-        Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run(), "mine"),
+        Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run_anyway(), "mine"),
         other => panic!("{other:?}"),
     }
+}
+
+/// The surface as it is written down: names, parameters and results.
+#[test]
+fn signatures() {
+    fn task() {}
+    type Task = fn();
+    let _: for<'p> fn(&'p Pool, &'static str) -> Submitter<'p> = Pool::labeled;
+    let _: fn(&Pool, Instant) -> Submitter<'_> = Pool::with_deadline_at;
+    let _: fn(&Pool, Duration) -> Submitter<'_> = Pool::run_limit;
+    let _: fn(&Pool, usize) -> Result<(), LimitError> = Pool::set_limit;
+    let _: fn(Refused<Task>) = Refused::run_anyway;
+    let _: fn(Refused<Task>) -> Result<(), Refused<Task>> = Refused::caller_runs;
+    let _: fn(&Refused<Task>) -> bool = Refused::is_saturated;
+    let _: fn(&Refused<Task>) -> bool = Refused::is_retryable;
+    let _: fn(&Refusal) -> &'static str = Refusal::as_str;
+    let _: fn(Unrun<Task>) = Unrun::run;
+    let _: fn(&LimitError) -> usize = LimitError::given;
+    let _: fn(&LimitError) -> usize = LimitError::max;
+    assert_eq!(WhenFull::default(), WhenFull::Refuse);
+
+    let pool = Pool::new(1).unwrap();
+    let submitter = pool.labeled("all").when_full(WhenFull::Refuse);
+    let submitter = submitter.with_deadline(LONG).run_limit(LONG);
+    let submitter = submitter.with_deadline_at(Instant::now() + LONG);
+    let submitter = submitter.min_remaining(Duration::ZERO).labeled("all");
+    submitter.scope(|s| s.serve_or_run(task));
+    let counts: RefusalCounts = pool.stats().refusals;
+    let each = [counts.saturated, counts.closed, counts.cancelled];
+    assert_eq!(each, [0; 3]);
+    let each = [
+        counts.spawn_failed,
+        counts.on_worker,
+        counts.forked,
+        counts.expired,
+    ];
+    assert_eq!(each, [0; 4]);
+    let worker: WorkerSnapshot = pool.workers().remove(0);
+    assert_eq!((worker.abandoned, worker.abandoned_for), (false, None));
+    assert_eq!(pool.workers(), [worker]);
 }
 
 /// `Refused::caller_runs` runs what the pool had no room for, and nothing once the pool is shut down or
@@ -520,19 +561,19 @@ fn task_outside_a_worker() {
     };
     look();
     let pool = Pool::new(1).unwrap();
-    pool.labelled("inside")
+    pool.labeled("inside")
         .do_with_deadline(|| (), LONG)
         .unwrap();
     look();
     // A closure that comes back runs on its caller's thread.
     pool.shutdown(Shutdown::Cancel, LIMIT);
-    match pool.labelled("inside").do_with_deadline(look, LONG) {
-        Err(DeadlineError::Refused(refused)) => refused.run(),
+    match pool.labeled("inside").do_with_deadline(look, LONG) {
+        Err(DeadlineError::Refused(refused)) => refused.run_anyway(),
         other => panic!("{other:?}"),
     }
     // A thread that a task started is no worker.
     let pool = Pool::new(1).unwrap();
-    pool.labelled("inside")
+    pool.labeled("inside")
         .do_with_deadline(move || thread::spawn(look).join().unwrap(), LONG)
         .unwrap();
 }
@@ -547,13 +588,13 @@ fn labels_reach_their_tasks_only() {
                 .queue_capacity(queue)
                 .build()
                 .unwrap();
-            let red = pool.labelled("red");
+            let red = pool.labeled("red");
             let copy = red;
             for d in [LONG, Duration::MAX] {
                 assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
                 assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
                 assert_eq!(copy.do_with_deadline(task::label, d).unwrap(), Some("red"));
-                let blue = pool.labelled("blue").do_with_deadline(task::label, d);
+                let blue = pool.labeled("blue").do_with_deadline(task::label, d);
                 assert_eq!(blue.unwrap(), Some("blue"));
             }
             let (tx, rx) = mpsc::channel();
@@ -562,14 +603,14 @@ fn labels_reach_their_tasks_only() {
                 let tx = tx.clone();
                 let task = move || tx.send(task::label()).unwrap();
                 let outcome = match label {
-                    Some(label) => pool.labelled(label).serve(task),
+                    Some(label) => pool.labeled(label).serve(task),
                     None => pool.serve(task),
                 };
                 outcome.map_err(Refused::without_closure).unwrap();
                 assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
             }
             settle(&pool);
-            // Large and labelled.
+            // Large and labeled.
             let load = [7_u64; 20];
             let task = move || (task::label(), load[19]);
             assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
@@ -591,12 +632,12 @@ fn labels_reach_their_tasks_only() {
 fn a_view_behaves_as_the_pool() {
     timed(|| {
         let pool = Pool::new(1).unwrap();
-        let view = pool.labelled("view");
+        let view = pool.labeled("view");
         let gate = Gate::new();
         view.serve(gate.task()).unwrap();
         saturated(view.serve(|| ()));
         match view.do_with_deadline(|| 4, LONG) {
-            Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run(), 4),
+            Err(DeadlineError::Refused(refused)) => assert_eq!(refused.run_anyway(), 4),
             other => panic!("{other:?}"),
         }
         gate.open();
@@ -631,19 +672,19 @@ fn task_survives_nesting() {
     timed(|| {
         let pool = Arc::new(Pool::new(2).unwrap());
         let inner = Arc::clone(&pool);
-        let outer = pool.labelled("outer").do_with_deadline(
+        let outer = pool.labeled("outer").do_with_deadline(
             move || {
                 let before = (task::label(), task::slot(), task::deadline());
                 let nested = inner
-                    .labelled("nested")
+                    .labeled("nested")
                     .do_with_deadline(|| (task::label(), task::slot(), task::deadline()), LONG)
                     .unwrap();
                 // A refused closure, run by its caller, sees the caller's own task.
                 let full = Gate::new();
                 must_serve(&inner, full.task());
                 let look = || assert_eq!(task::label(), Some("outer"));
-                let here = saturated(inner.labelled("back").serve(look));
-                here.run();
+                let here = saturated(inner.labeled("back").serve(look));
+                here.run_anyway();
                 let after = (task::label(), task::slot(), task::deadline());
                 assert_eq!(before, after);
                 (before, nested)
@@ -703,7 +744,7 @@ fn everything_is_debug() {
         let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         let shown = [
             format!("{pool:?}"),
-            format!("{:?}", pool.labelled("x")),
+            format!("{:?}", pool.labeled("x")),
             format!("{group:?}"),
             format!("{:?}", Pool::builder().around(|task| task())),
             format!("{:?}", pool.stats()),

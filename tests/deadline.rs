@@ -224,7 +224,7 @@ fn law03_a_zero_deadline_looks_at_nothing() {
                     Err(DeadlineError::Expired(f)) => assert_eq!(f.run(), 5),
                     other => panic!("{what}: {other:?}"),
                 }
-                match pool.labelled("zero").do_with_deadline(|| 5, Duration::ZERO) {
+                match pool.labeled("zero").do_with_deadline(|| 5, Duration::ZERO) {
                     Err(DeadlineError::Expired(f)) => assert_eq!(f.run(), 5),
                     other => panic!("{what}: {other:?}"),
                 }

@@ -43,7 +43,7 @@ fn finding1_who_leaves_cancels() {
         let pool = pool(1, 4);
         let clients: Vec<_> = (0..3)
             .map(|_| {
-                let group = pool.labelled("offload").with_deadline(LONG).group();
+                let group = pool.labeled("offload").with_deadline(LONG).group();
                 let guard = group.drop_guard();
                 must_ok(group.serve(patient));
                 guard
@@ -145,7 +145,7 @@ fn finding4_labels_and_time_outs_are_seen() {
         };
         // The worker is there: the deadline is far beyond what a hand-over takes.
         assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
-        let served = pool.labelled("request").with_deadline(ms(1000)).group();
+        let served = pool.labeled("request").with_deadline(ms(1000)).group();
         must_ok(served.serve(late));
         assert_eq!(told.recv_timeout(LIMIT), Ok((Some("request"), true)));
         wait_until("the deadline", || pool.stats().abandoned == 1);
@@ -160,7 +160,7 @@ fn finding4_labels_and_time_outs_are_seen() {
         assert_eq!((stats.timed_out, stats.abandoned), (1, 0), "{stats:?}");
 
         let mut label = None;
-        pool.labelled("scope")
+        pool.labeled("scope")
             .scope(|s| must_ok(s.serve(|| label = task::label())));
         assert_eq!(label, Some("scope"));
     });

@@ -200,7 +200,7 @@ fn law21_a_panic_is_there_after_on_panic_has_run() {
             .build()
             .unwrap();
         for n in 0..6 {
-            let on = pool.labelled("import").awaitable();
+            let on = pool.labeled("import").awaitable();
             let handle = serve(on, || -> u32 { quiet_panic("line 3 is empty") });
             let error = outcome(handle, n).unwrap_err();
             assert_eq!(told.load(Ordering::SeqCst) as u64, n + 1);
@@ -611,7 +611,7 @@ fn law21_options_are_those_of_serve() {
     timed(|| {
         let gate = Gate::new();
         let pool = busy(&gate, 1);
-        let mail = pool.labelled("mail").with_deadline(LONG);
+        let mail = pool.labeled("mail").with_deadline(LONG);
         let handle = serve(mail.awaitable(), || {
             (
                 task::label(),

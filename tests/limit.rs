@@ -8,22 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{BuildError, Pool, Refusal, Shutdown, WhenFull};
+use lazypool::{DeadlineError, Pool, Refusal, Shutdown, WhenFull};
 
 /// Law 4: what is no limit is an error, and changes nothing.
 #[test]
 fn law04_limits_out_of_bounds() {
     let pool = pool(3, 0);
     assert_eq!(pool.limit(), 3);
-    assert!(matches!(pool.set_limit(0), Err(BuildError::ZeroWorkers)));
-    assert!(matches!(
-        pool.set_limit(4),
-        Err(BuildError::TooManyWorkers { given: 4, max: 3 })
-    ));
-    assert!(matches!(
-        pool.set_limit(usize::MAX),
-        Err(BuildError::TooManyWorkers { max: 3, .. })
-    ));
+    for given in [0, 4, usize::MAX] {
+        let error = pool.set_limit(given).expect_err("out of bounds");
+        assert_eq!((error.given(), error.max()), (given, 3));
+        let text = format!("the limit is {given}; allowed: 1..=3");
+        assert_eq!(error.to_string(), text);
+    }
     assert_eq!(pool.limit(), 3);
     for n in [1, 3, 2, 2, 3] {
         pool.set_limit(n).expect("within bounds");
@@ -152,7 +149,8 @@ fn law04_lowered_between_two_tasks_of_the_queue() {
     });
 }
 
-/// Law 4: the same for a worker whose task has just ended, beside one that stays occupied.
+/// Law 4: a worker whose task has just ended as the limit is lowered, beside one that stays busy, starts
+/// at most one more task: one that it was just being given.
 #[test]
 fn law04_lowered_as_a_task_ends() {
     timed(|| {
@@ -168,15 +166,65 @@ fn law04_lowered_as_a_task_ends() {
                 std::hint::spin_loop();
             }
             pool.set_limit(1).expect("limit");
-            let (key, early) = (gate.key(), Arc::new(AtomicBool::new(false)));
-            let seen = Arc::clone(&early);
-            must_serve(&pool, move || seen.store(!key.is_open(), Ordering::SeqCst));
-            wait_until("the surplus worker to end", || {
-                pool.stats().workers == 1 || early.load(Ordering::SeqCst)
-            });
+            let early = Arc::new(AtomicUsize::new(0));
+            for _ in 0..3 {
+                let (key, seen) = (gate.key(), Arc::clone(&early));
+                must_serve(&pool, move || {
+                    seen.fetch_add(usize::from(!key.is_open()), Ordering::SeqCst);
+                });
+            }
+            wait_until("the surplus worker to end", || pool.stats().workers == 1);
+            let early = early.load(Ordering::SeqCst);
+            assert!(early <= 1, "{early} tasks of a surplus worker");
             gate.open();
+            let s = settle(&pool);
+            check_at_rest(&pool, &s);
+            assert_eq!(s.completed, 5, "{s:?}");
+        }
+    });
+}
+
+/// Law 4: of a worker in its start hook and an idle one, the first is one too many: it ends after its
+/// hook, without a task, and the idle one stays. The idle one was once told to end.
+#[test]
+fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
+    timed(|| {
+        for queue in [0, 4] {
+            let hook = Gate::new();
+            let key = hook.key();
+            let pool = Pool::builder()
+                .max_workers(2)
+                .queue_capacity(queue)
+                .idle_timeout(Duration::MAX)
+                .on_worker_start(move |slot| {
+                    if slot == 1 {
+                        key.pass();
+                    }
+                })
+                .build()
+                .expect("pool");
+            let _open = hook.opener();
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            // The second worker is started for a call that leaves before its hook is over.
+            let left = pool.do_with_deadline(|| (), ms(10));
+            assert!(matches!(left, Err(DeadlineError::Expired(_))), "{left:?}");
+            hook.wait_entered(1);
+            gate.open();
+            wait_until("an idle worker", || pool.stats().idle == 1);
+            pool.set_limit(1).expect("limit");
+            let s = pool.stats();
+            assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
+            // At once, while the hook lasts.
+            for _ in 0..3 {
+                let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
+                assert_eq!(slot.expect("idle"), Some(0));
+            }
+            hook.open();
+            wait_until("the other to end", || pool.stats().workers == 1);
+            assert_eq!(pool.workers()[0].slot, 0);
             check_at_rest(&pool, &settle(&pool));
-            assert!(!early.load(Ordering::SeqCst), "two at once");
         }
     });
 }
@@ -216,10 +264,9 @@ fn law04_scopes_within_a_limit() {
         pool.scope(|s| {
             for n in 0..10 {
                 let sum = &sum;
-                s.serve(move || {
+                s.serve_or_run(move || {
                     sum.fetch_add(n, Ordering::SeqCst);
-                })
-                .unwrap_or_else(lazypool::Refused::run);
+                });
             }
         });
         assert_eq!(sum.load(Ordering::SeqCst), 45);

@@ -216,9 +216,10 @@ fn figures_are_published() {
         must_serve(&pool, gate.task());
         gate.wait_entered(1);
         let unstarted = leave(&pool, || gate.task());
-        group.serve(|| ()).unwrap();
+        // The oldest, so that its place is free again.
         let expired = pool.do_with_deadline(|| (), ms(2));
         assert!(matches!(expired, Err(DeadlineError::Expired(_))));
+        group.serve(|| ()).unwrap();
         must_serve(&pool, || quiet_panic("on purpose"));
         must_serve(&pool, || ());
         saturated(pool.serve(|| ()));
@@ -259,10 +260,12 @@ fn figures_are_published() {
                 "closed",
                 "cancelled",
                 "spawn_failed",
+                "on_worker",
+                "forked",
                 "expired"
             ]
             .map(refused),
-            [2.0, 1.0, 1.0, 0.0, 0.0]
+            [2.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
         );
         assert_eq!(pool.stats().refused, 4);
         let kept = keeper().0.lock().unwrap();
@@ -344,7 +347,7 @@ fn tasks_are_timed_by_label() {
         keeper();
         let start = Instant::now();
         let nap = || thread::sleep(ms(20));
-        pool.labelled("nap").do_with_deadline(nap, LONG).unwrap();
+        pool.labeled("nap").do_with_deadline(nap, LONG).unwrap();
         let naps = keeper().samples(&duration("pool=timed,label=nap"));
         assert_eq!(naps.len(), 1);
         assert!(naps[0] >= 0.020 && naps[0] <= start.elapsed().as_secs_f64());
@@ -354,7 +357,7 @@ fn tasks_are_timed_by_label() {
         let gate = Gate::new();
         must_serve(&pool, gate.task());
         gate.wait_entered(1);
-        pool.labelled("behind")
+        pool.labeled("behind")
             .serve(|| quiet_panic("counted all the same"))
             .unwrap();
         nap();
@@ -368,7 +371,7 @@ fn tasks_are_timed_by_label() {
             1
         );
 
-        // Groups and scopes; the only unlabelled ones beside the gate's.
+        // Groups and scopes; the only unlabeled ones beside the gate's.
         let group = pool.group();
         group.serve(|| ()).unwrap();
         group.wait();
@@ -377,7 +380,7 @@ fn tasks_are_timed_by_label() {
         assert_eq!(keeper().samples(&duration("pool=timed")).len(), 3);
 
         // Refused, expired and discarded.
-        let never = pool.labelled("never");
+        let never = pool.labeled("never");
         let gate = Gate::new();
         must_serve(&pool, gate.task());
         gate.wait_entered(1);
@@ -408,7 +411,7 @@ fn labels_do_not_run_out() {
         for turn in 1..=2 {
             for n in 0..100 {
                 let label: &'static str = Box::leak(format!("label{n}").into_boxed_str());
-                pool.labelled(label).do_with_deadline(|| (), LONG).unwrap();
+                pool.labeled(label).do_with_deadline(|| (), LONG).unwrap();
                 let key = duration(&format!("pool=labels,label={label}"));
                 assert_eq!(keeper().samples(&key).len(), turn);
                 let expect = if n < 64 { 1 } else { turn };

@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{Group, Pool, Shutdown};
@@ -188,17 +188,157 @@ fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
             });
             started.recv().unwrap();
             let its = Arc::clone(&pool);
-            let end = move || assert!(its.shutdown(Shutdown::Discard, LONG).is_clean());
+            let (tell, told) = mpsc::channel();
+            let end = move || tell.send(its.shutdown(Shutdown::Discard, LONG)).unwrap();
             let ends = OnDrop(Some(move || match on_another_thread {
                 false => end(),
-                true => thread::spawn(end).join().expect("a clean report"),
+                true => thread::spawn(end).join().expect("no panic"),
             }));
             must_serve(&pool, move || drop(ends));
             must_serve(&pool, move || drop(stop));
             let report = pool.shutdown(Shutdown::Discard, LIMIT);
             assert!(report.is_clean(), "{report:?}");
             assert_eq!(report.discarded, 2);
+            // Within the drop it returned at once, beside the worker.
+            let inner = told.recv().expect("a report");
+            assert_eq!(inner.is_clean(), on_another_thread, "{inner:?}");
         }
+    });
+}
+
+/// A pool whose worker waits until the last of its senders is gone.
+fn until_unsent() -> (Arc<Pool>, mpsc::Sender<()>) {
+    let pool = Arc::new(pool(1, 8));
+    let (stop, stopped) = mpsc::channel::<()>();
+    let (told, started) = mpsc::channel();
+    must_serve(&pool, move || {
+        told.send(()).unwrap();
+        let _ = stopped.recv();
+    });
+    started.recv().unwrap();
+    (pool, stop)
+}
+
+/// Law 10: several discarded captures each end the pool, as long as that takes, where its worker waits
+/// for what is dropped after them. The third nested call once waited for that worker.
+#[test]
+fn law10_captures_end_the_pool_one_within_the_other() {
+    timed(|| {
+        for captures in 0..4 {
+            let (pool, stop) = until_unsent();
+            for _ in 0..captures {
+                let its = Arc::clone(&pool);
+                let ends = OnDrop(Some(move || {
+                    its.shutdown(Shutdown::Drain, Duration::MAX);
+                }));
+                must_serve(&pool, move || drop(ends));
+            }
+            must_serve(&pool, move || drop(stop));
+            let report = pool.shutdown(Shutdown::Discard, Duration::MAX);
+            assert!(report.is_clean(), "{report:?}");
+            assert_eq!(report.discarded, captures + 1);
+        }
+    });
+}
+
+/// Law 10: the same where a cancel discards them. It once kept them to itself, and the shutdown in the
+/// first one's drop waited for a worker that waited for the second one's.
+#[test]
+fn law10_a_capture_that_a_cancel_drops_may_end_the_pool() {
+    timed(|| {
+        for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
+            let (pool, stop) = until_unsent();
+            let group = pool.group();
+            let its = Arc::clone(&pool);
+            let ends = OnDrop(Some(move || {
+                its.shutdown(mode, Duration::MAX);
+            }));
+            must_serve_in(&group, move || drop(ends));
+            must_serve_in(&group, move || drop(stop));
+            group.cancel();
+            assert_eq!((group.discarded(), group.pending()), (2, 0));
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+    });
+}
+
+/// Law 10: a discarded capture may poll for a group that is still to be dropped by the same call, for as
+/// long as that takes. `wait_timeout` once never dropped any of it.
+#[test]
+fn law10_a_capture_may_poll_for_a_group_that_the_same_shutdown_discards() {
+    timed(|| {
+        let busy = Gate::new();
+        let pool = occupied(&busy, 4);
+        let group = pool.group();
+        let its = group.clone();
+        let polls = OnDrop(Some(move || while its.wait_timeout(ms(1)).is_err() {}));
+        must_serve(&pool, move || drop(polls));
+        must_serve_in(&group, || ());
+        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        assert_eq!((report.discarded, group.discarded()), (2, 1));
+        busy.open();
+    });
+}
+
+/// Law 10: each group's task holds the guard of the next group. One drop within the other once took
+/// some hundred bytes of stack a group, and ended the process.
+#[test]
+fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
+    const LEVELS: usize = cut(6_000) as usize;
+    isolated(
+        "law10_a_long_chain_of_groups_is_cancelled_on_any_stack",
+        || {
+            for on_worker in [false, true] {
+                let busy = Gate::new();
+                let pool = pool(2, LEVELS);
+                must_serve(&pool, busy.task());
+                let (start, started) = mpsc::channel();
+                let (done, over) = mpsc::channel();
+                must_serve(&pool, move || {
+                    drop(started.recv().ok());
+                    done.send(()).unwrap();
+                });
+                busy.wait_entered(1);
+                wait_until("both to be busy", || pool.stats().running == 2);
+                let mut guard = None;
+                for _ in 0..LEVELS {
+                    let (group, inner) = (pool.group(), guard.take());
+                    must_serve_in(&group, move || drop::<Option<lazypool::CancelGuard>>(inner));
+                    guard = Some(group.drop_guard());
+                }
+                if on_worker {
+                    start.send(guard).unwrap();
+                } else {
+                    drop(guard);
+                }
+                drop(start);
+                over.recv().unwrap();
+                assert_eq!(pool.stats().discarded, LEVELS as u64);
+                busy.open();
+            }
+        },
+    );
+}
+
+/// Law 10: tasks that each guard a group of its own are discarded in a time in proportion to their
+/// number: each cancel once looked through all that was still to be dropped.
+#[test]
+fn law10_many_tasks_that_each_guard_their_own_group_are_discarded_quickly() {
+    timed(|| {
+        let busy = Gate::new();
+        let pool = occupied(&busy, 2 * MANY);
+        for _ in 0..2 * MANY {
+            let group = pool.group();
+            let guard = group.drop_guard();
+            must_serve_in(&group, move || drop(guard));
+        }
+        let start = Instant::now();
+        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        let took = start.elapsed();
+        assert_eq!(report.discarded, 2 * MANY as u64);
+        // Many times what it takes.
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        busy.open();
     });
 }
 

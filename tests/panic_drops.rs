@@ -291,7 +291,7 @@ fn law07_on_panic_runs_before_the_caller_is_released() {
                 let (label, outcome) = if i % 2 == 0 {
                     (None, pool.do_with_deadline(task, LONG))
                 } else {
-                    let view = pool.labelled("named");
+                    let view = pool.labeled("named");
                     (Some("named"), view.do_with_deadline(task, Duration::MAX))
                 };
                 let report = reports.lock().unwrap().pop();
@@ -301,7 +301,7 @@ fn law07_on_panic_runs_before_the_caller_is_released() {
                 assert_eq!(report, Some((slot, label, message, thread)));
             }
             // Under `serve`, and for a payload that is no message.
-            pool.labelled("served")
+            pool.labeled("served")
                 .serve(|| panic::resume_unwind(Box::new(3_i32)))
                 .unwrap();
             settle(&pool);
@@ -887,7 +887,7 @@ fn law16_task_functions_work_in_the_wrapper() {
                 .build()
                 .unwrap();
             for d in [LONG, Duration::MAX] {
-                let view = pool.labelled("seen");
+                let view = pool.labeled("seen");
                 let inside = view.do_with_deadline(look, d).unwrap();
                 assert_eq!(inside.0, Some("seen"));
                 assert_eq!(inside.1, Some(0));

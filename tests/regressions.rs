@@ -4,13 +4,13 @@
 mod common;
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown};
+use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
 
 // ---------------------------------------------------------------------------------------------
 // Hooks that know their pool, and what threads leave behind
@@ -117,6 +117,10 @@ fn is_saturated<R>(outcome: &Result<R, DeadlineError<()>>) -> bool {
     matches!(outcome, Err(DeadlineError::Refused(r)) if r.is_saturated())
 }
 
+fn is_nested<R>(outcome: &Result<R, DeadlineError<()>>) -> bool {
+    matches!(outcome, Err(DeadlineError::Refused(r)) if matches!(r.reason(), Refusal::OnWorker))
+}
+
 #[track_caller]
 fn wait_all_retired(pool: &Pool) {
     wait_until("every worker to retire", || pool.stats().workers == 0);
@@ -150,11 +154,15 @@ fn law14_submissions_from_a_stop_hook_return() {
             ask(&pool, || (), LONG).expect("the first task");
             let (served, asked) = arrives("the stop hook's submissions", &rx);
             if queue == 0 {
-                saturated(served);
+                let why = served.expect_err("there is no queue").into_parts().1;
+                assert!(
+                    matches!(why, Refusal::Saturated | Refusal::OnWorker),
+                    "{why:?}"
+                );
             } else {
                 served.expect("there is a queue");
             }
-            assert!(is_saturated(&asked), "{asked:?}");
+            assert!(is_nested(&asked), "{asked:?}");
             wait_all_retired(&pool);
             let s = pool.stats();
             check_at_rest(&pool, &s);
@@ -182,14 +190,17 @@ fn law14_submissions_from_the_only_workers_start_hook_are_refused() {
                     let _ = tx.send((asked, scoped));
                 }
             };
-            let pool = own.build(builder(1, queue).min_workers(1).on_worker_start(hook));
+            let pool = own.build(builder(1, queue).on_worker_start(hook));
+            must_serve(&pool, || ());
             let (asked, scoped) = arrives("the start hook's submissions", &rx);
-            assert!(is_saturated(&asked), "{asked:?}");
-            saturated(scoped);
+            assert!(is_nested(&asked), "{asked:?}");
+            nested(scoped);
+            // Without a queue nobody else is let in while the hook, or the task after it, runs.
+            settle(&pool);
             assert!(matches!(answer(&pool, || 7), Ok(7)));
             let s = settle(&pool);
             check_at_rest(&pool, &s);
-            assert_eq!((s.completed, s.hook_panics), (1, 0), "{s:?}");
+            assert_eq!((s.completed, s.hook_panics), (2, 0), "{s:?}");
         }
     });
 }
@@ -221,7 +232,7 @@ fn law14_a_start_hook_does_not_wait_for_its_own_worker() {
             must_serve(&pool, || ());
             let asked = arrives("do_with_deadline in the start hook", &rx);
             // Ok if the other worker was idle for a moment.
-            assert!(asked.is_ok() || is_saturated(&asked), "{asked:?}");
+            assert!(asked.is_ok() || is_nested(&asked), "{asked:?}");
         }
     });
 }
@@ -256,46 +267,58 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
     });
 }
 
-/// Law 5: a worker that `build` has started is there for the first task, even while its start hook
-/// runs: no other thread is started. It once was not to be had before the end of the hook.
+/// Law 5: the workers that `build` starts are idle when it returns, their start hooks over: they
+/// take the first tasks, and no other thread is started. They once were not to be had before the
+/// end of their hooks.
 #[test]
 fn law05_workers_started_by_build_take_the_first_tasks() {
     timed(|| {
         // A queue of 64 has room to spare, where a task for an idle worker is queued.
         for (max, queue) in [(8, 0), (8, 4), (8, 64), (2, 0), (2, 4), (2, 64)] {
             let hook_gate = Gate::new();
-            let key = hook_gate.key();
-            let hook = move |_| key.pass();
-            let pool = Arc::new(
-                builder(max, queue)
-                    .min_workers(2)
-                    .on_worker_start(hook)
-                    .build()
-                    .expect("pool"),
-            );
-            let _open = hook_gate.opener();
+            let (key, ended) = (hook_gate.key(), Arc::new(AtomicUsize::new(0)));
+            let hook = {
+                let ended = Arc::clone(&ended);
+                move |_| {
+                    key.pass();
+                    thread::sleep(ms(5));
+                    ended.fetch_add(1, Ordering::SeqCst);
+                }
+            };
+            let building = thread::spawn(move || {
+                let pool = builder(max, queue).min_workers(2).on_worker_start(hook);
+                let pool = pool.build().expect("pool");
+                (ended.load(Ordering::SeqCst), pool.stats(), pool)
+            });
+            hook_gate.wait_entered(2);
+            assert!(!building.is_finished(), "its workers are in their hooks");
+            hook_gate.open();
+            let (ended, s, pool) = building.join().expect("a pool");
+            assert_eq!((ended, s.spawned, s.idle), (2, 2, 2), "{s:?}");
+            let gate = Gate::new();
             let (tx, rx) = mpsc::channel();
             for _ in 0..2 {
-                let tx = tx.clone();
-                must_serve(&pool, move || tx.send(lazypool::task::slot()).unwrap());
+                let (tx, key) = (tx.clone(), gate.key());
+                must_serve(&pool, move || {
+                    tx.send(lazypool::task::slot()).unwrap();
+                    key.pass();
+                });
             }
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.running, s.idle), (2, 2, 0), "{s:?}");
-            hook_gate.open();
             let mut slots = [0, 1].map(|_| arrives("a task's slot", &rx));
             slots.sort();
             assert_eq!(slots, [Some(0), Some(1)]);
+            gate.open();
             settle(&pool);
             assert_eq!(pool.stats().spawned, 2);
         }
     });
 }
 
-/// Laws 3 and 5: no deadline waits for a start hook, and a caller whose tasks came back from a worker
-/// in its hook offers it the next one, too, rather than start another thread.
+/// Laws 1, 3 and 5: no deadline waits for a start hook. A worker in it is busy: a further call
+/// starts another thread, and where there is none to be had is queued, or refused at once.
 ///
-/// Once such a worker became idle on the spot, was told to retire, and submissions waited for the end
-/// of the hook; then each call started one more.
+/// Once a worker whose task came back became idle on the spot, was told to retire, and submissions
+/// waited for the end of the hook; then each call started one more.
 #[test]
 fn law03_deadlines_hold_within_a_slow_start_hook() {
     timed(|| {
@@ -317,31 +340,42 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
             let _open = hook_gate.opener();
             let gate = Gate::new();
 
-            for limit in [20, 30, 1] {
-                must_expire(&pool, ms(limit));
-                hook_gate.wait_entered(1);
-                let s = pool.stats();
-                assert_eq!((s.spawned, s.idle, s.running), (1, 1, 0), "{s:?}");
-            }
+            must_expire(&pool, ms(20));
+            hook_gate.wait_entered(1);
+            let s = pool.stats();
+            assert_eq!((s.spawned, s.workers), (1, 1), "{s:?}");
+            assert_eq!((s.idle, s.running), (0, 0), "{s:?}");
 
-            // With that worker occupied another is started, which comes and goes.
-            must_serve(&pool, gate.task());
+            // Another is started, which comes and goes.
             let slot = answer(&pool, lazypool::task::slot);
             assert!(matches!(slot, Ok(Some(1))), "{slot:?}");
             wait_until("the second worker to retire", || pool.stats().workers == 1);
 
-            hook_gate.open();
+            must_serve(&pool, gate.task());
             gate.wait_entered(1);
+            if queue == 0 {
+                let start = Instant::now();
+                let asked = ask(&pool, || (), LONG);
+                assert!(is_saturated(&asked), "{asked:?}");
+                assert!(start.elapsed() < LIMIT);
+            } else {
+                must_expire(&pool, ms(30));
+                must_expire(&pool, ms(1));
+            }
             gate.open();
+            wait_until("the second worker to retire", || pool.stats().workers == 1);
+            hook_gate.open();
             let s = settle(&pool);
-            assert_eq!((s.completed, s.expired), (2, 3), "{s:?}");
+            let expired = if queue == 0 { 1 } else { 3 };
+            assert_eq!((s.completed, s.expired), (2, expired), "{s:?}");
+            check_at_rest(&pool, &s);
             wait_all_retired(&pool);
         }
     });
 }
 
-/// Law 3: no deadline waits for a stop hook, though what becomes of its worker is open until it has
-/// ended.
+/// Laws 1 and 3: no deadline waits for a stop hook: its worker is busy. Who must not wait is refused
+/// at once; what is queued is run by that worker, which then starts again.
 #[test]
 fn law03_deadlines_hold_within_a_slow_stop_hook() {
     timed(|| {
@@ -358,13 +392,23 @@ fn law03_deadlines_hold_within_a_slow_stop_hook() {
             let _open = gate.opener();
             ask(&pool, || (), LONG).expect("the first task");
             gate.wait_entered(1);
-            must_expire(&pool, ms(30));
-            must_expire(&pool, ms(1));
-            if queue > 0 {
+            if queue == 0 {
+                let asked = answer(&pool, || ());
+                assert!(is_saturated(&asked), "{asked:?}");
+            } else {
+                must_expire(&pool, ms(30));
+                must_expire(&pool, ms(1));
                 let served = Arc::clone(&pool);
                 returns("serve", move || must_serve(&served, || ()));
+                saturated(pool.serve(|| ()));
             }
+            // Who may wait waits for it, within the deadline.
+            let asked = pool
+                .when_full(WhenFull::Block)
+                .do_with_deadline(|| (), ms(30));
+            assert!(matches!(asked, Err(DeadlineError::Expired(_))), "{asked:?}");
             gate.open();
+            wait_all_retired(&pool);
             assert!(matches!(answer(&pool, || 7), Ok(7)));
             wait_all_retired(&pool);
             let s = pool.stats();
@@ -403,6 +447,46 @@ fn law10_shutdown_from_a_thread_local_destructor_returns() {
             assert!(report.is_clean(), "{report:?}");
             // It ended before the report outside: its thread was joined.
             rx.try_recv().expect("shutdown in the destructor");
+        }
+    });
+}
+
+/// Law 10: a call from a worker's thread-local destructors is never clean, whoever else of the pool is
+/// still there: its own thread is. It once was, also beside another in its destructors.
+#[test]
+fn law10_a_shutdown_from_a_thread_local_destructor_is_never_clean() {
+    timed(|| {
+        for others in [0, 1] {
+            let pool = Arc::new(builder(2, 0).idle_timeout(ms(1)).build().expect("pool"));
+            let (gate, first) = (Gate::new(), Gate::new());
+            let _open = gate.opener();
+            let (tx, rx) = mpsc::channel();
+            let (own, task) = (Arc::clone(&pool), first.task());
+            must_serve(&pool, move || {
+                task();
+                at_thread_end(move || {
+                    wait_until("no worker", || own.stats().workers == 0);
+                    let _ = tx.send(own.shutdown(Shutdown::Drain, Duration::MAX));
+                });
+            });
+            first.wait_entered(1);
+            for _ in 0..others {
+                let key = gate.key();
+                ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
+            }
+            if others == 0 {
+                first.open();
+            } else {
+                // It has left its slot before the other does, and joins nobody.
+                gate.wait_entered(1);
+                gate.open();
+                first.open();
+            }
+            let report = arrives("shutdown in the destructor", &rx);
+            assert_eq!(report.stragglers.len(), 1, "{report:?}");
+            assert_eq!(report.stragglers[0].slot, 0);
+            assert!(!report.is_clean());
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
     });
 }
@@ -522,11 +606,12 @@ fn law04_one_cleaner_whatever_destructors_do() {
         for ended in 1..=4 {
             let key = gate.key();
             ask(&pool, || at_thread_end(move || key.pass()), LONG).expect("the task");
-            gate.wait_entered(ended);
+            wait_until("the worker to retire", || pool.stats().retired == ended);
             wait_until("one cleaner", || os::cleaners_named("sole") <= 1);
         }
         wait_until("no cleaner", || os::cleaners_named("sole") == 0);
-        assert_eq!(gate.entered(), 4, "still in their destructors");
+        // The others wait for the first to have ended.
+        gate.wait_entered(1);
         gate.open();
         let report = returns("shutdown", move || {
             pool.shutdown(Shutdown::Drain, Duration::MAX)
@@ -535,21 +620,38 @@ fn law04_one_cleaner_whatever_destructors_do() {
     });
 }
 
-/// Law 4: a worker that has ended is gone, whatever the destructors of one that ended before it do.
-/// It once joined that one's thread.
+/// Laws 1, 4 and 9: a worker that has ended is gone from its slot and from the counts, whatever the
+/// destructors of one that ended before it do; its thread may be left until those are through. No
+/// thread is left after a clean report.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_an_ended_worker_waits_for_no_other() {
     timed(|| {
         let pool = builder(2, 0).idle_timeout(ms(5)).thread_name("gone");
         let pool = pool.build().expect("pool");
-        // With a worker that lives the cleaner stays.
-        let (destructor, _task) = beside_a_destructor(&pool);
-        for _ in 0..3 {
-            ask(&pool, || (), LONG).expect("the task");
+        let (destructor, task) = beside_a_destructor(&pool);
+        for round in 2..5 {
+            // Its place is there, and no more than that.
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            saturated(pool.serve(|| ()));
+            gate.open();
             wait_until("the worker to retire", || pool.stats().workers == 1);
-            wait_until("its thread to end", || os::workers_named("gone") == 2);
+            let s = pool.stats();
+            assert_eq!((s.running, s.retired, s.peak_workers), (1, round, 2));
         }
+        task.open();
+        let (done, ended) = mpsc::channel();
+        thread::scope(|s| {
+            let _opener = destructor.opener();
+            s.spawn(|| done.send(pool.shutdown(Shutdown::Drain, Duration::MAX)));
+            wait_all_retired(&pool);
+            assert!(ended.try_recv().is_err(), "a thread is left");
+            destructor.open();
+            let report = arrives("shutdown", &ended);
+            assert!(report.is_clean(), "{report:?}");
+            wait_until("no thread", || os::workers_named("gone") == 0);
+        });
         assert_eq!(destructor.entered(), 1, "still in the destructor");
     });
 }
@@ -789,30 +891,34 @@ fn cancelling_a_long_queue_is_quick() {
     });
 }
 
-/// Filling up a queue from whose middle many tasks have gone takes time in proportion to their
+/// Law 1: the place of a task that was taken out is taken as long as an older task is queued before
+/// it, and no longer; filling up the places that many have left takes time in proportion to their
 /// number. Each push once looked for its place from the queue's front.
 #[test]
-fn filling_many_tombstones_is_quick() {
+fn law01_the_places_of_many_cancelled_tasks_are_filled_quickly() {
     const TASKS: usize = 40_000;
     timed(|| {
         let (pool, gate) = held(TASKS);
-        let (group, other) = (pool.group(), pool.group());
+        let groups = [pool.group(), pool.group(), pool.group()];
+        let [older, younger, late] = &groups;
         for n in 0..TASKS {
-            let group = if n < TASKS / 2 { &other } else { &group };
+            let group = if n < TASKS / 2 { older } else { younger };
             group.serve(|| ()).expect("room in the queue");
         }
-        group.cancel();
+        younger.cancel();
+        saturated(late.serve(|| ()));
+        older.cancel();
         let start = Instant::now();
-        for _ in 0..TASKS / 2 {
-            other.serve(|| ()).expect("room for each that has gone");
+        for _ in 0..TASKS {
+            late.serve(|| ()).expect("the whole queue");
         }
         let took = start.elapsed();
-        saturated(other.serve(|| ()));
+        saturated(late.serve(|| ()));
         // Hundreds of times what it takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
         gate.open();
-        other.wait();
-        assert_eq!(other.completed(), TASKS);
+        late.wait();
+        assert_eq!(late.completed(), TASKS);
         check_at_rest(&pool, &settle(&pool));
     });
 }
@@ -850,9 +956,8 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
     });
 }
 
-/// Law 1: on a worker of its own, too, a submission finds the only room there is in a long queue,
-/// which a task taken out has left. It looks at some hundred places at a time, and must not take
-/// that for a wait.
+/// Law 1: on a worker of its own, too, a submission finds the whole of a long queue, once all that
+/// was queued has been taken out.
 #[test]
 #[cfg_attr(miri, ignore = "as long as it has to be, that takes minutes")]
 fn law01_room_in_a_long_queue_is_found_by_a_worker_of_the_pool() {
@@ -864,23 +969,17 @@ fn law01_room_in_a_long_queue_is_found_by_a_worker_of_the_pool() {
         let (tx, rx) = mpsc::channel();
         must_serve(&pool, move || {
             key.pass();
-            for _ in 0..3 {
-                let _ = tx.send(own.serve(|| ()).map_err(Refused::without_closure));
-            }
+            let served = (0..=LONG_QUEUE).take_while(|_| own.serve(|| ()).is_ok());
+            let _ = tx.send(served.count());
         });
         gate.wait_entered(1);
-        for _ in 0..LONG_QUEUE - 2 {
-            must_serve(&pool, || ());
+        let group = pool.group();
+        for _ in 0..LONG_QUEUE {
+            group.serve(|| ()).expect("room in the queue");
         }
-        for _ in 0..2 {
-            let expired = pool.do_with_deadline(|| (), ms(1));
-            assert!(matches!(expired, Err(DeadlineError::Expired(_))));
-        }
+        group.cancel();
         gate.open();
-        for place in ["the second's", "the first's, a whole queue away"] {
-            arrives("an answer", &rx).expect(place);
-        }
-        let refused = arrives("an answer", &rx).expect_err("it is full");
-        assert!(matches!(refused.reason(), Refusal::Saturated), "{refused}");
+        assert_eq!(arrives("an answer", &rx), LONG_QUEUE);
+        check_at_rest(&pool, &settle(&pool));
     });
 }

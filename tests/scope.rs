@@ -25,13 +25,11 @@ fn law15_scope_waits_for_every_task() {
                 let text = pool.scope(|scope| {
                     for (i, number) in (1..).zip(&mut numbers) {
                         let sum = &sum;
-                        scope
-                            .serve(move || {
-                                *number = i;
-                                thread::yield_now();
-                                sum.fetch_add(i, Ordering::Relaxed);
-                            })
-                            .unwrap_or_else(Refused::run);
+                        scope.serve_or_run(move || {
+                            *number = i;
+                            thread::yield_now();
+                            sum.fetch_add(i, Ordering::Relaxed);
+                        });
                     }
                     "returned"
                 });
@@ -295,7 +293,7 @@ fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
             // A scope of a closed pool: nothing runs, everything comes back.
             let mut ran_here = false;
             pool.scope(|scope| {
-                scope.serve(|| ran_here = true).unwrap_or_else(Refused::run);
+                scope.serve_or_run(|| ran_here = true);
             });
             assert!(ran_here);
         }
@@ -339,6 +337,38 @@ fn law15_shutdown_races_scopes() {
     });
 }
 
+/// Law 15: what the pool does not take runs on the thread that serves it, before the call returns,
+/// whatever the reason; a panic there goes through the scope as one of its body.
+#[test]
+fn law15_serve_or_run_loses_nothing() {
+    timed(|| {
+        let here = thread::current().id();
+        let pool = pool(1, 0);
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let mut ran_on = Vec::new();
+        pool.scope(|scope| {
+            let mut inner = None;
+            pool.scope(|scope| scope.serve_or_run(|| inner = Some(thread::current().id())));
+            assert_eq!(inner, Some(here), "it is saturated");
+            scope.serve_or_run(|| ran_on.push(thread::current().id()));
+        });
+        assert_eq!(ran_on, [here]);
+        gate.open();
+        settle(&pool);
+        pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
+        assert_ne!(ran_on[1], here, "it has a worker");
+        pool.shutdown(Shutdown::Drain, LIMIT);
+        pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
+        assert_eq!(ran_on[2], here, "it is closed");
+        let caught = std::panic::catch_unwind(|| {
+            pool.scope(|scope| scope.serve_or_run(|| quiet_panic("here")));
+        });
+        assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"here"));
+    });
+}
+
 /// Law 15: tasks may serve further tasks into their scope, and scopes may nest.
 #[test]
 fn law15_scopes_grow_and_nest() {
@@ -346,9 +376,7 @@ fn law15_scopes_grow_and_nest() {
         ran.fetch_add(1, Ordering::SeqCst);
         if depth > 0 {
             for _ in 0..2 {
-                scope
-                    .serve(move || spread(scope, ran, depth - 1))
-                    .unwrap_or_else(Refused::run);
+                scope.serve_or_run(move || spread(scope, ran, depth - 1));
             }
         }
     }
@@ -363,16 +391,12 @@ fn law15_scopes_grow_and_nest() {
                 let log = Mutex::new(Vec::new());
                 pool.scope(|outer| {
                     let (pool, log) = (&pool, &log);
-                    outer
-                        .serve(move || {
-                            pool.scope(|inner| {
-                                inner
-                                    .serve(|| log.lock().unwrap().push("inner"))
-                                    .unwrap_or_else(Refused::run);
-                            });
-                            log.lock().unwrap().push("outer");
-                        })
-                        .unwrap_or_else(Refused::run);
+                    outer.serve_or_run(move || {
+                        pool.scope(|inner| {
+                            inner.serve_or_run(|| log.lock().unwrap().push("inner"));
+                        });
+                        log.lock().unwrap().push("outer");
+                    });
                 });
                 assert_eq!(*log.lock().unwrap(), ["inner", "outer"]);
             }
@@ -405,7 +429,7 @@ fn law14_scope_serve_on_a_worker_never_queues() {
                         scope.serve(move || key.pass()).unwrap();
                         let refused = scope.serve(|| ()).unwrap_err();
                         assert_eq!(inner.stats().queued, 0);
-                        refused.is_saturated()
+                        matches!(refused.reason(), Refusal::OnWorker)
                     })
                 },
                 LONG,
@@ -482,7 +506,7 @@ fn a_scopes_tasks_look_like_served_ones() {
         pool.scope(|scope| {
             let refused = scope.serve(|| text.push('!')).unwrap_err();
             assert!(refused.is_saturated());
-            refused.run();
+            assert!(refused.caller_runs().is_ok());
         });
         assert_eq!(text, "borrowed!");
     });
@@ -507,12 +531,10 @@ fn law15_large_closures_and_drops() {
                     for i in 0..6 {
                         let (mark, sum) = (Mark(&drops), &sum);
                         let load = [i; 50];
-                        scope
-                            .serve(move || {
-                                let _mark = &mark;
-                                sum.fetch_add(load.iter().sum::<u64>(), Ordering::SeqCst);
-                            })
-                            .unwrap_or_else(Refused::run);
+                        scope.serve_or_run(move || {
+                            let _mark = &mark;
+                            sum.fetch_add(load.iter().sum::<u64>(), Ordering::SeqCst);
+                        });
                     }
                 });
                 assert_eq!(drops.load(Ordering::SeqCst), 6);

@@ -31,7 +31,7 @@ fn assert_closed(pool: &Pool) {
         let entry = ledger.entry(id);
         move || entry.run()
     };
-    let view = pool.labelled("closed");
+    let view = pool.labeled("closed");
     for refused in [
         pool.serve(task(0)).expect_err("closed"),
         view.serve(task(1)).expect_err("closed"),
@@ -39,7 +39,7 @@ fn assert_closed(pool: &Pool) {
     ] {
         assert!(refused.is_closed() && !refused.is_saturated());
         assert!(matches!(refused.reason(), Refusal::Closed));
-        refused.run();
+        refused.run_anyway();
     }
     for outcome in [
         pool.do_with_deadline(task(3), LONG),
@@ -239,7 +239,7 @@ fn law10_discard_hands_queued_tasks_back() {
                             Err(DeadlineError::Refused(refused)) => {
                                 assert!(refused.is_closed(), "{refused:?}");
                                 assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
-                                refused.run();
+                                refused.run_anyway();
                             }
                             other => panic!("{other:?}"),
                         }
@@ -310,7 +310,7 @@ fn law10_cancel_is_seen_by_running_tasks() {
             let pool = pool(2, queue);
             let (tx, rx) = mpsc::channel();
             let stop = Arc::new(AtomicBool::new(false));
-            for labelled in [false, true] {
+            for labeled in [false, true] {
                 let (tx, stop) = (tx.clone(), Arc::clone(&stop));
                 let task = move || {
                     assert!(!task::is_cancelled());
@@ -325,8 +325,8 @@ fn law10_cancel_is_seen_by_running_tasks() {
                     })
                     .unwrap();
                 };
-                if labelled {
-                    pool.labelled("seen").serve(task).unwrap();
+                if labeled {
+                    pool.labeled("seen").serve(task).unwrap();
                 } else {
                     must_serve(&pool, task);
                 }
@@ -430,7 +430,7 @@ fn law10_returns_at_its_timeout_with_the_stragglers() {
             let gate = Gate::new();
             must_serve(&pool, || ());
             settle(&pool);
-            pool.labelled("long").serve(gate.task()).unwrap();
+            pool.labeled("long").serve(gate.task()).unwrap();
             let outcome = pool.do_with_deadline(gate.task(), ms(1000));
             assert!(matches!(outcome, Err(DeadlineError::TimedOut)));
             gate.wait_entered(2);

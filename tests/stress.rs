@@ -186,7 +186,7 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             }
         } else {
             let start = Instant::now();
-            let outcome = pool.labelled("stress").do_with_deadline(body, d);
+            let outcome = pool.labeled("stress").do_with_deadline(body, d);
             let early = start.elapsed() < d;
             match outcome {
                 Ok(value) => {

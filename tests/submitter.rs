@@ -39,10 +39,7 @@ fn options_add_up_and_the_last_counts() {
                 .expect("room");
             told.recv().expect("it ran")
         };
-        let both = pool
-            .labelled("first")
-            .with_deadline(LONG)
-            .labelled("second");
+        let both = pool.labeled("first").with_deadline(LONG).labeled("second");
         let copy = both;
         for submitter in [both, copy] {
             let (label, deadline) = seen(submitter);
@@ -69,7 +66,7 @@ fn groups_and_scopes_carry_the_options() {
     fn is_safe<T: UnwindSafe + RefUnwindSafe + Send + Sync>(_: &T) {}
     timed(|| {
         let pool = pool(1, 4);
-        let submitter = pool.labelled("job").with_deadline(LONG);
+        let submitter = pool.labeled("job").with_deadline(LONG);
         let group: Group = submitter.group();
         is_safe(&group);
         let told = Arc::new(Mutex::new(Vec::new()));
@@ -133,13 +130,13 @@ fn law17_what_is_late_never_starts() {
         let gate = Gate::new();
         let pool = busy(8, &gate);
         let soon = pool.with_deadline(ms(10));
-        let group = soon.labelled("late").group();
+        let group = soon.labeled("late").group();
         let entries: Vec<_> = (0..4).map(|id| ledger.entry(id)).collect();
         for (id, entry) in entries.into_iter().enumerate() {
             let task = move || entry.run();
             let outcome = match id {
                 0 => soon.serve(task),
-                1 => soon.labelled("late").serve(task),
+                1 => soon.labeled("late").serve(task),
                 2 => group.serve(task),
                 _ => pool.with_deadline(Duration::ZERO).serve(task),
             };
@@ -378,7 +375,7 @@ fn law10_options_on_a_closed_pool() {
         pool.shutdown(Shutdown::Drain, LONG);
         let ledger = Ledger::new(4 * 5);
         let options = [
-            pool.labelled("late"),
+            pool.labeled("late"),
             pool.when_full(WhenFull::Block),
             pool.when_full(WhenFull::BlockFor(LONG)),
             pool.with_deadline(Duration::ZERO),
@@ -456,5 +453,240 @@ fn law17_law18_exactly_once_under_load() {
         for id in 0..4 * EACH {
             assert!(ledger.runs(id) <= 1 && ledger.drops(id) == 1, "task {id}");
         }
+    });
+}
+
+/// Law 17: a deadline by the clock is that moment, and no other, wherever the task asks.
+#[test]
+fn law17_a_deadline_by_the_clock() {
+    timed(|| {
+        let pool = pool(1, 4);
+        let at = Instant::now() + LONG;
+        let submitter = pool.with_deadline_at(at);
+        let (tell, told) = mpsc::channel();
+        let task = || {
+            let tell = tell.clone();
+            move || tell.send(task::deadline()).unwrap_or_default()
+        };
+        submitter.serve(task()).expect("room");
+        submitter
+            .labeled("by the clock")
+            .serve(task())
+            .expect("room");
+        submitter
+            .run_limit(LONG + LONG)
+            .serve(task())
+            .expect("room");
+        submitter.group().serve(task()).expect("room");
+        submitter.scope(|s| s.serve(task()).is_ok());
+        for _ in 0..5 {
+            assert_eq!(told.recv_timeout(LIMIT), Ok(Some(at)));
+        }
+        for timeout in [LONG + LONG, Duration::MAX] {
+            let seen = submitter.do_with_deadline(task::deadline, timeout);
+            assert_eq!(seen.expect("in time"), Some(at));
+            let held = submitter.min_remaining(ms(1));
+            let seen = held.run_limit(LONG + LONG);
+            let seen = seen.do_with_deadline(task::deadline, timeout);
+            assert_eq!(seen.expect("in time"), Some(at));
+        }
+        // The earlier one counts, and of two on one submitter the last.
+        let seen = submitter.do_with_deadline(task::deadline, LONG / 2);
+        assert!(seen.expect("in time").expect("a deadline") < at);
+        let none = submitter.with_deadline(Duration::MAX);
+        assert_eq!(
+            none.do_with_deadline(task::deadline, Duration::MAX)
+                .unwrap(),
+            None
+        );
+        let again = pool.with_deadline(ms(1)).with_deadline_at(at);
+        assert_eq!(
+            again
+                .do_with_deadline(task::deadline, Duration::MAX)
+                .unwrap(),
+            Some(at)
+        );
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Law 17: a moment that has passed is a deadline of zero, and one that comes ends each wait.
+#[test]
+fn law17_a_moment_that_has_passed_expires_the_call_at_once() {
+    timed(|| {
+        let before = Instant::now();
+        let gate = Gate::new();
+        let pool = busy(1, &gate);
+        let past = pool.when_full(WhenFull::Block).with_deadline_at(before);
+        let called = past.do_with_deadline(|| 1, LONG);
+        assert!(
+            matches!(called, Err(DeadlineError::Expired(_))),
+            "{called:?}"
+        );
+        assert_eq!(pool.stats().refused, 0, "counted nowhere");
+        past.serve(|| unreachable!("too late")).expect("room");
+        saturated(past.serve(|| ()));
+        gate.open();
+        let stats = settle(&pool);
+        assert_eq!((stats.expired, stats.completed), (1, 1), "{stats:?}");
+        check_at_rest(&pool, &stats);
+
+        let gate = Gate::new();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(1);
+        let at = Instant::now() + ms(20);
+        let soon = pool.when_full(WhenFull::Block).with_deadline_at(at);
+        soon.serve(|| unreachable!("too late")).expect("room");
+        saturated(soon.serve(|| ()));
+        assert!(Instant::now() >= at);
+        gate.open();
+        assert_eq!(settle(&pool).expired, 2);
+    });
+}
+
+/// Law 17: a run limit counts from the task's start, however long it has been queued.
+#[test]
+fn law17_a_run_limit_counts_from_the_start() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = busy(8, &gate);
+        let brief = pool.run_limit(ms(1));
+        let group = brief.labeled("brief").group();
+        let ran = Arc::new(Mutex::new(0));
+        let task = || {
+            let ran = Arc::clone(&ran);
+            move || {
+                let end = task::deadline().expect("a deadline");
+                while !task::is_cancelled() {
+                    thread::yield_now();
+                }
+                assert!(Instant::now() >= end);
+                *ran.lock().unwrap() += 1;
+            }
+        };
+        brief.serve(task()).expect("room");
+        group.serve(task()).expect("room");
+        brief.with_deadline(LONG).serve(task()).expect("room");
+        pool.run_limit(LONG).serve(|| ()).expect("room");
+        thread::sleep(ms(20)); // longer than they may run
+        gate.open();
+        group.wait();
+        brief.scope(|s| s.serve(task()).expect("room"));
+        let stats = settle(&pool);
+        assert_eq!((*ran.lock().unwrap(), stats.expired), (4, 0), "{stats:?}");
+        assert_eq!((stats.timed_out, stats.completed), (4, 6), "{stats:?}");
+        assert_eq!((group.completed(), group.discarded()), (1, 0));
+        check_at_rest(&pool, &stats);
+        let next = pool.do_with_deadline(task::deadline, Duration::MAX);
+        assert_eq!(
+            next.expect("it runs"),
+            None,
+            "of the next task on the worker"
+        );
+    });
+}
+
+/// Law 17: of a run limit and a deadline the earlier one counts.
+#[test]
+fn law17_the_earlier_of_run_limit_and_deadline_counts() {
+    timed(|| {
+        let pool = pool(1, 2);
+        let left = |submitter: Submitter<'_>| {
+            let (tell, told) = mpsc::channel();
+            let task = move || tell.send(task::remaining()).unwrap_or_default();
+            submitter
+                .serve(task)
+                .map_err(Refused::without_closure)
+                .expect("room");
+            let served = told.recv_timeout(LIMIT).expect("it runs");
+            let called = submitter.do_with_deadline(task::remaining, Duration::MAX);
+            [served, called.expect("it runs")]
+        };
+        let hour = Duration::from_secs(3600);
+        let is_about = |left: [Option<Duration>; 2], d: Duration| {
+            left.iter()
+                .all(|left| left.is_some_and(|left| left <= d && left > d / 2))
+        };
+        assert!(is_about(left(pool.run_limit(hour)), hour));
+        assert!(is_about(
+            left(pool.run_limit(hour).with_deadline(4 * hour)),
+            hour
+        ));
+        assert!(is_about(
+            left(pool.run_limit(4 * hour).with_deadline(hour)),
+            hour
+        ));
+        assert_eq!(left(pool.run_limit(Duration::MAX)), [None; 2]);
+        assert_eq!(
+            left(pool.run_limit(hour).run_limit(Duration::MAX)),
+            [None; 2]
+        );
+        // Nor does it give `min_remaining` a deadline to keep.
+        assert!(is_about(
+            left(pool.run_limit(hour).min_remaining(4 * hour)),
+            hour
+        ));
+        let stats = settle(&pool);
+        assert_eq!((stats.expired, stats.timed_out), (0, 0), "{stats:?}");
+        let late = pool.run_limit(hour).min_remaining(hour);
+        let late = late.do_with_deadline(|| (), hour / 2);
+        assert!(matches!(late, Err(DeadlineError::Expired(_))), "{late:?}");
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+/// Law 17: past its run limit a call's task is abandoned, though its caller waits on until its own
+/// deadline. It is counted as timed out once, whether its caller stays or leaves.
+#[test]
+fn law17_a_run_limit_does_not_end_the_call() {
+    timed(|| {
+        let pool = Arc::new(pool(1, 0));
+        for (timeout, stays) in [(Duration::MAX, true), (LONG, true), (ms(1000), false)] {
+            let before = pool.stats();
+            let gate = Gate::new();
+            let key = gate.key();
+            let caller = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || {
+                    let task = move || {
+                        while !task::is_cancelled() {
+                            thread::yield_now();
+                        }
+                        key.pass();
+                        7
+                    };
+                    pool.run_limit(ms(1)).do_with_deadline(task, timeout)
+                })
+            };
+            gate.wait_entered(1);
+            let stats = pool.stats();
+            assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
+            let worker = &pool.workers()[0];
+            assert!(
+                worker.abandoned && worker.abandoned_for.is_some(),
+                "{worker:?}"
+            );
+            if !stays {
+                wait_until("the caller to leave", || {
+                    pool.stats().timed_out > before.timed_out
+                });
+            }
+            gate.open();
+            match caller.join().expect("no panic") {
+                Ok(value) => assert!(stays && value == 7),
+                Err(DeadlineError::TimedOut) => assert!(!stays),
+                other => panic!("{other:?}"),
+            }
+            let stats = settle(&pool);
+            assert_eq!(stats.timed_out - before.timed_out, 1, "{stats:?}");
+            assert_eq!(stats.completed - before.completed, 1, "{stats:?}");
+            assert_eq!(stats.abandoned, 0, "{stats:?}");
+            check_at_rest(&pool, &stats);
+        }
+        // A limit of no time at all: it runs, and knows.
+        let outcome = pool
+            .run_limit(Duration::ZERO)
+            .do_with_deadline(task::is_cancelled, LONG);
+        assert!(matches!(outcome, Ok(true)), "{outcome:?}");
     });
 }

@@ -424,7 +424,7 @@ impl Play<'_> {
     {
         match through {
             Through::Pool => self.pool.serve(f),
-            Through::Submitter => self.pool.labelled(LABEL).serve(f),
+            Through::Submitter => self.pool.labeled(LABEL).serve(f),
             Through::Group(n) => self.groups[usize::from(n)].serve(f),
         }
         .map_err(|refused| take_back(refused, fate))
@@ -778,16 +778,16 @@ impl Play<'_> {
             && (self.closed.is_some() || self.input.retires || s.retired == 0);
         assert!(sound, "{s:?}: {}", self.state());
         let holding = |e: &&Entry| e.is_held() && e.fate.is_holding();
-        let labelled = self.entries.iter().filter(holding).filter(|e| e.label);
+        let labeled = self.entries.iter().filter(holding).filter(|e| e.label);
         let left = self.entries.iter().filter(holding);
         let left = left.filter(|e| e.came == Came::Left && !e.aside);
         // Counted first: more tasks may start.
-        let (labelled, left) = (labelled.count(), left.count());
+        let (labeled, left) = (labeled.count(), left.count());
         let workers = self.pool.workers();
         let shown = workers.iter().filter(|w| w.label == Some(LABEL)).count();
         let abandoned = workers.iter().filter(|w| w.abandoned).count();
         assert!(workers.len() <= self.max, "{workers:?}");
-        assert!(shown >= labelled, "{workers:?}: {}", self.state());
+        assert!(shown >= labeled, "{workers:?}: {}", self.state());
         assert!(abandoned >= left, "{workers:?}: {}", self.state());
     }
 
@@ -995,7 +995,7 @@ where
     }
     let start = Instant::now();
     let outcome = if label {
-        pool.labelled(LABEL).do_with_deadline(f, d)
+        pool.labeled(LABEL).do_with_deadline(f, d)
     } else {
         pool.do_with_deadline(f, d)
     };

@@ -110,7 +110,7 @@ fn play(pool: &Pool, books: &Arc<Books>, script: &[Step]) {
                         std::hint::black_box(weight);
                         run(entry, work)
                     };
-                    judge(pool.labelled("large").do_with_deadline(f, d), books, d);
+                    judge(pool.labeled("large").do_with_deadline(f, d), books, d);
                 } else {
                     judge(pool.do_with_deadline(move || run(entry, work), d), books, d);
                 }

@@ -2,7 +2,7 @@
 //! task, with a deadline that passes at any moment.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_labelled_until, do_until};
+use lazypool::model::{deadline, do_labeled_until, do_until};
 use lazypool::{DeadlineError, Pool};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{mpsc, Mutex};
@@ -128,7 +128,7 @@ fn left_in_time_from_the_queue() {
     });
 }
 
-/// A labelled task, whose worker reads the label in its caller's node before the
+/// A labeled task, whose worker reads the label in its caller's node before the
 /// caller may leave. Excludes: a read that is not over when the node goes.
 /// Preemptions: 2.
 #[test]
@@ -138,7 +138,7 @@ fn the_label_of_a_caller_that_leaves() {
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
         let (open, gate) = mpsc::channel();
-        match do_labelled_until(&pool, move || gate.recv().unwrap(), &deadline) {
+        match do_labeled_until(&pool, move || gate.recv().unwrap(), &deadline) {
             Err(DeadlineError::TimedOut) => open.send(()).unwrap(),
             Err(DeadlineError::Expired(f)) => drop(f),
             _ => unreachable!("the gate is closed"),

@@ -51,7 +51,7 @@ impl Adds {
         let mut submitter = bench.pool.with_deadline(self.deadline);
         // Set twice, the last one counts.
         if let Some(label) = self.label {
-            submitter = submitter.labelled("none").labelled(label);
+            submitter = submitter.labeled("none").labeled(label);
         }
         if let Some(policy) = self.when_full {
             submitter = submitter.when_full(policy);

@@ -63,6 +63,7 @@ impl Bench {
         assert!(stats.abandoned <= stats.running, "{stats:?}");
         let why = stats.refusals;
         let refused = why.saturated + why.closed + why.cancelled + why.spawn_failed + why.expired;
+        let refused = refused + why.on_worker;
         assert_eq!(stats.refused, refused, "{stats:?}");
     }
 

@@ -112,7 +112,7 @@ impl Run {
         let on: Awaitable<'_> = if in_group {
             self.group.awaitable()
         } else {
-            blocks.labelled("awaited").awaitable()
+            blocks.labeled("awaited").awaitable()
         };
         let mut handle = None;
         let accepted = self

@@ -422,3 +422,39 @@ fn members() {
         }
     });
 }
+
+/// Tasks that end beside a wait, and a thread that sees that nothing is pending and submits the next
+/// one: that is pending until the wait has returned.
+#[test]
+fn moments() {
+    explore("moments", |dice| {
+        let members = Arc::new(Members::new());
+        let tasks: Vec<_> = (0..dice.between(1, 2)).map(|_| members.enter()).collect();
+        let mut all = Vec::new();
+        let waited_for = Arc::clone(&members);
+        all.push(spawn(move || waited_for.wait()));
+        for task in tasks {
+            let mut dice = dice.fork();
+            all.push(spawn(move || {
+                dice.pause(4);
+                if dice.one_in(2) {
+                    task.complete();
+                } else {
+                    task.discard();
+                }
+            }));
+        }
+        dice.pause(4);
+        let mut next = None;
+        for _ in 0..dice.below(4) {
+            if members.is_waited_for() && members.pending() == 0 {
+                next = Some(members.enter());
+                break;
+            }
+        }
+        join_all(all);
+        if let Some(next) = next {
+            next.complete();
+        }
+    });
+}

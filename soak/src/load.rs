@@ -78,7 +78,7 @@ impl Act {
         Self(does as u64 | (fault as u64) << 4 | rng.below(most) << 16 | rng.draw() << 32)
     }
 
-    fn labelled(self, yes: bool) -> Self {
+    fn labeled(self, yes: bool) -> Self {
         Self(self.0 | u64::from(yes) << 8)
     }
 
@@ -133,9 +133,9 @@ fn defuse<T>(what: T) {
 pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
     ticket.run(act.0);
     if !caller_runs() {
-        let labelled = act.0 >> 8 & 1 == 1;
+        let labeled = act.0 >> 8 & 1 == 1;
         let unbounded = act.0 >> 9 & 1 == 1;
-        if (task::label() == Some(LABEL)) != labelled || task::deadline().is_none() != unbounded {
+        if (task::label() == Some(LABEL)) != labeled || task::deadline().is_none() != unbounded {
             add(&ticket.books.wrong);
         }
     }
@@ -243,7 +243,7 @@ fn take_back<F: FnOnce() -> R, R>(refused: Refused<F>, books: &Books, rng: &mut 
     add(&books.back);
     if rng.one_in(4) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            as_caller(|| defuse(refused.run()));
+            as_caller(|| defuse(refused.run_anyway()));
         }))
         .map_err(defuse);
     } else {
@@ -270,9 +270,9 @@ fn deadline(rng: &mut Rng, plan: &Plan, from: From) -> Duration {
 /// One call of either verb, with what must hold of it.
 pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32) {
     let plan = &books.plan;
-    let labelled = rng.one_in(3);
+    let labeled = rng.one_in(3);
     let large = rng.one_in(10);
-    let act = Act::random(rng, plan, depth).labelled(labelled);
+    let act = Act::random(rng, plan, depth).labeled(labeled);
     let bomb = act.fault() == Fault::CaptureExplodes;
     let serves = !plan.careful && rng.one_in(2);
     let was_closed = pool.is_closed();
@@ -288,9 +288,9 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
                 black_box(weight);
                 small();
             };
-            serve(pool, labelled, big, books, rng, from)
+            serve(pool, labeled, big, books, rng, from)
         } else {
-            serve(pool, labelled, small, books, rng, from)
+            serve(pool, labeled, small, books, rng, from)
         };
         check!(
             !(was_closed && outcome),
@@ -311,9 +311,9 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
             black_box(weight);
             small()
         };
-        call(pool, labelled, big, d, act, books, rng, from)
+        call(pool, labeled, big, d, act, books, rng, from)
     } else {
-        call(pool, labelled, small, d, act, books, rng, from)
+        call(pool, labeled, small, d, act, books, rng, from)
     };
     check!(
         !(was_closed && accepted),
@@ -325,14 +325,14 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
 /// task's panic.
 fn serve<F: FnOnce() + Send + 'static>(
     pool: &Pool,
-    labelled: bool,
+    labeled: bool,
     f: F,
     books: &Books,
     rng: &mut Rng,
     from: From,
 ) -> bool {
-    let outcome = if labelled {
-        pool.labelled(LABEL).serve(f)
+    let outcome = if labeled {
+        pool.labeled(LABEL).serve(f)
     } else {
         pool.serve(f)
     };
@@ -350,7 +350,7 @@ fn serve<F: FnOnce() + Send + 'static>(
 #[allow(clippy::too_many_arguments)]
 fn call<F: FnOnce() -> Value + Send + 'static>(
     pool: &Pool,
-    labelled: bool,
+    labeled: bool,
     f: F,
     d: Duration,
     act: Act,
@@ -359,8 +359,8 @@ fn call<F: FnOnce() -> Value + Send + 'static>(
     from: From,
 ) -> bool {
     let start = Instant::now();
-    let outcome = if labelled {
-        pool.labelled(LABEL).do_with_deadline(f, d)
+    let outcome = if labeled {
+        pool.labeled(LABEL).do_with_deadline(f, d)
     } else {
         pool.do_with_deadline(f, d)
     };

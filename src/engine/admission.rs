@@ -72,8 +72,8 @@ impl Core {
                 && !(options.awaited && self.queue.is_some())
                 && self.is_saturated(self.queue.as_ref())
             {
-                self.counts.refuse(Reason::Saturated);
                 let nested = options.awaited && options.is_on_worker(&self.env);
+                self.counts.refuse(Reason::of(&no_room(nested)));
                 return Err(SubmitError::Refused(no_room(nested)));
             }
         }

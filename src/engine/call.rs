@@ -6,19 +6,18 @@
 use super::core::Core;
 use super::counts::Counts;
 use super::decided::run_decided;
-use super::request::{Extras, Location, SubmitError, SubmitOptions};
+use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
     is_queued, mailbox_id, queue_id, Answered, Completed, Leave, WaitNode, Waited,
 };
 use crate::parts::deadline::Deadline;
-use crate::stats::WhenFull;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
-use crate::work::options::StartBy;
+use crate::work::options::{Limit, RunLimit, StartBy, Window};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 use std::time::Duration;
@@ -54,9 +53,18 @@ impl<R> Waiter<R> {
     }
 }
 
-/// Whether a task may still be started when its turn comes: `()` always may.
+/// Whether a task may still be started when its turn comes, and how long it may run: `()` always
+/// may, for any time.
 trait Guard: Copy {
     fn is_too_late(self, ctx: &Ctx<'_>) -> bool;
+    /// The task starts.
+    #[inline(always)]
+    fn start(self, _: &Ctx<'_>) {}
+    /// It has ended. Whether past its run limit.
+    #[inline(always)]
+    fn end(self, _: &Ctx<'_>) -> bool {
+        false
+    }
 }
 
 impl Guard for () {
@@ -72,12 +80,26 @@ impl Guard for StartBy {
     }
 }
 
+impl Guard for (StartBy, RunLimit) {
+    fn is_too_late(self, ctx: &Ctx<'_>) -> bool {
+        self.0.has_passed(ctx.env)
+    }
+
+    fn start(self, ctx: &Ctx<'_>) {
+        ctx.set_due(self.1.due(Window::OPEN.due, ctx.env));
+    }
+
+    fn end(self, ctx: &Ctx<'_>) -> bool {
+        ctx.end_due()
+    }
+}
+
 /// The task of a caller that waits.
 struct WaitJob<F, R, G> {
     waiter: *const Waiter<R>,
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
-    labelled: bool,
+    labeled: bool,
     timed: bool,
     guard: G,
     f: F,
@@ -97,6 +119,19 @@ impl<F, R, G> WaitJob<F, R, G> {
         let release = unsafe { self.give_back(Outcome::TooLate, seen) };
         end(Ending::Expired);
         ctx.owe(release.finish());
+    }
+
+    /// # Safety
+    /// The worker has taken the task, and not started its decision: the caller cannot leave, its
+    /// node is alive.
+    unsafe fn label(&self) -> Option<&'static str> {
+        if !self.labeled {
+            return None;
+        }
+        // SAFETY: by this function's contract.
+        let node = unsafe { &(*self.waiter).node };
+        node.touch();
+        node.label
     }
 
     /// Gives the job back to its caller, who waits for it; whom to release.
@@ -128,22 +163,15 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         if self.guard.is_too_late(ctx) {
             return self.expire(ctx, end);
         }
+        // SAFETY: the worker took the task, and its decision is not started.
+        let label = unsafe { self.label() };
         let Self {
             waiter,
-            labelled,
             timed,
-            guard: _,
+            guard,
             f,
+            labeled: _,
         } = self;
-        let label = if labelled {
-            // SAFETY: the task has been started, and the caller cannot leave
-            // before `start` publishes the id: its node is alive.
-            let node = unsafe { &(*waiter).node };
-            node.touch();
-            node.label
-        } else {
-            None
-        };
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         // SAFETY: only the address is taken.
@@ -153,12 +181,20 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
             // slot: its node is alive. That of another may have left.
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
+        guard.start(ctx);
 
-        let is_wanted = |completed| completed == Completed::CallerWaits;
+        let mut is_late = false;
+        let is_wanted = |completed| {
+            is_late = guard.end(ctx);
+            completed == Completed::CallerWaits
+        };
         // SAFETY: the decision was started for this node's caller.
         let run = || unsafe { run_decided(ctx, timed.then_some(node), f, is_wanted) };
         let (panicked, result) = ctx.with_label(label, run);
-        end(Ending::of(panicked));
+        let how = Ending::of(panicked);
+        // One whose caller left is counted as timed out already.
+        is_late &= result.is_some();
+        end(if is_late { how.late() } else { how });
         if let Some(result) = result {
             let outcome = match result {
                 Ok(value) => Outcome::Value(value),
@@ -207,17 +243,32 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (label, limit) = (extras.label, limit.min(extras.deadline));
-    if limit.is_zero() {
+    let own = extras.until.left();
+    if limit.min(own).is_zero() {
         return Err(DeadlineError::Expired(Unrun::new(f)));
     }
-    let deadline = Deadline::after(limit);
-    let when_full = extras.when_full;
-    let start_by = (!extras.min_remaining.is_zero())
-        .then(|| StartBy::before(&deadline, extras.min_remaining, &core.env));
-    match start_by.flatten() {
-        None => do_guarded(core, label, f, &deadline, when_full, ()),
-        Some(start_by) => do_guarded(core, label, f, &deadline, when_full, start_by),
+    let until = if own < limit {
+        extras.until
+    } else {
+        Until::After(limit)
+    };
+    let deadline = match until {
+        Until::After(limit) => Deadline::after(limit),
+        Until::At(_) => Deadline::from_now(own),
+    };
+    let extras = Extras { until, ..*extras };
+    let start_by = (!extras.min_remaining.is_zero()).then(|| {
+        let at = deadline.instant()?;
+        let due = core.env.nanos(until.at().unwrap_or(at));
+        Some(StartBy::of(due, extras.min_remaining))
+    });
+    match (start_by.flatten(), RunLimit::of(extras.run_limit)) {
+        (None, None) => do_guarded(core, &extras, f, &deadline, ()),
+        (Some(start_by), None) => do_guarded(core, &extras, f, &deadline, start_by),
+        (start_by, Some(run_limit)) => {
+            let guard = (start_by.unwrap_or(StartBy::ANY), run_limit);
+            do_guarded(core, &extras, f, &deadline, guard)
+        }
     }
 }
 
@@ -232,15 +283,18 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    do_guarded(core, label, f, deadline, None, ())
+    let extras = Extras {
+        label,
+        ..Extras::NONE
+    };
+    do_guarded(core, &extras, f, deadline, ())
 }
 
 fn do_guarded<F, R, G: Guard>(
     core: &Arc<Core>,
-    label: Option<&'static str>,
+    extras: &Extras,
     f: F,
     deadline: &Deadline,
-    when_full: Option<WhenFull>,
     guard: G,
 ) -> Result<R, DeadlineError<F>>
 where
@@ -249,7 +303,7 @@ where
 {
     let waiter = Waiter {
         _line: [],
-        node: WaitNode::new(label),
+        node: WaitNode::new(extras.label),
         outcome: UnsafeCell::new(Outcome::Pending),
     };
     // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
@@ -257,8 +311,9 @@ where
     // with the decision won.
     let task = unsafe { erase(&waiter, !deadline.is_never(), f, guard) };
     let options = SubmitOptions::AWAITED
-        .or_when_full(when_full)
-        .until(deadline, &waiter.node);
+        .or_when_full(extras.when_full)
+        .until(deadline, &waiter.node)
+        .by_clock(extras.until.at());
     let wait = || wait_for(core, &waiter.node, task, deadline, &options);
     let (task, why) = match exposed(wait) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
@@ -296,10 +351,10 @@ unsafe fn erase<F: FnOnce() -> R, R, G: Guard>(
     f: F,
     guard: G,
 ) -> Task {
-    let labelled = waiter.node.label.is_some();
+    let labeled = waiter.node.label.is_some();
     let job = WaitJob {
         waiter,
-        labelled,
+        labeled,
         timed,
         guard,
         f,
@@ -343,9 +398,9 @@ fn wait_for(
         Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
     let mut left_at = 0; // without a deadline it does not leave
-    if let Some(at) = deadline.instant() {
-        left_at = core.env.nanos(at);
-        node.set_deadline(left_at);
+    if let Some(due) = options.due(&core.env) {
+        left_at = due;
+        node.set_deadline(due);
     }
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
@@ -403,9 +458,11 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
             backoff.wait();
         },
     };
-    let decision = &core.slots[slot].record.decision;
+    let record = &core.slots[slot].record;
+    // Before it has left: who sees that sees when.
+    record.set_left_at(left_at);
     loop {
-        match decision.leave(task_id, left_at) {
+        match record.decision.leave(task_id, left_at) {
             Leave::Left => {
                 observe::caller_timed_out(&core.env, slot, node.label);
                 return Left::Abandoned;

@@ -1,7 +1,7 @@
 //! Counts of what is rare.
 
 use crate::error::Refusal;
-use crate::stats::Refusals;
+use crate::stats::RefusalCounts;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
@@ -28,7 +28,7 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     16
 };
-const REASONS: usize = 5;
+const REASONS: usize = 7;
 
 /// Why a submission was not taken.
 #[derive(Debug, Clone, Copy)]
@@ -37,16 +37,20 @@ pub(crate) enum Reason {
     Closed,
     Cancelled,
     SpawnFailed,
+    OnWorker,
+    Forked,
     Expired,
 }
 
 impl Reason {
     pub(crate) fn of(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Saturated | Refusal::OnWorker => Self::Saturated,
-            Refusal::Closed | Refusal::Forked => Self::Closed,
+            Refusal::Saturated => Self::Saturated,
+            Refusal::Closed => Self::Closed,
             Refusal::Cancelled => Self::Cancelled,
             Refusal::SpawnFailed(_) => Self::SpawnFailed,
+            Refusal::OnWorker => Self::OnWorker,
+            Refusal::Forked => Self::Forked,
         }
     }
 }
@@ -102,12 +106,14 @@ impl Counts {
         self.refused.count(reason);
     }
 
-    pub(crate) fn refusals(&self) -> Refusals {
-        Refusals {
+    pub(crate) fn refusals(&self) -> RefusalCounts {
+        RefusalCounts {
             saturated: self.refused.of(Reason::Saturated),
             closed: self.refused.of(Reason::Closed),
             cancelled: self.refused.of(Reason::Cancelled),
             spawn_failed: self.refused.of(Reason::SpawnFailed),
+            on_worker: self.refused.of(Reason::OnWorker),
+            forked: self.refused.of(Reason::Forked),
             expired: self.refused.of(Reason::Expired),
         }
     }

@@ -111,18 +111,20 @@ impl Core {
         let tally = record.tally(|| it.see().generation());
         let (busy, tasks) = (tally.is_running(), tally.ended());
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
+        let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
             label: record.label.get().filter(|_| busy),
-            abandoned: busy && registry.is_abandoned(record, self.env.nanos_now()),
+            abandoned: busy && registry.is_abandoned(record, now),
+            abandoned_for: record.abandoned_for(now).filter(|_| busy),
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
     }
 }
 
 impl Core {
-    /// A group with pending tasks was cancelled: whoever asks finds the workers that run them.
+    /// A group was cancelled: whoever asks finds the workers that run its tasks.
     pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
         let mut registry = lock(&self.registry);
         registry.forget_ended_groups();
@@ -150,9 +152,10 @@ impl Registry {
         record.is_abandoned(now) || record.is_in_group(is_cancelled)
     }
 
-    /// No task of these runs.
+    /// No task of these runs, or will: nobody can submit one.
     pub(super) fn forget_ended_groups(&mut self) {
-        self.cancelled.retain(|group| group.pending() > 0);
+        let may_run = |group: &Arc<Handle>| group.pending() > 0 || Arc::strong_count(group) > 1;
+        self.cancelled.retain(may_run);
     }
 }
 

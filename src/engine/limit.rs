@@ -59,12 +59,23 @@ impl Core {
         beyond > retiring && registry.live > retiring + 1
     }
 
+    /// The same for a worker that asks about itself: one in its start hook ends before it.
+    pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
+        self.is_surplus(registry, registry.retiring)
+            && self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
+    }
+
+    /// Workers without a task that are still in their start hook.
+    fn in_start_hooks(&self, registry: &Registry) -> usize {
+        (self.slots.iter().zip(&registry.workers))
+            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting_without_task())
+            .count()
+    }
+
     /// Tells as many idle workers to end as there are too many; those first that are still in
     /// their start hook, which end by themselves.
     fn retire_surplus(&self, registry: &mut Registry) {
-        let starting = (self.slots.iter().zip(&registry.workers))
-            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting())
-            .count();
+        let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {
             if !self.is_surplus(registry, registry.retiring + starting) {
                 return;

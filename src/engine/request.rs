@@ -5,7 +5,7 @@ use crate::error::Refusal;
 use crate::parts::completion::WaitNode;
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{now, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) fn no_room(nested: bool) -> Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
     deadline: Option<&'a Deadline>,
+    /// The same by the clock, if that is how it was given.
+    at: Option<Instant>,
     /// The caller's, who waits for the outcome.
     node: Option<&'a WaitNode>,
     /// Somebody waits for the task's end: on a worker of the pool it must not queue.
@@ -61,33 +63,63 @@ pub(crate) struct SubmitOptions<'a> {
     served: bool,
 }
 
+/// A deadline as it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Counts from each submission.
+    After(Duration),
+    At(Instant),
+}
+
+impl Until {
+    pub(crate) const NEVER: Self = Self::After(Duration::MAX);
+
+    /// How long it is from now.
+    pub(crate) fn left(self) -> Duration {
+        match self {
+            Self::After(limit) => limit,
+            Self::At(at) => at.saturating_duration_since(now()),
+        }
+    }
+
+    pub(crate) fn at(self) -> Option<Instant> {
+        match self {
+            Self::After(_) => None,
+            Self::At(at) => Some(at),
+        }
+    }
+}
+
 /// What a submitter, group or scope adds to each submission; durations count from there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
     pub(crate) when_full: Option<WhenFull>,
-    pub(crate) deadline: Duration,
+    pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
+    pub(crate) run_limit: Duration,
 }
 
 impl Extras {
     pub(crate) const NONE: Self = Self {
         label: None,
         when_full: None,
-        deadline: Duration::MAX,
+        until: Until::NEVER,
         min_remaining: Duration::ZERO,
+        run_limit: Duration::MAX,
     };
 
     /// Whether it says anything about the task, and not only about its submission.
     #[inline]
     pub(crate) fn wrap(&self) -> bool {
-        self.label.is_some() || self.deadline != Duration::MAX
+        self.label.is_some() || self.until != Until::NEVER || self.run_limit != Duration::MAX
     }
 }
 
 impl<'a> SubmitOptions<'a> {
     pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
         deadline: None,
+        at: None,
         node: None,
         awaited: false,
         on_worker: false,
@@ -120,6 +152,11 @@ impl<'a> SubmitOptions<'a> {
             served: true,
             ..self
         }
+    }
+
+    /// Its deadline is at this moment, if there is one: not when it was first looked at.
+    pub(crate) const fn by_clock(self, at: Option<Instant>) -> Self {
+        Self { at, ..self }
     }
 
     #[inline]
@@ -181,16 +218,23 @@ impl<'a> SubmitOptions<'a> {
     /// its time.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
-        if let Some(deadline) = self.deadline {
-            self.start_clock(deadline, env);
+        if self.deadline.is_some() {
+            self.start_clock(env);
         }
     }
 
     #[cold]
-    fn start_clock(&self, deadline: &Deadline, env: &Env) {
-        if let (Some(at), Some(node)) = (deadline.instant(), self.node) {
-            node.set_deadline(env.nanos(at));
+    fn start_clock(&self, env: &Env) {
+        if let (Some(due), Some(node)) = (self.due(env), self.node) {
+            node.set_deadline(due);
         }
+    }
+
+    /// When its deadline is, as [`Env::nanos`]; the clock is read if it was not.
+    #[inline]
+    pub(crate) fn due(&self, env: &Env) -> Option<u64> {
+        let at = self.deadline?.instant()?;
+        Some(env.nanos(self.at.unwrap_or(at)))
     }
 
     #[inline]

@@ -94,7 +94,9 @@ impl Core {
     fn start_cleaner(self: &Arc<Self>) {
         let mut registry = lock(&self.registry);
         let is_there = !matches!(registry.cleaner, Cleaner::Absent);
-        if is_there || !self.is_cleaner_of_use(&registry) {
+        // Relaxed: under the lock. Of those that wake at the same time one is enough.
+        let is_due = self.clean_at.load(Ordering::Relaxed) <= self.env.nanos_now();
+        if is_there || !is_due || !self.is_cleaner_of_use(&registry) {
             return;
         }
         registry.cleaner = Cleaner::Starting;

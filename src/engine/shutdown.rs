@@ -58,7 +58,7 @@ pub(crate) fn shutdown(
     let stragglers = if waits {
         wait(core, timeout, whom)
     } else {
-        core.stragglers(&mut lock(&core.registry))
+        core.stragglers_and_self()
     };
     let report = ShutdownReport {
         // ORDERING: L1: as above.
@@ -80,11 +80,13 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     while !registry.is_over() {
-        if deadline.has_passed() {
+        // The cleaner, which runs no code of the user's, ends by itself.
+        let has_workers = registry.live + registry.starting > 0;
+        if has_workers && deadline.has_passed() {
             return core.stragglers(&mut registry);
         }
-        let mut left = deadline.left();
-        if whom == WaitsFor::Wanted {
+        let mut left = deadline.left().filter(|_| has_workers);
+        if has_workers && whom == WaitsFor::Wanted {
             if core.lacks_a_worker(&registry) {
                 drop(registry);
                 core.notify_another();
@@ -123,6 +125,18 @@ impl Registry {
 }
 
 impl Core {
+    /// With this thread, if it is a worker that has left its slot: its thread-local destructors run.
+    fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
+        let mut registry = lock(&self.registry);
+        let mut stragglers = self.stragglers(&mut registry);
+        if let Some(own) = self.env.own_slot() {
+            if stragglers.iter().all(|worker| worker.slot != own) {
+                stragglers.push(self.snapshot(&registry, own));
+            }
+        }
+        stragglers
+    }
+
     /// Tells every idle worker to end.
     fn retire_idle(&self) {
         let mut registry = lock(&self.registry);

@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::options::{Labelled, Timed, Window};
+use crate::work::options::{Labeled, RunLimit, Timed, Window};
 
 /// Submits a job; refused, it comes back with the reason.
 ///
@@ -71,31 +71,49 @@ unsafe fn submit_wrapped<J: Job>(
     extras: &Extras,
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
-    let deadline = Deadline::from_now(extras.deadline);
-    let window = Window::until(&deadline, extras.min_remaining, &core.env);
+    let deadline = Deadline::from_now(extras.until.left());
+    let timed = (options.served_until(&deadline)).by_clock(extras.until.at());
+    let window = (timed.due(&core.env)).map(|due| Window::of(due, extras.min_remaining));
+    let options = if window.is_some() { timed } else { options };
     // SAFETY, for all: what surrounds a job holds nothing but values; for the job by this
     // function's contract.
-    match (extras.label, window) {
+    match (window, RunLimit::of(extras.run_limit)) {
         // SAFETY: as above.
-        (None, None) => unsafe { submit(core, job, &options) },
-        (Some(label), None) => {
+        (None, None) => unsafe { submit_labeled(core, job, extras.label, &options) },
+        (Some(window), None) => {
+            let limit = ();
+            let job = Timed { window, limit, job };
             // SAFETY: as above.
-            unsafe { submit(core, Labelled { label, job }, &options) }
-                .map_err(|(labelled, why)| (labelled.job, why))
-        }
-        (None, Some(window)) => {
-            let options = options.served_until(&deadline);
-            // SAFETY: as above.
-            unsafe { submit(core, Timed { window, job }, &options) }
+            unsafe { submit_labeled(core, job, extras.label, &options) }
                 .map_err(|(timed, why)| (timed.job, why))
         }
-        (Some(label), Some(window)) => {
-            let options = options.served_until(&deadline);
-            // In this order: what is said of a late task carries its label.
-            let job = Timed { window, job };
+        (window, Some(limit)) => {
+            let window = window.unwrap_or(Window::OPEN);
+            let job = Timed { window, limit, job };
             // SAFETY: as above.
-            unsafe { submit(core, Labelled { label, job }, &options) }
-                .map_err(|(labelled, why)| (labelled.job.job, why))
+            unsafe { submit_labeled(core, job, extras.label, &options) }
+                .map_err(|(timed, why)| (timed.job, why))
+        }
+    }
+}
+
+/// The label comes outermost: what is said of a late task carries it.
+///
+/// # Safety
+/// As [`Task::new`].
+unsafe fn submit_labeled<J: Job>(
+    core: &Arc<Core>,
+    job: J,
+    label: Option<&'static str>,
+    options: &SubmitOptions<'_>,
+) -> Result<Location, (J, Refusal)> {
+    match label {
+        // SAFETY: by this function's contract.
+        None => unsafe { submit(core, job, options) },
+        Some(label) => {
+            // SAFETY: by this function's contract; the label is a value.
+            unsafe { submit(core, Labeled { label, job }, options) }
+                .map_err(|(labeled, why)| (labeled.job, why))
         }
     }
 }

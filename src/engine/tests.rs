@@ -1,18 +1,16 @@
 //! The protocol page says what the code does.
 
 use super::call::do_with_deadline;
-use super::core::Core;
 use super::request::SubmitOptions;
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
-use super::threads::{First, NotSpawned};
+use super::threads::NotSpawned;
 use crate::builder::Builder;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{lock, Arc};
+use crate::sync::{lock, now, Arc};
 use crate::work::job::Serve;
-use crate::work::observe::Starts;
 use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -140,9 +138,9 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
 }
 
 /// Law 1: a worker that looks around by itself keeps its entry in the ready ring, and is not
-/// occupied. Counted or not: it may come and go between a submission's two looks at the counts.
+/// busy. Counted or not: it may come and go between a submission's two looks at the counts.
 #[test]
-fn a_worker_that_looks_around_is_not_taken_for_an_occupied_one() {
+fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
     let (core, _) = builder.into_core().expect("a pool");
     assert!(do_with_deadline(&core, || (), Duration::MAX).is_ok());
@@ -150,29 +148,29 @@ fn a_worker_that_looks_around_is_not_taken_for_an_occupied_one() {
     while !slot.see().is_parked() {
         thread::yield_now();
     }
-    assert!(slot.claim_self().is_some(), "in its place");
+    assert!(slot.claim_self(), "in its place");
     let refused = core.is_saturated(None);
     // SAFETY: this thread stands for the worker, which sleeps; `Searching`.
     unsafe { slot.publish_idle(&core.ready, 0) };
     let registry = lock(&core.registry);
-    let worker = registry.handles[0].as_ref().expect("a worker");
-    worker.thread().unpark();
+    let worker = registry.workers[0].as_ref().expect("a worker");
+    worker.thread.thread().unpark();
     drop(registry);
     assert!(!refused, "one worker, and no task");
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }
 
-/// Law 20: of many slots few have a worker, and a submission does not look through all of them for
-/// the one that it used before.
+/// Law 6: live workers follow demand: on the bench since the sweep before, the one that came there
+/// last is used again, and those that were not for `idle_timeout` are told to end, down to
+/// `min_workers`.
 #[test]
-fn a_marked_worker_is_looked_for_where_one_was_claimed_last() {
-    let builder = Builder::new().max_workers(3).idle_timeout(Duration::MAX);
-    let (core, _) = builder.into_core().expect("a pool");
-    let (meet, met) = (Arc::new(Barrier::new(4)), |core: &Core| {
-        core.stats().idle == 3
-    });
-    for _ in 0..3 {
+fn who_is_not_needed_for_the_timeout_is_told_to_end() {
+    const TIMEOUT: Duration = Duration::from_secs(3600);
+    let builder = Builder::new().max_workers(4).min_workers(1);
+    let (core, _) = builder.idle_timeout(TIMEOUT).into_core().expect("a pool");
+    let meet = Arc::new(Barrier::new(5));
+    for _ in 0..4 {
         let meet = Arc::clone(&meet);
         let task = Serve {
             f: move || {
@@ -183,41 +181,37 @@ fn a_marked_worker_is_looked_for_where_one_was_claimed_last() {
         assert!(unsafe { submit(&core, task, &SubmitOptions::PLAIN) }.is_ok());
     }
     meet.wait();
-    while !met(&core) {
+    while core.stats().idle < 4 {
         thread::yield_now();
     }
-    for slot in &core.slots {
-        core.in_flight.mark();
-        while !slot.mark() {
-            thread::yield_now(); // it is about to sleep
+    let start = now();
+    let due = start.checked_add(TIMEOUT).expect("a moment");
+    let sweep = |at| core.sweep(&mut lock(&core.registry), at);
+    assert_eq!(sweep(start), Some(due));
+    let bench = lock(&core.registry).bench.clone();
+    assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
+    // A trickle of work from threads that have used none of them keeps one in use.
+    for _ in 0..3 {
+        let core = &core;
+        let ran = thread::scope(|s| {
+            let call = || do_with_deadline(core, crate::task::slot, Duration::MAX);
+            s.spawn(call).join().expect("no panic").expect("idle")
+        });
+        assert_eq!(ran, bench.last().copied());
+        while core.stats().idle < 4 {
+            thread::yield_now();
         }
+        sweep(start);
     }
-    let order = |core: &Core| -> Vec<_> { core.marked_workers().map(|(slot, _)| slot).collect() };
-    assert_eq!(order(&core), [0, 1, 2]);
-    core.last_marked
-        .store(2, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(order(&core), [2, 0, 1]);
-    core.last_marked
-        .store(0, std::sync::atomic::Ordering::Relaxed);
-    for slot in 0..3 {
-        let (claimed, _claim) = core.claim_marked(false).expect("marked");
-        assert_eq!(claimed, slot);
-        // SAFETY: this thread has just claimed it.
-        unsafe { core.make_idle(slot) };
-        // It sleeps, and its word says so no more.
-        let registry = lock(&core.registry);
-        registry.handles[slot]
-            .as_ref()
-            .expect("a worker")
-            .thread()
-            .unpark();
-        drop(registry);
-        assert_eq!(order(&core).len(), 2 - slot, "it is listed");
-        assert_eq!(
-            core.last_marked.load(std::sync::atomic::Ordering::Relaxed),
-            slot as u64
-        );
+    assert_eq!(core.stats().workers, 4, "not before its time");
+    sweep(due);
+    while core.stats().workers > 1 {
+        thread::yield_now();
     }
+    sweep(due);
+    assert_eq!((core.stats().workers, core.stats().idle), (1, 1));
+    let left = core.workers();
+    assert_eq!(Some(left[0].slot), bench.last().copied());
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }
@@ -249,20 +243,18 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let builder = Builder::new().max_workers(3).min_workers(2);
     let (core, _) = builder.into_core().expect("a pool");
     for _ in 0..2 {
-        assert!(core.start_idle().is_ok());
+        assert!(core.spawn_searcher().is_ok());
     }
-    while core.stats().idle < 2 {
-        thread::yield_now();
-    }
-    let stopped = core.take_free().expect("the third");
+    core.await_idle();
+    let stopped = core.free.pop().expect("the third");
     core.set_limit(2);
     let registry = lock(&core.registry);
-    assert_eq!((registry.live, core.retiring(&registry)), (2, 0));
+    assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
-    assert!(core.env.has_surplus(), "until the spawner has asked");
-    let spawned = core.spawn(stopped, First::Idle, &Starts::new(&core.env));
-    assert!(matches!(spawned, Err(NotSpawned::Withheld)), "{spawned:?}");
-    assert!(!core.env.has_surplus());
+    assert!(core.env.is_closed_or_over(), "until the spawner has asked");
+    let spawned = core.spawn(stopped, None);
+    assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
+    assert!(!core.env.is_closed_or_over());
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

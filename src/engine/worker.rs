@@ -41,7 +41,7 @@ use std::cell::Cell;
 
 /// The thread of the worker on a slot.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
-    let _marking = core.env.own_this_thread();
+    let _marking = core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {
@@ -149,7 +149,7 @@ impl Worker<'_> {
         while let Some(its) = task_id.take() {
             self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                is_usual = self.core.env.is_still_usual_and_zero(0);
+                is_usual = self.core.env.is_still_usual();
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });
@@ -160,10 +160,13 @@ impl Worker<'_> {
             // After the release, which must not wait for a thread that holds the list of those
             // who wait for space.
             self.core.notify_waiter();
-            // A task that was not run, because its time was up, has not paid.
-            self.ctx.pay_debts();
-            if task_id.is_none() && self.ctx.owes_remains() {
-                self.ctx.settle_remains();
+            // A task that was not run, because its time was up, has not paid. Nor is it paid here with
+            // the next in hand: that may start a thread, and its caller could not leave meanwhile.
+            if task_id.is_none() {
+                self.ctx.pay_debts();
+                if self.ctx.owes_remains() {
+                    self.ctx.settle_remains();
+                }
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
@@ -343,7 +346,7 @@ impl Worker<'_> {
     /// workers, too. One of the two sees the other (P5).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
-        self.core.is_closed() || self.core.is_surplus(&registry, registry.retiring)
+        self.core.is_closed() || self.core.is_self_surplus(&registry)
     }
 
     /// Begins its end, if the pool is closed and has nothing queued, or it is one too many. It is
@@ -352,7 +355,7 @@ impl Worker<'_> {
         let core = self.core;
         let mut registry = lock(&core.registry);
         let is_over = core.is_closed() && core.nothing_queued();
-        let ends = is_over || core.is_surplus(&registry, registry.retiring);
+        let ends = is_over || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
             if core.is_end_counted() {

@@ -12,8 +12,7 @@ pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
 /// Why a pool could not be built.
 ///
-/// [`Builder::build`](crate::Builder::build), [`Pool::new`](crate::Pool::new) and
-/// [`Pool::set_limit`](crate::Pool::set_limit) return it. `Display` says what was given and what is allowed.
+/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. `Display` says what was given and what is allowed.
 /// The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples
@@ -23,16 +22,14 @@ pub(crate) const MAX_QUEUE: usize = 1 << 24;
 ///
 /// let error = Pool::new(0).unwrap_err();
 /// assert!(matches!(error, BuildError::ZeroWorkers));
-/// assert_eq!(error.to_string(), "max_workers, or the limit, is 0; allowed: 1 or more");
+/// assert_eq!(error.to_string(), "max_workers is 0; allowed: 1 or more");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `max_workers`, or the limit that [`set_limit`](crate::Pool::set_limit) was given, is 0: such a pool
-    /// could never run a task.
+    /// `max_workers` is 0: such a pool could never run a task.
     ZeroWorkers,
-    /// `max_workers` is larger than any pool allows, or the limit that
-    /// [`set_limit`](crate::Pool::set_limit) was given is larger than the pool's `max_workers`.
+    /// `max_workers` is larger than any pool allows.
     TooManyWorkers {
         /// The number that was given.
         given: usize,
@@ -55,29 +52,20 @@ pub enum BuildError {
     },
     /// `thread_name` contains a NUL byte, which the name of a thread must not contain.
     BadThreadName,
-    /// The system gave no thread for one of the `min_workers`.
+    /// The OS could not create a thread for one of the `min_workers`.
     ///
     /// The workers that were started before it have ended. Lower
     /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size), or raise
-    /// the system's limit on threads.
+    /// the OS's limit on threads.
     Spawn(io::Error),
 }
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ZeroWorkers => f.write_str("max_workers, or the limit, is 0; allowed: 1 or more"),
-            Self::TooManyWorkers { given, max } if *max == MAX_WORKERS => {
-                write!(
-                    f,
-                    "max_workers, or the limit, is {given}; allowed: 1..={max}"
-                )
-            }
+            Self::ZeroWorkers => f.write_str("max_workers is 0; allowed: 1 or more"),
             Self::TooManyWorkers { given, max } => {
-                write!(
-                    f,
-                    "the limit is {given}; allowed: 1..={max}, as max_workers is {max}"
-                )
+                write!(f, "max_workers is {given}; allowed: 1..={max}")
             }
             Self::MinExceedsMax { min, max } => {
                 write!(

@@ -42,7 +42,7 @@ pub enum DeadlineError<F> {
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///
-    /// The closure still runs. Its worker stays occupied until it ends, and then drops its result. From now
+    /// The closure still runs. Its worker stays busy until it ends, and then drops its result. From now
     /// on [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can stop early.
     TimedOut,
     /// The closure panicked, or the drop of something that it captured did. This is the payload.
@@ -128,17 +128,12 @@ impl<F> fmt::Display for DeadlineError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refused) => fmt::Display::fmt(refused, f),
-            Self::Expired(_) => {
-                f.write_str("no worker started the closure in time: it never ran")
-            }
+            Self::Expired(unrun) => fmt::Display::fmt(unrun, f),
             Self::TimedOut => f.write_str(
                 "the deadline passed while the closure was running: it runs on, and its result will \
                  be dropped",
             ),
-            Self::Panicked(panic) => match panic.message() {
-                Some(message) => write!(f, "the closure panicked: {message}"),
-                None => f.write_str("the closure panicked with a payload that is not text"),
-            },
+            Self::Panicked(panic) => fmt::Display::fmt(panic, f),
         }
     }
 }

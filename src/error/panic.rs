@@ -9,7 +9,8 @@ use super::hidden::{payload_message, Payload};
 ///
 /// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one. [`message`](Self::message) returns
 /// its text, [`downcast`](Self::downcast) and [`into_inner`](Self::into_inner) return its payload, and
-/// [`resume`](Self::resume) continues the panic on the calling thread. It is `Send` and `Sync`, so it fits
+/// [`resume`](Self::resume) continues the panic on the calling thread. `Display` writes one line with the
+/// text. It is `Send` and `Sync`, so it fits
 /// into any error type.
 ///
 /// # Examples
@@ -163,6 +164,15 @@ impl fmt::Debug for Panic {
     }
 }
 
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message() {
+            Some(message) => write!(f, "the closure panicked: {message}"),
+            None => f.write_str("the closure panicked with a payload that is not text"),
+        }
+    }
+}
+
 /// The panic of a task, as the hook [`on_panic`](crate::Builder::on_panic) gets it.
 ///
 /// The hook runs on the worker. If a caller waits for the task, it gets the payload as a [`Panic`] once the
@@ -182,7 +192,7 @@ impl fmt::Debug for Panic {
 ///         eprintln!("{task} panicked on worker {}: {message}", panic.slot);
 ///     })
 ///     .build()?;
-/// pool.labelled("import").serve(|| panic!("line 3 is empty"))?;
+/// pool.labeled("import").serve(|| panic!("line 3 is empty"))?;
 /// # Ok(())
 /// # }
 /// ```
@@ -190,7 +200,7 @@ impl fmt::Debug for Panic {
 pub struct TaskPanic<'a> {
     /// The slot of the worker that ran the task.
     pub slot: usize,
-    /// The task's label, if it was submitted through [`Pool::labelled`](crate::Pool::labelled).
+    /// The task's label, if it was submitted through [`Pool::labeled`](crate::Pool::labeled).
     pub label: Option<&'static str>,
     /// The payload of the panic.
     pub payload: &'a (dyn Any + Send),

@@ -2,43 +2,11 @@ use std::any::Any;
 use std::cell::Cell;
 use std::error::Error;
 use std::io;
-use std::marker::PhantomData;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
-use std::thread;
 
 use super::*;
-
-/// Answers whether the type of a value is `Send` or `Sync`: where the bound holds, the inherent
-/// method is found before the trait's.
-struct Probe<T>(PhantomData<T>);
-
-fn probe<T>(_: &T) -> Probe<T> {
-    Probe(PhantomData)
-}
-
-impl<T: Send> Probe<T> {
-    fn is_send(&self) -> bool {
-        true
-    }
-}
-
-impl<T: Sync> Probe<T> {
-    fn is_sync(&self) -> bool {
-        true
-    }
-}
-
-trait Otherwise {
-    fn is_send(&self) -> bool {
-        false
-    }
-    fn is_sync(&self) -> bool {
-        false
-    }
-}
-
-impl<T> Otherwise for Probe<T> {}
+use crate::stats::RefusalCounts;
 
 fn spawn_error() -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, "no more threads")
@@ -65,106 +33,6 @@ impl Drop for Flag {
 }
 
 #[test]
-fn refused_is_sync_for_every_closure_and_send_with_a_send_one() {
-    let not_send = Rc::new(1);
-    let refused = Refused::new(move || *not_send, Refusal::Saturated);
-    assert!(probe(&refused).is_sync());
-    // Not asked of a closure: what one captures is settled too late for the probe to say no.
-    assert!(!probe(&Refused::new(Rc::new(1), Refusal::Saturated)).is_send());
-
-    let send_not_sync = Cell::new(1);
-    let refused = Refused::new(
-        move || send_not_sync.get(),
-        Refusal::SpawnFailed(spawn_error()),
-    );
-    assert!(probe(&refused).is_sync());
-    assert!(probe(&refused).is_send());
-    assert!(probe(&refused.without_closure()).is_send());
-}
-
-#[test]
-fn the_probe_can_say_no() {
-    assert!(!probe(&Cell::new(1)).is_sync());
-    assert!(!probe(&Rc::new(1)).is_send());
-}
-
-#[test]
-fn so_are_unrun_and_deadline_error() {
-    let expired = || Unrun::new(Cell::new(1));
-    assert!(probe(&expired()).is_send() && probe(&expired()).is_sync());
-    let error = DeadlineError::Expired(expired());
-    assert!(probe(&error).is_send() && probe(&error).is_sync());
-
-    let not_send = || Unrun::new(Rc::new(1));
-    assert!(probe(&not_send()).is_sync() && !probe(&not_send()).is_send());
-    let error = DeadlineError::Expired(not_send());
-    assert!(probe(&error).is_sync() && !probe(&error).is_send());
-    let error = error.without_closure();
-    assert!(probe(&error).is_send() && probe(&error).is_sync());
-}
-
-#[test]
-fn the_other_errors_are_send_and_sync() {
-    let panic = Panic::new(Box::new(Cell::new(1)));
-    assert!(probe(&panic).is_send() && probe(&panic).is_sync());
-    let error = BuildError::Spawn(spawn_error());
-    assert!(probe(&error).is_send() && probe(&error).is_sync());
-    let error = Unfinished::new(1);
-    assert!(probe(&error).is_send() && probe(&error).is_sync());
-}
-
-#[test]
-fn a_shared_panic_can_be_read_from_other_threads() {
-    let opaque = Panic::new(Box::new(Cell::new(1)));
-    let text = Panic::new(Box::new("boom"));
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                assert_eq!(opaque.message(), None);
-                assert_eq!(text.message().as_deref(), Some("boom"));
-            });
-        }
-    });
-}
-
-#[test]
-fn question_mark_boxes_every_error() {
-    type Boxed = Box<dyn Error + Send + Sync>;
-
-    fn refused() -> Result<(), Boxed> {
-        let not_sync = Cell::new(1);
-        Err(Refused::new(move || not_sync.get(), Refusal::Closed))?
-    }
-    fn refused_without_closure() -> Result<(), Boxed> {
-        let not_send = Rc::new(1);
-        Err(Refused::new(not_send, Refusal::Closed).without_closure())?
-    }
-    fn deadline() -> Result<(), Boxed> {
-        let not_sync = Cell::new(1);
-        Err(DeadlineError::Expired(Unrun::new(move || not_sync.get())))?
-    }
-    fn deadline_without_closure() -> Result<(), Boxed> {
-        let not_send = Rc::new(1);
-        Err(DeadlineError::Expired(Unrun::new(not_send)).without_closure())?
-    }
-    fn build() -> Result<(), Boxed> {
-        Err(BuildError::ZeroWorkers)?
-    }
-    fn unfinished() -> Result<(), Boxed> {
-        Err(Unfinished::new(1))?
-    }
-
-    assert!(refused().unwrap_err().to_string().contains("shut down"));
-    let error = refused_without_closure().unwrap_err();
-    assert!(error.downcast_ref::<Refused<()>>().unwrap().is_closed());
-    assert!(deadline().unwrap_err().to_string().contains("never ran"));
-    let error = deadline_without_closure().unwrap_err();
-    assert!(error.is::<DeadlineError<()>>());
-    assert!(build().unwrap_err().is::<BuildError>());
-    assert!(unfinished().unwrap_err().is::<Unfinished>());
-}
-
-#[test]
 fn refused_gives_its_closure_back_unrun() {
     let runs = Cell::new(0);
     let refused = Refused::new(|| runs.set(runs.get() + 1), Refusal::Saturated);
@@ -176,19 +44,19 @@ fn refused_gives_its_closure_back_unrun() {
 }
 
 #[test]
-fn run_runs_the_closure_once_and_returns_its_value() {
+fn run_anyway_runs_the_closure_once_and_returns_its_value() {
     let runs = Cell::new(0);
     let task = || {
         runs.set(runs.get() + 1);
         "value"
     };
-    assert_eq!(Refused::new(task, Refusal::Closed).run(), "value");
+    assert_eq!(Refused::new(task, Refusal::Closed).run_anyway(), "value");
     assert_eq!(runs.get(), 1);
 
     fn refuse<F>(closure: F) -> Result<&'static str, Refused<F>> {
         Err(Refused::new(closure, Refusal::Saturated))
     }
-    assert_eq!(refuse(task).unwrap_or_else(Refused::run), "value");
+    assert_eq!(refuse(task).unwrap_or_else(Refused::run_anyway), "value");
     assert_eq!(runs.get(), 2);
 }
 
@@ -202,7 +70,7 @@ fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
         assert_eq!(ran, outcome.is_ok());
         if let Err(refused) = outcome {
             // It came back as it was, and can still be run.
-            refused.run();
+            refused.run_anyway();
             assert_eq!(runs.get(), 1);
         }
         ran
@@ -239,7 +107,7 @@ fn unrun_gives_its_closure_back_or_runs_it() {
 #[test]
 fn a_panic_in_run_reaches_the_caller() {
     let refused = Refused::new(|| std::panic::resume_unwind(Box::new(7)), Refusal::Closed);
-    let payload = catch_unwind(AssertUnwindSafe(|| refused.run::<()>())).unwrap_err();
+    let payload = catch_unwind(AssertUnwindSafe(|| refused.run_anyway::<()>())).unwrap_err();
     assert_eq!(payload.downcast_ref(), Some(&7));
 }
 
@@ -264,25 +132,46 @@ fn without_closure_drops_the_closure_and_keeps_the_rest() {
     assert!(matches!(error, DeadlineError::Panicked(panic) if panic.message().unwrap() == "boom"));
 }
 
+/// Laws 1 and 13: each question is about exactly its reasons.
 #[test]
-fn the_two_questions_tell_the_reasons_apart() {
-    let answers = refusals().map(|reason| {
-        let refused = Refused::new((), reason);
-        (refused.is_saturated(), refused.is_closed())
-    });
-    let neither = (false, false);
-    let saturated = (true, false);
-    assert_eq!(
-        answers,
-        [
-            saturated,
-            (false, true),
-            neither,
-            neither,
-            saturated,
-            neither
-        ]
-    );
+fn the_questions_tell_the_reasons_apart() {
+    type Question = fn(&Refused<()>) -> bool;
+    let of = |question: Question| {
+        let yes = refusals().into_iter().filter_map(|reason| {
+            let name = reason.as_str();
+            question(&Refused::new((), reason)).then_some(name)
+        });
+        yes.collect::<Vec<_>>()
+    };
+    assert_eq!(of(Refused::is_saturated), ["saturated"]);
+    assert_eq!(of(Refused::is_retryable), ["saturated", "spawn_failed"]);
+    assert_eq!(of(Refused::is_closed), ["closed"]);
+}
+
+#[test]
+fn each_reason_is_one_word() {
+    let words = refusals().map(|reason| reason.as_str());
+    let expected = [
+        "saturated",
+        "closed",
+        "cancelled",
+        "spawn_failed",
+        "on_worker",
+        "forked",
+    ];
+    assert_eq!(words, expected);
+    let counts = RefusalCounts::default();
+    let fields = counts.by_reason().map(|(name, _)| name);
+    assert_eq!(fields[..6], expected);
+}
+
+#[test]
+fn a_limit_error_says_what_was_given_and_what_is_allowed() {
+    let error = LimitError::new(9, 8);
+    assert_eq!(error.to_string(), "the limit is 9; allowed: 1..=8");
+    assert_eq!((error.given(), error.max()), (9, 8));
+    assert_eq!(error.clone(), error);
+    assert!(error.source().is_none());
 }
 
 #[test]
@@ -300,11 +189,11 @@ fn every_refusal_says_in_one_line_what_happened() {
     assert_eq!(
         refusals().map(|reason| reason.to_string()),
         [
-            "the pool is saturated: every worker is occupied, and the queue, if any, is full",
+            "the pool is saturated: all workers are busy, no queue space is left",
             "the pool is shut down",
             "the group is cancelled",
             "no worker thread could be started",
-            "no other worker is available, and a worker of this pool must not wait for one",
+            "a worker of the pool must not wait for another one",
             "the pool belongs to the parent of this forked process",
         ]
     );
@@ -324,13 +213,20 @@ fn an_error_with_a_refusal_inside_says_what_the_refusal_says() {
 fn deadline_errors_say_what_became_of_the_closure() {
     assert_eq!(
         DeadlineError::Expired(Unrun::new(())).to_string(),
-        "no worker started the closure in time: it never ran"
+        Unrun::new(()).to_string()
     );
+    let expired = "no worker started the closure in time: it never ran";
+    assert_eq!(Unrun::new(()).to_string(), expired);
     assert_eq!(
         DeadlineError::<()>::TimedOut.to_string(),
         "the deadline passed while the closure was running: it runs on, and its result will be dropped"
     );
-    let panicked = |payload| DeadlineError::<()>::Panicked(Panic::new(payload)).to_string();
+    let panicked = |payload| {
+        let panic = Panic::new(payload);
+        let text = panic.to_string();
+        assert_eq!(DeadlineError::<()>::Panicked(panic).to_string(), text);
+        text
+    };
     assert_eq!(panicked(Box::new("boom")), "the closure panicked: boom");
     assert_eq!(
         panicked(Box::new(7)),
@@ -344,7 +240,6 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     let texts = [
         BuildError::ZeroWorkers,
         BuildError::TooManyWorkers { given: 70_000, max },
-        BuildError::TooManyWorkers { given: 9, max: 8 },
         BuildError::MinExceedsMax { min: 5, max: 4 },
         BuildError::QueueTooLong {
             given: 20_000_000,
@@ -357,9 +252,8 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
     assert_eq!(
         texts,
         [
-            "max_workers, or the limit, is 0; allowed: 1 or more",
-            "max_workers, or the limit, is 70000; allowed: 1..=65536",
-            "the limit is 9; allowed: 1..=8, as max_workers is 8",
+            "max_workers is 0; allowed: 1 or more",
+            "max_workers is 70000; allowed: 1..=65536",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
             "thread_name contains a NUL byte; allowed: any text without one",
@@ -410,6 +304,7 @@ fn source_is_none_elsewhere() {
     assert!(BuildError::ZeroWorkers.source().is_none());
     assert!(BuildError::BadThreadName.source().is_none());
     assert!(Unfinished::new(1).source().is_none());
+    assert!(Unrun::new(()).source().is_none());
 }
 
 #[test]

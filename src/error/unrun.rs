@@ -1,5 +1,6 @@
 //! A closure that no worker started in time.
 
+use std::error::Error;
 use std::fmt;
 
 use super::hidden::Closure;
@@ -104,3 +105,11 @@ impl<F> fmt::Debug for Unrun<F> {
         f.write_str("Unrun(..)")
     }
 }
+
+impl<F> fmt::Display for Unrun<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no worker started the closure in time: it never ran")
+    }
+}
+
+impl<F> Error for Unrun<F> {}

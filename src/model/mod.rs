@@ -15,9 +15,7 @@ pub use handle::{promise, Promise, Promised};
 pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
-pub use time::{
-    deadline, do_labelled_until, do_until, join_until, refuse_threads, Alarm, Deadline,
-};
+pub use time::{deadline, do_labeled_until, do_until, join_until, refuse_threads, Alarm, Deadline};
 pub use words::{Counts, Label};
 
 #[cfg(lazypool_shuttle)]

@@ -52,11 +52,7 @@ where
 ///
 /// # Errors
 /// As [`Pool::do_with_deadline`].
-pub fn do_labelled_until<F, R>(
-    pool: &Pool,
-    f: F,
-    deadline: &Deadline,
-) -> Result<R, DeadlineError<F>>
+pub fn do_labeled_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,

@@ -26,6 +26,8 @@ mod limits {
     pub(super) const YIELDS: u32 = 2;
     /// Looks before the core is offered, where it cannot be long.
     pub(super) const TRIES: u32 = 32;
+    /// Times the core is offered before such a wait sleeps.
+    pub(super) const OFFERS: u32 = 64;
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -266,21 +268,28 @@ impl AdaptiveSpin {
 }
 
 /// Waits for a step that another thread is in the middle of: a few instructions
-/// away unless that thread has lost its core.
+/// away unless that thread has lost its core. It ends in sleeps: a yield gives the core to no
+/// thread of lower priority.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
+    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+    const SLEEP: Duration = Duration::from_micros(50);
+
     pub(crate) fn wait(&mut self) {
-        if self.0 < limits::TRIES {
-            self.0 += 1;
-            spin_loop();
-        } else {
-            self.0 = self.0.saturating_add(1);
-            #[cfg(lazypool_loom)]
-            crate::sync::assume_fairness();
-            thread::yield_now();
+        let waits = self.0;
+        self.0 = waits.saturating_add(1);
+        if waits < limits::TRIES {
+            return spin_loop();
         }
+        #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+        if waits >= limits::TRIES + limits::OFFERS {
+            return thread::sleep(Self::SLEEP);
+        }
+        #[cfg(lazypool_loom)]
+        crate::sync::assume_fairness();
+        thread::yield_now();
     }
 }
 

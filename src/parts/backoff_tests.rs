@@ -116,16 +116,21 @@ fn a_wait_ends_in_the_advice_to_park() {
     }
 }
 
+/// Law 20: whatever the priorities of the two threads.
 #[test]
-fn a_step_of_another_is_awaited_spinning_and_then_without_the_core() {
+fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     let mut backoff = Backoff::default();
-    for looks in 1..=2 * limits::TRIES {
+    for _ in 0..limits::TRIES + limits::OFFERS {
         backoff.wait();
-        assert_eq!(
-            (backoff.0, backoff.is_spent()),
-            (looks, looks > limits::TRIES + limits::OFFERS)
-        );
     }
+    for _ in 0..3 {
+        let start = std::time::Instant::now();
+        backoff.wait();
+        assert!(start.elapsed() >= Backoff::SLEEP);
+    }
+    backoff.0 = u32::MAX;
+    backoff.wait();
+    assert_eq!(backoff.0, u32::MAX);
 }
 
 #[test]

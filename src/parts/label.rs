@@ -3,7 +3,7 @@
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The label of the running task, for snapshots: a sequence lock with one
-/// writer, touched only by labelled tasks.
+/// writer, touched only by labeled tasks.
 #[derive(Debug)]
 pub(crate) struct Label {
     at: AtomicPtr<u8>,

@@ -7,12 +7,13 @@ mod serialize;
 mod tests;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use policy::{Shutdown, WhenFull};
 
 /// The statistics of a pool: how its tasks ended, what it does now, and how many workers it started.
 ///
-/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the figures one after the other while the pool
+/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other while the pool
 /// goes on working, so two of them may be a moment apart. These hold at every moment:
 ///
 /// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
@@ -27,8 +28,8 @@ pub use policy::{Shutdown, WhenFull};
 /// accepted = completed + panicked + expired + discarded + queued + running
 /// ```
 ///
-/// `Display` prints a table with one figure a line. With the feature `serde` the figures can be serialized,
-/// each under the name of its field. Later versions may add figures.
+/// `Display` prints a table with one counter a line. With the feature `serde` the counters can be serialized,
+/// each under the name of its field. Later versions may add counters.
 ///
 /// # Examples
 ///
@@ -58,8 +59,8 @@ pub struct Stats {
     /// Submissions that the pool did not take, for whatever reason: the sum of
     /// [`refusals`](Self::refusals).
     ///
-    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for room
-    /// is counted here. One with a time-out of zero is not counted at all.
+    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for space
+    /// is counted here. One with a timeout of zero is not counted at all.
     pub refused: u64,
     /// Accepted tasks that ran and returned.
     pub completed: u64,
@@ -76,24 +77,26 @@ pub struct Stats {
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
-    /// [`with_deadline`](crate::Submitter::with_deadline) when it ends. Each also ends as `completed` or
+    /// [`with_deadline`](crate::Submitter::with_deadline) or [`run_limit`](crate::Submitter::run_limit) when it
+    /// ends. No task is counted twice. Each also ends as `completed` or
     /// `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
-    pub refusals: Refusals,
+    pub refusals: RefusalCounts,
     /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
     /// was cancelled, or it is past a deadline of its own
-    /// ([`with_deadline`](crate::Submitter::with_deadline)). `running` counts them, too. Dropping the pool
-    /// does not wait for them.
+    /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
+    /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
-    /// Submissions that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    /// Submissions that wait for space now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that are [occupied](crate::docs::guarantees#occupied-workers) now, and those whose task has
+    /// Workers that are [busy](crate::docs::guarantees#busy-workers) now, and those whose task has
     /// just ended and is not counted yet.
     pub running: usize,
-    /// Workers that exist now.
+    /// Workers that exist now. It may be 0 while threads are still ending;
+    /// [`ShutdownReport::is_clean`] says that all have ended.
     pub workers: usize,
     /// Workers that exist now and have no task.
     pub idle: usize,
@@ -103,7 +106,7 @@ pub struct Stats {
     pub spawned: u64,
     /// Workers that have ended, because they were idle, surplus, or shut down.
     pub retired: u64,
-    /// How often the system gave no thread for a worker.
+    /// How often the OS could not create a thread for a worker.
     pub spawn_failures: u64,
     /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the code of
     /// `metrics` recorders and `tracing` subscribers.
@@ -111,9 +114,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every figure under its name, in the order of the table: each part below its sum.
-    fn rows(self) -> [(&'static str, u64); 23] {
-        // Taken apart without `..`, so that a new figure cannot be left out of the table.
+    /// Every counter under its name, in the order of the table: each part below its sum. Taken apart
+    /// without `..`, so that a new counter cannot be left out of the table.
+    fn rows(self) -> [(&'static str, u64); 25] {
         let Self {
             accepted,
             refused,
@@ -122,7 +125,16 @@ impl Stats {
             expired,
             discarded,
             timed_out,
-            refusals,
+            refusals:
+                RefusalCounts {
+                    saturated,
+                    closed,
+                    cancelled,
+                    spawn_failed,
+                    on_worker,
+                    forked,
+                    expired: expired_outside,
+                },
             abandoned,
             waiting,
             queued,
@@ -135,13 +147,6 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
-        let Refusals {
-            saturated,
-            closed,
-            cancelled,
-            spawn_failed,
-            expired: expired_outside,
-        } = refusals;
         [
             ("accepted", accepted),
             ("refused", refused),
@@ -149,6 +154,8 @@ impl Stats {
             ("refusals.closed", closed),
             ("refusals.cancelled", cancelled),
             ("refusals.spawn_failed", spawn_failed),
+            ("refusals.on_worker", on_worker),
+            ("refusals.forked", forked),
             ("refusals.expired", expired_outside),
             ("completed", completed),
             ("panicked", panicked),
@@ -212,34 +219,39 @@ impl fmt::Display for Stats {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Refusals {
-    /// Refused as [`Saturated`](crate::Refusal::Saturated) or [`OnWorker`](crate::Refusal::OnWorker).
+pub struct RefusalCounts {
+    /// Refused as [`Saturated`](crate::Refusal::Saturated).
     pub saturated: u64,
-    /// Refused as [`Closed`](crate::Refusal::Closed), or as [`Forked`](crate::Refusal::Forked) in a
-    /// forked child.
+    /// Refused as [`Closed`](crate::Refusal::Closed).
     pub closed: u64,
     /// Refused as [`Cancelled`](crate::Refusal::Cancelled).
     pub cancelled: u64,
     /// Refused as [`SpawnFailed`](crate::Refusal::SpawnFailed).
     pub spawn_failed: u64,
-    /// Not accepted because the deadline passed while the submission waited for room. The caller got the
+    /// Refused as [`OnWorker`](crate::Refusal::OnWorker).
+    pub on_worker: u64,
+    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see them.
+    pub forked: u64,
+    /// Not accepted because the deadline passed while the submission waited for space. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
 }
 
-impl Refusals {
+impl RefusalCounts {
     /// All of them: [`Stats::refused`].
     pub(crate) fn total(self) -> u64 {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
     /// Each under its name.
-    pub(crate) fn by_reason(self) -> [(&'static str, u64); 5] {
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 7] {
         let Self {
             saturated,
             closed,
             cancelled,
             spawn_failed,
+            on_worker,
+            forked,
             expired,
         } = self;
         [
@@ -247,6 +259,8 @@ impl Refusals {
             ("closed", closed),
             ("cancelled", cancelled),
             ("spawn_failed", spawn_failed),
+            ("on_worker", on_worker),
+            ("forked", forked),
             ("expired", expired),
         ]
     }
@@ -267,7 +281,7 @@ impl Refusals {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// let (release, gate) = mpsc::channel::<()>();
-/// pool.labelled("import")
+/// pool.labeled("import")
 ///     .serve(move || gate.recv().unwrap_or_default())?;
 ///
 /// for worker in pool.workers() {
@@ -278,7 +292,7 @@ impl Refusals {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
     /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
@@ -290,6 +304,10 @@ pub struct WorkerSnapshot {
     pub label: Option<&'static str>,
     /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
+    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
+    /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a cancelled group.
+    pub abandoned_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,
 }
@@ -319,7 +337,7 @@ pub struct WorkerSnapshot {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// How many queued tasks the shutdowns of this pool have discarded so far.

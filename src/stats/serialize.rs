@@ -5,7 +5,7 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::{Refusals, ShutdownReport, Stats, WorkerSnapshot};
+use super::{RefusalCounts, ShutdownReport, Stats, WorkerSnapshot};
 
 /// Serializes a struct of the given fields, all of which it has.
 macro_rules! serialize_fields {
@@ -45,11 +45,13 @@ serialize_fields!(Stats {
     spawn_failures,
     hook_panics,
 });
-serialize_fields!(Refusals {
+serialize_fields!(RefusalCounts {
     saturated,
     closed,
     cancelled,
     spawn_failed,
+    on_worker,
+    forked,
     expired,
 });
 serialize_fields!(WorkerSnapshot {
@@ -57,6 +59,7 @@ serialize_fields!(WorkerSnapshot {
     busy,
     label,
     abandoned,
+    abandoned_for,
     tasks,
 });
 serialize_fields!(ShutdownReport {

@@ -13,11 +13,13 @@ fn sample() -> Stats {
         expired: 4,
         discarded: 5,
         timed_out: 6,
-        refusals: Refusals {
+        refusals: RefusalCounts {
             saturated: 7,
             closed: 2,
             cancelled: 1,
             spawn_failed: 0,
+            on_worker: 0,
+            forked: 0,
             expired: 2,
         },
         abandoned: 0,
@@ -40,6 +42,7 @@ fn snapshot() -> WorkerSnapshot {
         busy: true,
         label: Some("import"),
         abandoned: false,
+        abandoned_for: None,
         tasks: 9,
     }
 }
@@ -53,6 +56,8 @@ refusals.saturated           7
 refusals.closed              2
 refusals.cancelled           1
 refusals.spawn_failed        0
+refusals.on_worker           0
+refusals.forked              0
 refusals.expired             2
 completed              1234000
 panicked                     3
@@ -83,7 +88,7 @@ fn every_line_of_the_table_is_equally_wide() {
         let table = stats.to_string();
         let width = table.lines().next().unwrap().len();
         assert!(table.lines().all(|line| line.len() == width), "{table}");
-        assert_eq!(table.lines().count(), 23);
+        assert_eq!(table.lines().count(), 25);
         assert!(!table.ends_with('\n'));
     }
 }
@@ -121,14 +126,19 @@ fn a_report_is_clean_when_no_worker_is_left() {
     assert!(report.is_clean());
     report.stragglers.push(snapshot());
     assert!(!report.is_clean());
-    assert!(!report.clone().is_clean());
+    assert_eq!(report.clone(), report);
+    let other = WorkerSnapshot {
+        slot: 4,
+        ..snapshot()
+    };
+    assert_ne!(other, snapshot());
 }
 
 #[test]
 fn a_snapshot_shows_every_field() {
     assert_eq!(
         format!("{:?}", snapshot().clone()),
-        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, tasks: 9 }"
+        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, tasks: 9 }"
     );
 }
 
@@ -142,7 +152,7 @@ fn stricter_modes_rank_higher_and_none_ranks_zero() {
 fn what_a_pool_shares_between_threads_is_send_and_sync() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Stats>();
-    check::<Refusals>();
+    check::<RefusalCounts>();
     check::<WorkerSnapshot>();
     check::<ShutdownReport>();
     check::<WhenFull>();
@@ -153,7 +163,7 @@ fn what_a_pool_shares_between_threads_is_send_and_sync() {
 fn refusals_add_up_to_refused() {
     let stats = sample();
     assert_eq!(stats.refusals.total(), stats.refused);
-    assert_eq!(Refusals::default().total(), 0);
+    assert_eq!(RefusalCounts::default().total(), 0);
     let debug = format!("{:?}", stats.refusals);
     for (name, count) in stats.refusals.by_reason() {
         assert!(debug.contains(&format!("{name}: {count}")), "{debug}");
@@ -192,6 +202,11 @@ fn policies_and_modes_are_written_as_they_are_read() {
         Ok(WhenFull::BlockFor(Duration::from_secs(2)))
     );
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
+}
+
+#[test]
+fn a_pool_refuses_by_default() {
+    assert_eq!(WhenFull::default(), WhenFull::Refuse);
 }
 
 #[test]
@@ -245,7 +260,8 @@ mod serialized {
                 "accepted": 1_234_567, "refused": 12,
                 "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
                 "refusals": {
-                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0, "expired": 2,
+                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
+                    "on_worker": 0, "forked": 0, "expired": 2,
                 },
                 "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
                 "workers": 8, "idle": 7, "peak_workers": 16,
@@ -259,27 +275,36 @@ mod serialized {
         let text = serde_json::to_string(&sample().refusals).unwrap();
         assert_eq!(
             text,
-            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"expired":2}"#
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2}"#
         );
     }
 
     #[test]
     fn a_report_holds_its_stragglers() {
-        let unlabelled = WorkerSnapshot {
+        let unlabeled = WorkerSnapshot {
             label: None,
+            abandoned: true,
+            abandoned_for: Some(Duration::from_millis(1_500)),
             ..snapshot()
         };
         let report = ShutdownReport {
             discarded: 2,
-            stragglers: vec![snapshot(), unlabelled],
+            stragglers: vec![snapshot(), unlabeled],
         };
         assert_eq!(
             serde_json::to_value(report).unwrap(),
             json!({
                 "discarded": 2,
                 "stragglers": [
-                    { "slot": 3, "busy": true, "label": "import", "abandoned": false, "tasks": 9 },
-                    { "slot": 3, "busy": true, "label": null, "abandoned": false, "tasks": 9 },
+                    {
+                        "slot": 3, "busy": true, "label": "import",
+                        "abandoned": false, "abandoned_for": null, "tasks": 9,
+                    },
+                    {
+                        "slot": 3, "busy": true, "label": null,
+                        "abandoned": true, "abandoned_for": { "secs": 1, "nanos": 500_000_000 },
+                        "tasks": 9,
+                    },
                 ],
             })
         );

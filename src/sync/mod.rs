@@ -22,7 +22,7 @@ mod imp;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 mod mutant;
 
-pub(crate) use clock::{told, Instant};
+pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
 
 /// `std`'s, also in models and where threads pause.

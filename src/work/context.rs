@@ -128,6 +128,14 @@ impl<'a> Ctx<'a> {
         self.record.set_due(due);
     }
 
+    /// The running task has ended, and has no deadline of its own any more. Whether that has
+    /// passed.
+    pub(crate) fn end_due(&self) -> bool {
+        let is_late = self.is_past_due();
+        self.set_due(0);
+        is_late
+    }
+
     /// Whether the running task's own deadline has passed.
     pub(crate) fn is_past_due(&self) -> bool {
         let due = self.due.get();
@@ -161,13 +169,13 @@ impl<'a> Ctx<'a> {
             // The caller's stack may be another's here.
             return None;
         }
-        let Some(node) = self.caller.get() else {
-            let due = self.due.get();
-            return (due != 0).then(|| self.env.instant(due));
-        };
-        // SAFETY: there only in `with_caller`, while the task runs.
-        let nanos = unsafe { self.record.decision.deadline(self.task_id.get(), node) };
-        Some(self.env.instant(nanos))
+        let own = Some(self.due.get()).filter(|due| *due != 0);
+        let callers = self.caller.get().map(|node| {
+            // SAFETY: there only in `with_caller`, while the task runs.
+            unsafe { self.record.decision.deadline(self.task_id.get(), node) }
+        });
+        let due = own.into_iter().chain(callers).min()?;
+        Some(self.env.instant(due))
     }
 
     /// From now on, and until [`Ctx::leave_group`], the task is one of the given group, whose members

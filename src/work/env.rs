@@ -39,9 +39,9 @@ impl std::fmt::Debug for Hooks {
 }
 
 thread_local! {
-    /// The pool that this thread is a worker of. It needs no destructor, so those of the
-    /// thread's other values can still ask.
-    static OWNER: Cell<u64> = const { Cell::new(0) };
+    /// The pool that this thread is a worker of, and its slot. It needs no destructor, so those of
+    /// the thread's other values can still ask.
+    static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 
 }
 
@@ -97,11 +97,11 @@ impl Env {
         self.hooks.start.is_some() || cfg!(feature = "tracing")
     }
 
-    /// Worker, after a task: whether the pool is open and has no surplus workers, the task did
-    /// not call `fork` and return in the child, and `others`, small, is zero.
+    /// Worker, after a task: whether the pool is open and has no surplus workers, and the task did
+    /// not call `fork` and return in the child.
     #[inline]
-    pub(crate) fn is_still_usual_and_zero(&self, others: u32) -> bool {
-        self.phase() as u32 | others == 0
+    pub(crate) fn is_still_usual(&self) -> bool {
+        self.phase() as u32 == 0
     }
 
     /// Whether the pool is open and has no surplus workers, this process is the one that
@@ -187,8 +187,8 @@ impl Env {
     }
 
     /// From now on this thread is a worker of this pool.
-    pub(crate) fn own_this_thread(&self) -> fork::Marking<'_> {
-        OWNER.with(|owner| owner.set(self.id));
+    pub(crate) fn own_this_thread(&self, slot: usize) -> fork::Marking<'_> {
+        OWNER.with(|owner| owner.set((self.id, slot)));
         fork::mark_in_child(&self.phase)
     }
 
@@ -196,7 +196,14 @@ impl Env {
     /// included.
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
-        OWNER.with(Cell::get) == self.id
+        OWNER.with(Cell::get).0 == self.id
+    }
+
+    /// The slot of this thread, if it is a worker of this pool, its thread-local destructors
+    /// included: another may have the slot by then.
+    pub(crate) fn own_slot(&self) -> Option<usize> {
+        let (pool, slot) = OWNER.with(Cell::get);
+        (pool == self.id).then_some(slot)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Options of a task: what surrounds a job that has a label or a deadline of its own. A job
-//! without them is not surrounded, and pays nothing.
+//! Options of a task: what surrounds a job that has a label, or a deadline or run limit of its own.
+//! A job without them is not surrounded, and pays nothing.
 
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Members;
@@ -9,12 +9,12 @@ use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use std::time::Duration;
 
 /// A job with a label.
-pub(crate) struct Labelled<J> {
+pub(crate) struct Labeled<J> {
     pub(crate) label: &'static str,
     pub(crate) job: J,
 }
 
-impl<J: Job> Job for Labelled<J> {
+impl<J: Job> Job for Labeled<J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
     const OFFERED: bool = J::OFFERED;
@@ -43,15 +43,14 @@ impl<J: Job> Job for Labelled<J> {
 pub(crate) struct StartBy(u64);
 
 impl StartBy {
-    fn of(due: u64, min_remaining: Duration) -> Self {
+    /// At any time.
+    pub(crate) const ANY: Self = Self(u64::MAX);
+
+    /// For a task with this deadline.
+    pub(crate) fn of(due: u64, min_remaining: Duration) -> Self {
         let least = u64::try_from(min_remaining.as_nanos()).unwrap_or(u64::MAX);
         // With nothing left the deadline has passed.
         Self(due.saturating_sub(least.max(1)))
-    }
-
-    /// For a task with this deadline, if it has one.
-    pub(crate) fn before(deadline: &Deadline, min_remaining: Duration, env: &Env) -> Option<Self> {
-        Some(Self::of(env.nanos(deadline.instant()?), min_remaining))
     }
 
     /// Read where the task is started.
@@ -60,37 +59,73 @@ impl StartBy {
     }
 }
 
+/// How long a task may run.
+pub(crate) trait Limit: Copy {
+    /// The earlier of its deadline and the end of its time; it starts now.
+    fn due(self, due: u64, env: &Env) -> u64;
+}
+
+/// As long as its deadline allows.
+impl Limit for () {
+    fn due(self, due: u64, _: &Env) -> u64 {
+        due
+    }
+}
+
+/// For this time at most, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunLimit(u64);
+
+impl RunLimit {
+    /// `None`: the end is beyond the clock, as a deadline may be.
+    pub(crate) fn of(limit: Duration) -> Option<Self> {
+        let nanos = limit.as_nanos() as u64;
+        (!Deadline::after(limit).is_never()).then_some(Self(nanos))
+    }
+}
+
+impl Limit for RunLimit {
+    fn due(self, due: u64, env: &Env) -> u64 {
+        due.min(env.nanos_now().saturating_add(self.0))
+    }
+}
+
 /// A deadline of a task's own, and until when it may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
-    due: u64,
+    pub(crate) due: u64,
     start_by: StartBy,
 }
 
 impl Window {
-    /// `None`: the deadline is beyond the clock.
-    pub(crate) fn until(deadline: &Deadline, min_remaining: Duration, env: &Env) -> Option<Self> {
-        let due = env.nanos(deadline.instant()?);
-        Some(Self {
+    /// Without a deadline.
+    pub(crate) const OPEN: Self = Self {
+        due: u64::MAX,
+        start_by: StartBy::ANY,
+    };
+
+    pub(crate) fn of(due: u64, min_remaining: Duration) -> Self {
+        Self {
             due,
             start_by: StartBy::of(due, min_remaining),
-        })
+        }
     }
 }
 
-/// A job with a deadline for which nobody waits.
-pub(crate) struct Timed<J> {
+/// A job with a deadline or run limit for which nobody waits.
+pub(crate) struct Timed<L, J> {
     pub(crate) window: Window,
+    pub(crate) limit: L,
     pub(crate) job: J,
 }
 
-impl<J: Job> Job for Timed<J> {
+impl<L: Limit, J: Job> Job for Timed<L, J> {
     const MUST_RUN: bool = J::MUST_RUN;
     const AWAITED: bool = J::AWAITED;
     const OFFERED: bool = J::OFFERED;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { window, job } = self;
+        let Self { window, limit, job } = self;
         if window.start_by.has_passed(ctx.env) {
             // What is dropped may take its time.
             ctx.pay_debts();
@@ -100,11 +135,9 @@ impl<J: Job> Job for Timed<J> {
             end(Ending::Expired);
             return ctx.owe(release.finish());
         }
-        ctx.set_due(window.due);
+        ctx.set_due(limit.due(window.due, ctx.env));
         job.run(ctx, &mut |how| {
-            let late = ctx.is_past_due();
-            ctx.set_due(0);
-            end(if late { how.late() } else { how });
+            end(if ctx.end_due() { how.late() } else { how })
         });
     }
 
@@ -134,14 +167,29 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_has_no_window() {
+    fn a_window_closes_when_too_little_is_left() {
         let env = Env::new(String::new(), Hooks::default());
-        let never = Deadline::from_now(Duration::MAX);
-        assert_eq!(Window::until(&never, Duration::ZERO, &env), None);
-        let long = Deadline::from_now(Duration::from_secs(60));
-        let window = Window::until(&long, Duration::ZERO, &env).expect("a window");
-        assert!(!window.start_by.has_passed(&env));
-        let window = Window::until(&long, Duration::from_secs(61), &env).expect("a window");
-        assert!(window.start_by.has_passed(&env));
+        let due = env.nanos_now() + 60_000_000_000;
+        let passed = |least| {
+            let window = Window::of(due, Duration::from_secs(least));
+            window.start_by.has_passed(&env)
+        };
+        assert!(!passed(0) && passed(61));
+        assert!(!Window::OPEN.start_by.has_passed(&env));
+    }
+
+    #[test]
+    fn the_earlier_of_deadline_and_run_limit_counts() {
+        let env = Env::new(String::new(), Hooks::default());
+        let second = RunLimit::of(Duration::from_secs(1)).expect("a limit");
+        let now = env.nanos_now();
+        let due = second.due(Window::OPEN.due, &env);
+        assert!((now + 1_000_000_000..=env.nanos_now() + 1_000_000_000).contains(&due));
+        assert_eq!(second.due(now, &env), now);
+        assert_eq!(().due(now, &env), now);
+        assert_eq!(RunLimit::of(Duration::MAX), None);
+        assert_eq!(RunLimit::of(Duration::from_secs(u64::MAX / 2)), None);
+        let longest = RunLimit::of(Duration::from_nanos(u64::MAX / 2)).expect("a limit");
+        assert!(env.instant(longest.due(u64::MAX, &env)) > env.instant(now));
     }
 }

@@ -3,6 +3,7 @@
 use crate::parts::completion::Decision;
 use crate::parts::label::Label;
 use crate::sync::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A worker's record. It stays with the slot when the worker ends. Only the slot's worker writes
 /// it, but for the decision.
@@ -19,6 +20,8 @@ pub(crate) struct Record {
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
     /// zero: none.
     due: AtomicU64,
+    /// The deadline of the last caller that left its task running, or tried to; the same.
+    left_at: AtomicU64,
     /// The running task's group, by address; zero: none.
     group: AtomicU64,
 }
@@ -64,6 +67,7 @@ impl Record {
             unrun: AtomicU64::new(0),
             label: Label::new(),
             due: AtomicU64::new(0),
+            left_at: AtomicU64::new(0),
             group: AtomicU64::new(0),
         }
     }
@@ -109,6 +113,24 @@ impl Record {
     pub(crate) fn set_due(&self, due: u64) {
         // Relaxed: whoever reads it looks again.
         self.due.store(due, Ordering::Relaxed);
+    }
+
+    /// Caller: is about to leave its task at its deadline; zero: without one.
+    pub(crate) fn set_left_at(&self, deadline: u64) {
+        // Relaxed: a metric.
+        self.left_at.store(deadline, Ordering::Relaxed);
+    }
+
+    /// How long ago the deadline passed for which the running task is abandoned, if it is for one; at
+    /// the moment `now`.
+    pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
+        // Relaxed, both: metrics.
+        let own = Some(self.due.load(Ordering::Relaxed)).filter(|due| (1..=now).contains(due));
+        let callers = (self.decision.is_abandoned())
+            .then(|| self.left_at.load(Ordering::Relaxed))
+            .filter(|left_at| *left_at != 0);
+        let passed = own.into_iter().chain(callers).min()?;
+        Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
     /// Worker: runs a task of this group; null: no longer.

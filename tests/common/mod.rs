@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cut::cut;
 use cut::limit;
-use lazypool::{Group, Pool, Refused, Stats};
+use lazypool::{Group, Pool, Refusal, Refused, Stats};
 
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
 pub const LIMIT: Duration = limit(30);
@@ -351,8 +351,9 @@ pub fn settle(pool: &Pool) -> Stats {
 #[track_caller]
 pub fn check_moment(pool: &Pool, s: &Stats) {
     let r = s.refusals;
-    let sum = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
-    assert_eq!(s.refused, sum, "{s:?}");
+    let by_state = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
+    let by_place = r.on_worker + r.forked;
+    assert_eq!(s.refused, by_state + by_place, "{s:?}");
     assert!(s.abandoned <= s.running, "{s:?}");
     let max = pool.max_workers();
     assert!(
@@ -462,6 +463,16 @@ pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
         Err(refused) if refused.is_saturated() => refused,
         Err(refused) => panic!("expected Saturated, got {refused:?}"),
         Ok(()) => panic!("expected Saturated, got Ok"),
+    }
+}
+
+/// The refusal, which must be `OnWorker`.
+#[track_caller]
+pub fn nested<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
+    match outcome {
+        Err(refused) if matches!(refused.reason(), Refusal::OnWorker) => refused,
+        Err(refused) => panic!("expected OnWorker, got {refused:?}"),
+        Ok(()) => panic!("expected OnWorker, got Ok"),
     }
 }
 

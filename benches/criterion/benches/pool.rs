@@ -111,8 +111,8 @@ fn do_with_deadline(c: &mut Criterion) {
                 assert!(value.is_ok());
             })
         });
-        g.bench_function(format!("queue of {queue}/labelled"), |b| {
-            let view = pool.labelled("bench");
+        g.bench_function(format!("queue of {queue}/labeled"), |b| {
+            let view = pool.labeled("bench");
             b.iter(|| {
                 let value = view.do_with_deadline(|| black_box(7), Duration::from_secs(10));
                 assert!(value.is_ok());

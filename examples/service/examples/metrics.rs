@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let exporter = PrometheusBuilder::new().install_recorder()?;
     let pool = Pool::builder().max_workers(4).thread_name("mail").build()?;
     let deadline = Duration::from_secs(1);
-    pool.labelled("send").do_with_deadline(|| (), deadline)?;
+    pool.labeled("send").do_with_deadline(|| (), deadline)?;
 
     pool.publish_metrics(); // before each scrape; the histograms of tasks fill by themselves
     print!("{}", exporter.render());

@@ -32,7 +32,7 @@ pub struct Terms {
 
 impl Terms {
     fn group(&self, pool: &Pool) -> Group {
-        pool.labelled(self.label)
+        pool.labeled(self.label)
             .with_deadline(self.deadline)
             .min_remaining(self.takes)
             .group()

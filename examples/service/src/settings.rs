@@ -88,7 +88,7 @@ mod tests {
         for (text, expected) in [
             ("deadlin = \"2s\"", "unknown field `deadlin`"),
             ("deadline = \"2\"", "deadline"),
-            ("[pool]\nmax_workers = 0", "max_workers, or the limit, is 0"),
+            ("[pool]\nmax_workers = 0", "max_workers is 0"),
             ("[pool]\nworkers = 1", "unknown field `workers`"),
             ("[pool]\nwhen_full = \"block\"", "pool.when_full"),
         ] {

@@ -261,7 +261,7 @@ fn a_mistake_in_the_settings_is_named_and_the_code_is_1() {
         (
             "",
             "max_workers = 0",
-            "max_workers, or the limit, is 0; allowed: 1 or more",
+            "max_workers is 0; allowed: 1 or more",
         ),
         ("", "max_worker = 1", "unknown field `max_worker`"),
         ("", "idle_timeout = 5", "idle_timeout: invalid type"),

@@ -81,8 +81,8 @@ impl Decision {
 
     /// Whether the running task's caller has left, or its handle has cancelled it.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // ORDERING: A2: by who waits for the pool's end.
-        let state = self.word.load(Ordering::SeqCst) & STATE;
+        // Relaxed: whoever reads it looks again.
+        let state = self.word.load(Ordering::Relaxed) & STATE;
         state == State::Leaving as u64 || state == State::Abandoned as u64
     }
 
@@ -162,13 +162,12 @@ impl Decision {
     /// Handle, or the worker for it: nobody waits for the running task any more. `false`: it has
     /// ended, or this has been said before.
     pub(crate) fn abandon(&self, task_id: u64) -> bool {
-        // ORDERING: A2, C2: before it reads whether the pool is closed; what the handle did happens
-        // before the end of the task.
+        // ORDERING: C2: what the handle did happens before the end of the task.
         (self.word)
             .compare_exchange(
                 word(task_id, State::Running),
                 word(task_id, State::Abandoned),
-                Ordering::SeqCst,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             )
             .is_ok()

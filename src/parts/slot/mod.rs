@@ -178,8 +178,8 @@ impl<T, R> Slot<T, R> {
 
     // ---- claiming an idle worker -------------------------------------------
 
-    /// Claims the worker if it is idle, whatever the rings say; asleep only
-    /// if `even_parked`. `last`: the generation after which it is likely to have gone
+    /// Claims the worker if it is idle and not on the bench, without its entry in the ready ring;
+    /// asleep only if `even_parked`. `last`: the generation after which it is likely to have gone
     /// idle, without a task since (zero: unknown). Then its line is asked for once, to be
     /// written, and not first to be read.
     #[inline]
@@ -194,7 +194,7 @@ impl<T, R> Slot<T, R> {
                 Err(now) => now,
             }
         };
-        let fits = word.is_idle() && (even_parked || !word.is_parked());
+        let fits = word.is_idle() && !word.is_benched() && (even_parked || !word.is_parked());
         let claimed = fits && self.swap_if(word, word.to(State::Held)).is_ok();
         claimed.then(|| Claim::of(word))
     }

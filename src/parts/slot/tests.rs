@@ -1,4 +1,4 @@
-use super::word::LEGAL;
+use super::word::{LEGAL, STARTING};
 use super::*;
 use crate::parts::backoff::{BoundedSpin, Step};
 use std::sync::atomic::AtomicUsize;
@@ -16,12 +16,13 @@ type Channel = Slot<&'static str, ()>;
 
 fn started(generation: u64) -> Channel {
     let slot = Slot::starting_at(generation, ());
-    own!(slot.begin_start());
+    own!(slot.begin_start(false));
     slot
 }
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
+    own!(slot.search_first());
     own!(slot.publish_idle(ready, 0));
     slot
 }
@@ -61,7 +62,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     let slot = idle(&ready);
     assert_eq!(ready.pop(), Some(0));
     let claim = slot.claim_listed().expect("idle");
-    assert!(!claim.parked && !claim.marked);
+    assert!(!claim.parked);
     assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(hand_over(&slot, claim, "a", HandOver::Final), 1);
     assert_eq!(run(&slot), ("a", 1));
@@ -97,34 +98,49 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         let generation = hand_over(&slot, claim, "a", HandOver::Revocable);
         assert_eq!(generation, last + 1);
         assert_eq!(slot.revoke(generation), Some("a"));
+        own!(slot.search_first());
         own!(slot.publish_idle(&ready, 0));
-        assert!(slot.claim_self().is_some());
+        assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.vacate());
-        own!(slot.begin_start());
+        own!(slot.begin_start(false));
+        own!(slot.search_first());
         own!(slot.publish_idle(&ready, 0));
     }
 }
 
 #[test]
-fn a_marked_worker_is_the_last_resort() {
+fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_marked(|_| true).is_none());
-    assert!(slot.mark() && !slot.mark());
-    assert!(slot.claim_last_used(0, true).is_none());
+    assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
-    assert!(slot.claim_listed().is_none());
-    assert!(slot.claim_marked(|_| false).is_none());
-    let claim = slot.claim_marked(|_| true).expect("idle");
-    assert!(claim.marked);
+    assert!(slot.bench() && slot.see().is_benched());
+    assert!(slot.claim_last_used(1, true).is_some(), "as any other");
+    // SAFETY: claimed.
+    unsafe { slot.search_first() };
+    own!(slot.publish_idle(&ready, 0));
+    // Claimed by hint, its entry left behind: who follows the entry does not bench it.
+    let claim = slot.claim_last_used(0, true).expect("idle");
+    assert_eq!(ready.pop(), Some(0));
+    assert!(!slot.bench() && !slot.see().is_benched());
     // SAFETY: claimed.
     unsafe { slot.send_searching(claim) };
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     assert_eq!(slot.see().generation(), 0, "that is no task");
+    own!(slot.publish_idle(&ready, 0));
+    assert_eq!(ready.pop(), Some(0));
+    assert!(slot.bench());
+    let claim = slot.claim_benched().expect("idle");
+    assert_eq!(hand_over(&slot, claim, "a", HandOver::Final), 1);
+    assert_eq!(run(&slot), ("a", 1));
+    // Idle again, it is listed, and no longer on the bench.
+    own!(slot.publish_idle(&ready, 0));
+    assert!(!slot.see().is_benched() && slot.claim_benched().is_none());
+    assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
 
 #[test]
@@ -136,6 +152,9 @@ fn an_offered_task_is_run_or_taken_back() {
     assert!(slot.revoke(generation + 1).is_none(), "another task");
     assert_eq!(slot.revoke(generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
+    // The caller sends the worker to the queue.
+    own!(slot.search_first());
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true).unwrap();
@@ -148,8 +167,8 @@ fn an_offered_task_is_run_or_taken_back() {
 fn a_worker_takes_itself_for_a_queued_task() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_self().is_some());
-    assert!(slot.claim_self().is_none() && slot.claim_last_used(0, true).is_none());
+    assert!(slot.claim_self());
+    assert!(!slot.claim_self() && slot.claim_last_used(0, true).is_none());
     assert_eq!(slot.see().state(), State::Searching);
     own!(slot.start_queued());
     assert_eq!(
@@ -164,22 +183,58 @@ fn a_worker_takes_itself_for_a_queued_task() {
 fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.retire(true).is_none(), "not marked");
+    assert!(slot.retire(true).is_none(), "not on the bench");
     assert!(slot.retire(false).is_some());
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.cancel_retirement());
     assert_eq!(slot.see().state(), State::Searching);
     own!(slot.publish_idle(&ready, 0));
-    assert!(slot.mark());
-    assert!(slot.retire(true).is_some_and(|claim| claim.marked));
+    assert_eq!(ready.pop(), Some(0));
+    assert!(slot.bench() && slot.retire(true).is_some());
     own!(slot.vacate());
     assert_eq!(slot.see().state(), State::Free);
-    own!(slot.begin_start());
+    own!(slot.begin_start(false));
     assert!(slot.is_held());
     own!(slot.start_failed());
-    own!(slot.begin_start());
-    own!(slot.start_searching());
+    own!(slot.begin_start(false));
+    own!(slot.search_first());
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
+    // It looks whether to end.
+    own!(slot.retire_self());
+    own!(slot.vacate());
+    assert_eq!(slot.see().state(), State::Free);
+}
+
+#[test]
+fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
+    for has_task in [false, true] {
+        let ready = Ring::new(1, 0);
+        let slot = Channel::starting_at(0, ());
+        own!(slot.begin_start(true));
+        assert!(slot.see().is_starting() && slot.see().is_busy());
+        own!(slot.start_failed());
+        assert!(!slot.see().is_starting());
+        own!(slot.begin_start(true));
+        if has_task {
+            // Its caller may take it back meanwhile.
+            let generation = own!(slot.hand_first("a", HandOver::Revocable));
+            assert_eq!(slot.revoke(generation), Some("a"));
+            assert_eq!(own!(slot.has_started()), None, "somebody holds it");
+            own!(slot.search_first());
+        } else {
+            own!(slot.search_first());
+        }
+        assert!(slot.see().is_starting() && slot.see().is_busy());
+        assert_eq!(own!(slot.has_started()), Some(true));
+        assert!(!slot.see().is_starting() && !slot.see().is_busy());
+        own!(slot.publish_idle(&ready, 0));
+        assert!(slot.see().is_idle());
+    }
+    let slot = Channel::starting_at(0, ());
+    own!(slot.begin_start(true));
+    own!(slot.hand_first("a", HandOver::Final));
+    assert_eq!(own!(slot.has_started()), Some(false));
+    assert_eq!(run(&slot), ("a", 1));
 }
 
 #[test]
@@ -189,7 +244,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
         let slot = Slot::starting_at(first, ());
         let mut generation = first;
         for _ in 0..3 {
-            own!(slot.begin_start());
+            own!(slot.begin_start(false));
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             // SAFETY: held.
             assert_eq!(unsafe { slot.hand_first("a", HandOver::Final) }, generation);
@@ -203,11 +258,12 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
                 generation
             );
             assert_eq!(slot.revoke(generation), Some("b"));
-            own!(slot.publish_marked());
-            assert!(slot.see().is_marked());
-            assert!(slot.retire(true).is_some_and(|claim| claim.marked));
+            own!(slot.search_first());
+            own!(slot.publish_idle(&ready, 0));
+            assert_eq!(ready.pop(), Some(0));
+            assert!(slot.bench() && slot.retire(true).is_some());
             own!(slot.vacate());
-            assert!(!slot.see().is_marked());
+            assert!(!slot.see().is_benched());
         }
     }
 }
@@ -224,8 +280,10 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             }
             let mut spin = BoundedSpin::new(true);
             loop {
-                if let Some(order) = own!(slot.poll_order()) {
-                    return order;
+                match own!(slot.poll_order()) {
+                    Some(Order::Search) => own!(slot.publish_idle(&ready, 0)),
+                    Some(order) => return order,
+                    None => {}
                 }
                 if spin.step() == Step::Spent && slot.rest() == Rest::MayPark {
                     naps.fetch_add(1, Ordering::SeqCst);
@@ -235,7 +293,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         });
         // SAFETY: started, and its thread waits.
         unsafe { slot.set_thread(worker.thread().clone()) };
-        own!(slot.publish_idle(&ready, 0));
+        own!(slot.search_first());
         while naps.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -244,7 +302,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         hand_over(&slot, claim, "a", HandOver::Final);
         (claim, worker.join().unwrap())
     });
-    assert!(claim.parked && !claim.marked);
+    assert!(claim.parked);
     assert!(matches!(
         order,
         Order::Run {
@@ -253,14 +311,14 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         }
     ));
     own!(slot.publish_idle(&ready, 0));
-    let claim = slot.claim_self().expect("idle");
-    assert!(!claim.parked, "it has woken");
+    let claim = slot.claim_last_used(0, false).expect("it has woken");
+    assert!(!claim.parked);
 }
 
 #[test]
-fn a_word_says_whether_its_worker_is_occupied() {
+fn a_word_says_whether_its_worker_is_busy() {
     let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
-    for (state, occupied) in [
+    for (state, busy) in [
         (State::Free, false),
         (State::Held, true),
         (State::Offered, true),
@@ -269,42 +327,15 @@ fn a_word_says_whether_its_worker_is_occupied() {
         (State::Idle, false),
         (State::Retiring, false),
     ] {
-        for flags in [0, LISTED] {
-            let word = of(state, flags);
-            assert_eq!(word.is_occupied(), occupied, "{word:?}");
-            // Who is idle can be found; others need no entry.
-            assert_eq!(
-                word.is_sound(),
-                state != State::Idle || flags != 0,
-                "{word:?}"
-            );
+        let is_idle = state == State::Idle;
+        for listed in [0, LISTED] {
+            let word = of(state, listed);
+            assert_eq!(word.is_busy(), busy, "{word:?}");
+            assert_eq!(word.is_benched(), is_idle && listed == 0, "{word:?}");
+            assert!(word.is_sound(), "{word:?}");
+            assert!(of(state, listed | STARTING).is_busy(), "{word:?}");
+            assert_eq!(of(state, listed | STARTING).is_sound(), !is_idle);
+            assert_eq!(of(state, listed | PARKED).is_sound(), is_idle);
         }
-        for flag in [MARKED, PARKED] {
-            let word = of(state, LISTED | flag);
-            assert_eq!(word.is_sound(), state == State::Idle, "{word:?}");
-        }
-        assert_eq!(of(state, MARKED).is_sound(), state == State::Idle);
-        assert!(!of(state, PARKED).is_sound());
     }
-}
-
-#[test]
-fn a_marked_worker_is_claimed_by_the_word_that_was_asked_about() {
-    let ready = Ring::new(2, 0);
-    let slot = idle(&ready);
-    assert!(slot.mark());
-    let asked = std::cell::Cell::new(0);
-    let claim = slot.claim_marked(|()| {
-        asked.set(asked.get() + 1);
-        if asked.get() == 1 {
-            // Meanwhile it is handed a task, which is taken back.
-            let claim = slot.claim_marked(|()| true).expect("idle");
-            let generation = hand_over(&slot, claim, "brief", HandOver::Revocable);
-            assert_eq!(slot.revoke(generation), Some("brief"));
-            own!(slot.publish_marked());
-        }
-        asked.get() < 3
-    });
-    assert!(claim.is_some());
-    assert_eq!(asked.get(), 2, "once of each word");
 }

@@ -124,6 +124,10 @@ impl Word {
         self.0 & STARTING != 0
     }
 
+    pub(crate) const fn is_starting_without_task(self) -> bool {
+        self.is_starting() && self.0 & STATE == Searching as u64
+    }
+
     /// Idle, and on the bench: out of the ready ring.
     pub(crate) const fn is_benched(self) -> bool {
         self.0 & (STATE | LISTED) == Idle as u64

@@ -1,0 +1,214 @@
+//! `jobs --help`
+
+use jobs::queue::{Job, Place};
+use jobs::story;
+use jobs::work::{work, Settings};
+use lazypool::Pool;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{exit, id};
+use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const HELP: &str = "\
+Durable jobs on Redis Streams: many processes, a bounded pool in each. Needs Redis 7.
+
+jobs            the whole story in about twenty seconds: starts its own redis-server
+jobs work       takes jobs and runs them until SIGTERM
+jobs produce    adds jobs
+jobs status     shows what waits, what is pending with whom, the last dead letters
+
+options of all three, with their defaults
+  --redis redis://127.0.0.1:6379/
+  --stream jobs           also names STREAM:retry, STREAM:dead and STREAM:done;
+                          in a cluster write it in braces
+  --group workers         the only one of the stream: what is acknowledged is deleted
+
+jobs work
+  --name HOST-PID         of this consumer: no other has it at the same time. Redis keeps each name,
+                          so give a process the name of the one that it replaces
+  --workers 4             jobs that run at once
+  --queue 4               jobs taken ahead; each waits, within its deadline, for a worker
+  --deadline-ms 5000      from delivery to end; a job may have its own
+  --visibility-ms 15000   others claim the jobs of a consumer that was silent for so long. Longer than
+                          the deadline, so that a job has ended by then, whatever silenced it
+  --attempts 3            then to the dead letters
+  --backoff-ms 200        before the second attempt; twice as long before each further one
+  --deaths 3              a job whose consumers died so often goes there, too: perhaps it kills them
+  --lost WORKERS/2        exit with 3 when so many workers hang. No thread can be stopped from outside:
+                          only a new process has all its workers again. With a higher number capacity
+                          is missing for longer; with a lower one few bad jobs cause many restarts
+  --grace-ms 5000         at SIGTERM: running jobs may go on for so long; others are given back
+  --metrics ADDR          serves Prometheus metrics, for instance at 127.0.0.1:9100
+  --effects FILE          appends `key consumer` for each job that ran, as a job's effect outside
+
+jobs produce
+  --kind hash             hash, sleep, flaky, panic, hang, abort
+  --payload 1             thousands of rounds; milliseconds; attempts that fail; a message; -; -
+  --count 1
+  --key TIME              prefix of the idempotency keys: KEY-0, KEY-1, ... A key that is done is
+                          skipped, so after an error run the same command again
+  --job-deadline-ms N     of these jobs. It may be longer than the visibility timeout, which a
+                          consumer extends for all that it has
+
+exit codes: 0 all is well, 1 an error, 2 bad options, 3 too many workers hang (start it again)
+";
+
+/// The options that are left, by name.
+struct Options(HashMap<String, String>);
+
+fn end(code: i32, why: impl Display) -> ! {
+    eprintln!("jobs: {why}");
+    exit(code)
+}
+
+impl Options {
+    fn read(words: &[String]) -> Self {
+        let pair = |pair: &[String]| match pair {
+            [name, value] if name.starts_with("--") => (name[2..].to_owned(), value.clone()),
+            _ => end(2, format!("{pair:?}: options are written --name value")),
+        };
+        Self(words.chunks(2).map(pair).collect())
+    }
+
+    fn get<T: FromStr<Err: Display>>(&mut self, name: &str, default: T) -> T {
+        let Some(text) = self.0.remove(name) else {
+            return default;
+        };
+        text.parse()
+            .unwrap_or_else(|e| end(2, format!("--{name} {text}: {e}")))
+    }
+
+    fn ms(&mut self, name: &str, default: u32) -> Duration {
+        Duration::from_millis(self.get(name, default).into())
+    }
+
+    fn place(&mut self) -> Place {
+        let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+        Place {
+            url: self.get("redis", "redis://127.0.0.1:6379/".to_owned()),
+            stream: self.get("stream", "jobs".to_owned()),
+            group: self.get("group", "workers".to_owned()),
+            consumer: self.get("name", format!("{}-{}", host.trim(), id())),
+            visibility: self.ms("visibility-ms", 15_000),
+        }
+    }
+
+    fn none_left(&self) {
+        if let Some(name) = self.0.keys().next() {
+            end(2, format!("unknown option --{name}; see --help"));
+        }
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        return print!("{HELP}");
+    }
+    let options = Options::read(words.get(1..).unwrap_or_default());
+    let result = match words.first().map(String::as_str) {
+        None => story::tell().map(|well| i32::from(!well)),
+        Some("work") => run_work(options),
+        Some("produce") => produce(options),
+        Some("status") => status(options),
+        Some(word) => end(2, format!("unknown command `{word}`; see --help")),
+    };
+    exit(result.unwrap_or_else(|e| end(1, e)));
+}
+
+fn run_work(mut options: Options) -> Result<i32, String> {
+    let workers = options.get("workers", 4);
+    let open = |path: String| match File::options().append(true).create(true).open(&path) {
+        Ok(file) => Arc::new(file),
+        Err(e) => end(1, format!("{path}: {e}")),
+    };
+    let s = Settings {
+        place: options.place(),
+        workers,
+        queue: options.get("queue", 4),
+        deadline: options.ms("deadline-ms", 5_000),
+        attempts: options.get("attempts", 3),
+        backoff: options.ms("backoff-ms", 200),
+        deaths: options.get("deaths", 3),
+        lost: options.get("lost", workers.div_ceil(2)),
+        grace: options.ms("grace-ms", 5_000),
+        effects: options.0.remove("effects").map(open),
+    };
+    let address = options.0.remove("metrics");
+    options.none_left();
+    let pool = Pool::builder()
+        .max_workers(workers)
+        .queue_capacity(s.queue)
+        .thread_name("jobs");
+    let pool = Arc::new(pool.build().unwrap_or_else(|e| end(2, e)));
+    if s.deadline >= s.place.visibility {
+        end(2, "--deadline-ms must be less than --visibility-ms");
+    }
+    if !(1..=workers).contains(&s.lost) {
+        end(2, format!("--lost must be from 1 to --workers, {workers}"));
+    }
+    if let Some(address) = address {
+        let listener = TcpListener::bind(&address).map_err(|e| format!("{address}: {e}"))?;
+        let metrics = PrometheusBuilder::new()
+            .install_recorder()
+            .map_err(|e| e.to_string())?;
+        let pool = Arc::clone(&pool);
+        thread::spawn(move || serve_metrics(&listener, &metrics, &pool));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| e.to_string())?;
+    }
+    let lost = work(&s, &pool, &stop)?;
+    std::mem::forget(pool); // dropping it could wait for what hangs
+    Ok(if lost { 3 } else { 0 })
+}
+
+/// Answers every request with the page for Prometheus.
+fn serve_metrics(listener: &TcpListener, metrics: &PrometheusHandle, pool: &Pool) {
+    for mut stream in listener.incoming().flatten() {
+        pool.publish_metrics();
+        metrics.run_upkeep();
+        let head = "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n";
+        // A client that has gone needs no answer.
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all((head.to_owned() + &metrics.render()).as_bytes());
+    }
+}
+
+fn produce(mut options: Options) -> Result<i32, String> {
+    let (place, now) = (
+        options.place(),
+        SystemTime::now().duration_since(UNIX_EPOCH),
+    );
+    let key = options.get("key", now.map_or(0, |now| now.as_nanos()).to_string());
+    let kind = options.get("kind", "hash".to_owned());
+    let payload = options.get("payload", "1".to_owned());
+    let (count, deadline_ms) = (options.get("count", 1), options.get("job-deadline-ms", 0));
+    options.none_left();
+    let job = |n| Job {
+        deadline_ms,
+        ..Job::new(format!("{key}-{n}"), &kind, &payload)
+    };
+    let jobs: Vec<Job> = (0..count).map(job).collect();
+    let added = place.connect().and_then(|mut queue| queue.produce(&jobs));
+    added.map_err(|e| format!("{}; add them again with --key {key}", place.explain(&e)))?;
+    println!("added {count} jobs, with the keys {key}-0 and so on");
+    Ok(0)
+}
+
+fn status(mut options: Options) -> Result<i32, String> {
+    let place = options.place();
+    options.none_left();
+    print!("{}", place.status().map_err(|e| place.explain(&e))?);
+    Ok(0)
+}

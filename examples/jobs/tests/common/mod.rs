@@ -1,0 +1,126 @@
+//! A real redis-server, and real processes of `jobs work` beside it.
+#![allow(dead_code, unreachable_pub)] // each file of tests uses a part
+
+use jobs::queue::{command, Job, Place};
+use jobs::story::ledger::Ledger;
+use jobs::story::process::{log, Process, Server};
+use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Generous: machines of CI are slow.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub struct Site {
+    pub server: Server,
+    pub place: Place,
+    started: usize,
+}
+
+pub fn jobs(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jobs"));
+    command.args(args);
+    command
+}
+
+impl Site {
+    pub fn new(name: &str) -> Self {
+        let server = Server::start(name).expect("redis-server");
+        let place = Place {
+            url: server.url(),
+            stream: "{it}".to_owned(),
+            group: "g".to_owned(),
+            consumer: "test".to_owned(),
+            visibility: Duration::from_secs(1),
+        };
+        Self {
+            server,
+            place,
+            started: 0,
+        }
+    }
+
+    /// Starts a consumer; returns its name, too. Options may be given again: the last one counts.
+    pub fn worker(&mut self, options: &str) -> (String, Process) {
+        self.started += 1;
+        let name = format!("w{}", self.started);
+        let Place {
+            url, stream, group, ..
+        } = &self.place;
+        let mut command = jobs(&["work", "--redis", url, "--stream", stream, "--group", group]);
+        command.args("--deadline-ms 800 --visibility-ms 1000 --backoff-ms 20".split(' '));
+        command
+            .arg("--effects")
+            .arg(self.server.folder.join("effects"));
+        command
+            .args(["--name", &name])
+            .args(options.split_whitespace());
+        command.stderr(log(&self.server.folder, &name));
+        (name, Process::start(&mut command).expect("a worker"))
+    }
+
+    /// What a consumer has written.
+    pub fn log(&self, name: &str) -> String {
+        let file = self.server.folder.join(format!("{name}.log"));
+        std::fs::read_to_string(file).expect("a log")
+    }
+
+    pub fn produce(&self, jobs: &[Job]) {
+        let mut queue = self.place.connect().expect("a connection");
+        queue.produce(jobs).expect("jobs are added");
+    }
+
+    pub fn ledger(&self) -> Ledger {
+        Ledger::read(&self.place, &self.server.folder.join("effects")).expect("the ledger")
+    }
+
+    /// Waits until nothing waits, is pending, or will be tried again.
+    pub fn settled(&self) -> Ledger {
+        until("all is settled", || {
+            Some(self.ledger()).filter(|ledger| ledger.unsettled == 0)
+        })
+    }
+
+    pub fn query<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut con = self.place.open().expect("a connection");
+        command(words).query(&mut con).expect("an answer")
+    }
+
+    /// Jobs pending with each consumer that has any.
+    pub fn pending(&self) -> Vec<(String, usize)> {
+        type Pending = (
+            usize,
+            Option<String>,
+            Option<String>,
+            Option<Vec<(String, String)>>,
+        );
+        let (_, _, _, consumers) =
+            self.query::<Pending>(&["XPENDING", &self.place.stream, &self.place.group]);
+        let consumers = consumers.unwrap_or_default().into_iter();
+        consumers
+            .map(|(name, pending)| (name, pending.parse().expect("a number")))
+            .collect()
+    }
+}
+
+/// Waits for a condition.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(start.elapsed() < LONG, "not within {LONG:?}: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn some(count: usize, key: &str, kind: &str, payload: &str) -> Vec<Job> {
+    (0..count)
+        .map(|n| Job::new(format!("{key}-{n}"), kind, payload))
+        .collect()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

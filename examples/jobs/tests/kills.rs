@@ -1,0 +1,64 @@
+//! Consumers killed at random moments, and the ledger compared in full after each kill.
+//!
+//! `LAZYPOOL_KILLS=100` makes it a hundred; `LAZYPOOL_SEED` repeats the moments of a run.
+
+mod common;
+
+use common::{some, Site};
+use jobs::queue::Job;
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn nothing_is_lost_in_kills_at_random_moments() {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a time");
+    let (kills, mut seed) = (
+        setting("LAZYPOOL_KILLS", 20),
+        setting("LAZYPOOL_SEED", now.as_micros() as u64),
+    );
+    println!("LAZYPOOL_SEED={seed}");
+    let mut below = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % n
+    };
+    let mut site = Site::new("kills");
+    // A job may be in many kills; none of these is to be blamed.
+    let options =
+        "--workers 3 --queue 3 --deaths 1000 --attempts 5 --deadline-ms 500 --visibility-ms 700";
+    let mut workers: Vec<_> = (0..3).map(|_| site.worker(options).1).collect();
+    let (mut all, mut fatal) = (BTreeSet::new(), BTreeSet::new());
+    for round in 0..kills {
+        let mut jobs = some(40, &format!("sleep-{round}"), "sleep", "20");
+        jobs.extend(some(20, &format!("hash-{round}"), "hash", "100"));
+        jobs.extend(some(4, &format!("flaky-{round}"), "flaky", "2"));
+        let bad = Job::new(format!("panic-{round}"), "panic", "as it should");
+        fatal.insert(bad.key.clone());
+        jobs.push(bad);
+        all.extend(jobs.iter().map(|job| job.key.clone()));
+        site.produce(&jobs);
+        sleep(Duration::from_millis(below(250)));
+        let victim = below(3) as usize;
+        workers[victim].signal("KILL");
+        workers[victim] = site.worker(options).1;
+
+        let ledger = site.settled();
+        assert_eq!(ledger.lost(&all), Vec::<&String>::new(), "round {round}");
+        let dead: BTreeSet<String> = ledger.dead.keys().cloned().collect();
+        assert_eq!(dead, fatal, "round {round}: {:?}", ledger.dead);
+        let done: BTreeSet<String> = all.difference(&fatal).cloned().collect();
+        assert_eq!(ledger.done, done, "round {round}");
+    }
+    let ledger = site.ledger();
+    let (done, dead, twice) = (ledger.done.len(), ledger.dead.len(), ledger.twice().count());
+    println!(
+        "{kills} kills: {} jobs, {done} done, {dead} dead, {twice} with work done twice, 0 lost",
+        all.len()
+    );
+}
