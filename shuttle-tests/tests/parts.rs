@@ -43,8 +43,8 @@ fn ring() {
 
 const GROUP: usize = 8;
 
-/// Pushes, pops, withdrawals and a search for a group's tasks: each task goes to one
-/// thread, in order where nobody withdraws; what is left is counted right.
+/// Pushes, pops, tasks that their callers take back, and a search for a group's: each task goes to
+/// one thread; none is left.
 #[test]
 fn queue() {
     explore("queue", |dice| {
@@ -67,19 +67,16 @@ fn queue() {
                 let mut pushed = Vec::new();
                 for n in 0..dice.between(1, 4) as usize {
                     let name = 100 * (pusher + 1) + n;
-                    // A task is withdrawn by its caller, or taken out with its group:
-                    // who could do both would take what has filled the tombstone.
-                    let withdraws = dice.one_in(2);
+                    let takes = dice.one_in(2);
                     let answer = match dice.below(3) {
-                        _ if withdraws => queue.push_revocable(name, 0),
-                        0 => queue.push_plain(name),
-                        _ => queue.push_revocable(name, GROUP),
+                        0 => queue.push(name),
+                        _ => queue.push_of(name, GROUP),
                     };
                     match answer {
                         Ok(position) => {
                             pushed.push(name);
-                            if withdraws && dice.one_in(2) {
-                                let mine = queue.withdraw(position);
+                            if takes && dice.one_in(2) {
+                                let mine = queue.take(position);
                                 assert!(mine.is_none_or(|mine| mine == name), "another's");
                                 let popped = popping.load(Ordering::Relaxed) > 0
                                     || taken.lock().unwrap().contains(&name);
@@ -100,7 +97,9 @@ fn queue() {
             all.push(spawn(move || {
                 for _ in 0..dice.between(1, 6) {
                     if dice.one_in(4) {
+                        popping.fetch_add(1, Ordering::Relaxed);
                         take(&taken, queue.take_of_group(GROUP));
+                        popping.fetch_sub(1, Ordering::Relaxed);
                     } else {
                         popping.fetch_add(1, Ordering::Relaxed);
                         take(&taken, queue.pop());
@@ -143,15 +142,10 @@ impl Line {
     }
 
     /// Whether it was accepted; where it is, if it is in the queue.
-    fn push(self: &Arc<Self>, name: usize, revocable: bool) -> Option<Option<u64>> {
+    fn push(self: &Arc<Self>, name: usize) -> Option<Option<u64>> {
         let was_closed = self.is_closed();
         loop {
-            let answer = if revocable {
-                self.queue.push_revocable(name, 0)
-            } else {
-                self.queue.push_plain(name)
-            };
-            match answer {
+            match self.queue.push(name) {
                 Ok(position) => {
                     assert!(!was_closed, "accepted by a closed queue");
                     return Some(Some(position));
@@ -196,7 +190,7 @@ impl Line {
 }
 
 /// A worker that leaves once the queue is empty, and is started by a push that finds it asleep;
-/// withdrawals, and perhaps a close: whatever is accepted has a worker to come, nothing is accepted
+/// tasks taken back, and perhaps a close: whatever is accepted has a worker to come, nothing is accepted
 /// once the queue was closed.
 #[test]
 fn queue_and_its_worker() {
@@ -210,18 +204,15 @@ fn queue_and_its_worker() {
         });
         let pushed = Arc::new(Mutex::new(HashSet::new()));
         let act = |line: &Arc<Line>, pushed: &Mutex<HashSet<usize>>, name, dice: &mut Dice| {
-            let revocable = dice.one_in(2);
-            let Some(position) = line.push(name, revocable) else {
+            let Some(position) = line.push(name) else {
                 return;
             };
             pushed.lock().unwrap().insert(name);
-            let withdrawn = position
-                .filter(|_| revocable && dice.one_in(2))
-                .and_then(|at| {
-                    dice.pause(4);
-                    line.queue.withdraw(at)
-                });
-            if let Some(mine) = withdrawn {
+            let taken = position.filter(|_| dice.one_in(3)).and_then(|at| {
+                dice.pause(4);
+                line.queue.take(at)
+            });
+            if let Some(mine) = taken {
                 assert_eq!(mine, name, "another's");
                 line.take(mine);
             }

@@ -18,7 +18,7 @@ struct Orders {
     searched: usize,
     /// Somebody holds the slot.
     held: bool,
-    /// The worker has had an order since it was marked.
+    /// The worker has had an order since it was benched.
     needed: bool,
     /// Threads that may have its entry in their hands.
     asking: usize,
@@ -45,7 +45,7 @@ impl Judged {
     fn claim(&self, dice: &mut Dice) -> Option<Held> {
         let held = match dice.below(4) {
             0 => self.slot.claim_last_used(),
-            1 => self.slot.claim_marked(),
+            1 => self.slot.claim_benched(),
             _ => {
                 self.orders().asking += 1;
                 let held = self.slot.claim_ready();
@@ -66,7 +66,7 @@ impl Judged {
     }
 
     /// A caller at its deadline.
-    fn take_back(&self, generation: u64, task: usize, dice: &mut Dice) {
+    fn take_back(&self, generation: u64, task: usize) {
         let Some(back) = self.slot.revoke(generation) else {
             return;
         };
@@ -75,13 +75,9 @@ impl Judged {
         let mut orders = self.orders();
         orders.taken_back.insert(task);
         orders.held = false;
+        orders.sent += 1;
         drop(orders);
-        if dice.one_in(2) {
-            self.slot.publish_marked();
-            self.orders().needed = false;
-        } else {
-            self.slot.publish_idle();
-        }
+        self.slot.search_first();
     }
 
     fn submit(&self, task: usize, dice: &mut Dice) {
@@ -102,15 +98,20 @@ impl Judged {
             _ => {
                 let generation = self.give(held, task, true);
                 dice.pause(6);
-                self.take_back(generation, task, dice);
+                self.take_back(generation, task);
             }
         }
     }
 
     fn clean(&self, dice: &mut Dice) {
-        if self.slot.mark() {
-            self.orders().needed = false;
+        self.orders().asking += 1;
+        let benched = self.slot.bench();
+        let mut orders = self.orders();
+        orders.asking -= 1;
+        if benched == Some(true) {
+            orders.needed = false;
         }
+        drop(orders);
         dice.pause(10);
         if dice.one_in(2) {
             self.slot.retire(true);
@@ -129,8 +130,32 @@ impl Judged {
         assert!(!self.orders().held, "it looks, and somebody holds the slot");
         if dice.one_in(2) {
             self.slot.start_queued();
-            assert!(self.slot.is_occupied());
+            assert!(self.slot.is_busy());
         }
+    }
+
+    /// The worker ends, and another is started on the slot, with a start hook or without.
+    fn end(&self, dice: &mut Dice) {
+        self.slot.vacate();
+        dice.pause(4);
+        self.orders().sent += 1;
+        if dice.one_in(2) {
+            self.slot.start_again();
+            return;
+        }
+        self.slot.start_in_hook();
+        assert!(self.slot.is_busy());
+        self.slot.search_first();
+        dice.pause(4);
+        assert!(self.slot.is_starting());
+        let searches = loop {
+            if let Some(searches) = self.slot.has_started() {
+                break searches;
+            }
+            step();
+        };
+        assert!(searches, "nobody else holds it");
+        assert!(!self.slot.is_starting());
     }
 
     /// The worker, until it is told to run the last task.
@@ -144,19 +169,25 @@ impl Judged {
                     self.look_at_queue(dice);
                 }
                 Told::Retire => {
-                    assert!(!self.orders().needed, "it was needed since it was marked");
+                    assert!(!self.orders().needed, "it was needed since it was benched");
                     if dice.one_in(2) {
                         self.slot.cancel_retirement();
                     } else {
-                        self.slot.vacate();
-                        dice.pause(4);
-                        self.orders().sent += 1;
-                        self.slot.start_again();
+                        self.end(dice);
                         continue;
                     }
                 }
             }
             dice.pause(3);
+            // In a pool that is closed or over its limit.
+            if self.slot.is_busy() && dice.one_in(3) {
+                self.slot.search_after_task();
+                if dice.one_in(2) {
+                    self.slot.retire_self();
+                    self.end(dice);
+                    continue;
+                }
+            }
             self.slot.publish_idle();
             if dice.one_in(4) && self.slot.claim_self() {
                 self.orders().needed = true;
@@ -171,8 +202,8 @@ impl Judged {
 const LAST: usize = 0;
 
 /// Submissions that claim the worker in each way, callers that take their tasks back, a cleaner that
-/// marks it and retires it, and threads that look for it. Each task runs or comes back, once; each
-/// order arrives, once; a worker that has been needed since it was marked is not retired; an idle
+/// benches it and retires it, and threads that look for it. Each task runs or comes back, once; each
+/// order arrives, once; a worker that has been needed since it was benched is not retired; an idle
 /// one can be found.
 #[test]
 fn slot() {

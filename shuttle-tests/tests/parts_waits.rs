@@ -136,10 +136,12 @@ struct Room {
 }
 
 impl Room {
-    /// Whoever is not aged leaves as much room as there are aged threads.
-    fn take(&self, is_aged: bool) -> bool {
-        let others = if is_aged { 0 } else { self.waiters.aged() };
-        let less = |free: usize| free.checked_sub(1).filter(|left| *left >= others as usize);
+    fn left(&self) -> u64 {
+        self.free.load(Ordering::SeqCst) as u64
+    }
+
+    fn take(&self) -> bool {
+        let less = |free: usize| free.checked_sub(1);
         let order = Ordering::SeqCst;
         self.free.fetch_update(order, order, less).is_ok()
     }
@@ -152,12 +154,10 @@ impl Room {
     /// Takes room if it comes in time, or at once, and gives it back: nobody else misses it.
     fn borrow(&self, dice: &mut Dice) {
         let taken = if dice.one_in(4) {
-            self.take(false)
+            self.waiters.try_once(|| self.left(), || self.take())
         } else {
             let (deadline, until) = soon(dice);
-            let taken = self
-                .waiters
-                .wait_until(&deadline, |is_aged| self.take(is_aged));
+            let taken = self.waiters.wait_until(&deadline, || self.left(), || self.take());
             if !taken {
                 assert_passed(until);
             }
@@ -186,7 +186,7 @@ fn waiters() {
             let (room, mut dice) = (Arc::clone(&room), dice.fork());
             all.push(spawn(move || {
                 dice.pause(30);
-                room.waiters.wait_for(|is_aged| room.take(is_aged));
+                room.waiters.wait_for(|| room.left(), || room.take());
             }));
         }
         for _ in 0..dice.below(4) {

@@ -1,5 +1,6 @@
-//! Thread-locals without a destructor: as with `std`, the destructors of a thread's other
-//! values can still use them, which those of shuttle's own do not allow.
+//! Thread-locals that last until the next execution: as with `std`'s without a destructor, the
+//! destructors of a thread's other values can still use them, which those of shuttle's own do not
+//! allow.
 
 use super::world;
 use std::any::Any;
@@ -25,7 +26,6 @@ pub(super) fn forget() {
 
 impl<T: 'static> PerThread<T> {
     pub(crate) const fn new(init: fn() -> T) -> Self {
-        assert!(!std::mem::needs_drop::<T>());
         Self { init }
     }
 
