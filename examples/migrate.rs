@@ -141,7 +141,7 @@ async fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
     }
     Ok(total)
 }
-// In full, with its answers for a time-out, a panic and a shutdown:
+// In full, with its answers for a timeout, a panic and a shutdown:
 // examples/service/examples/minimal.rs.
 
 fn main() -> Outcome<()> {

@@ -41,10 +41,12 @@ use std::time::Duration;
 ///
 /// * **A hook may block.** Each method says who waits for it meanwhile.
 /// * **A hook may submit tasks** to its own pool, as any code on a worker may: it never waits for
-///   room there. A task that it would wait for goes to another worker, or is refused as
+///   space there. A task that it would wait for goes to another worker, or is refused as
 ///   [`OnWorker`](crate::Refusal::OnWorker).
 /// * **A panic in a hook** is caught, and counted in
 ///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.
+/// * **A hook is dropped**, and what it captured with it, once the pool, all its groups and handles, and
+///   its threads are gone.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -139,11 +141,13 @@ impl Builder {
     ///
     /// The default is 0: each worker starts with the first task that needs it. More than
     /// [`max_workers`](Builder::max_workers) make `build` fail with [`BuildError::MinExceedsMax`];
-    /// if the system gives no thread, it fails with [`BuildError::Spawn`].
+    /// if the OS cannot create a thread, it fails with [`BuildError::Spawn`].
     ///
-    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. To raise the
-    /// limit again does not start them: they start when tasks need them. This many of them then do
-    /// not retire.
+    /// `build` returns when these workers are idle, their
+    /// [start hooks](Builder::on_worker_start) included.
+    ///
+    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. Raising the limit
+    /// again does not restart them; they are started on demand, and up to this many of them then stay.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
@@ -158,24 +162,24 @@ impl Builder {
     /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
     /// by side and end in any order. A task that is handed to an idle or a new worker does not
     /// enter the queue, and may start before a queued one whose worker is just waking up; a call of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. A task
-    /// that comes to a full queue may take the place of one that its caller or
-    /// [`Group::cancel`](crate::Group::cancel) has taken out, and so start before tasks that came
-    /// earlier. A shutdown that discards tasks keeps those of scopes, and moves them to the end of
-    /// the queue. If one step must follow another, put both into one task.
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. If one step
+    /// must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
-    /// last task in it: workers x (deadline / task time - 1). In a longer queue, once it is full,
-    /// nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing) says
-    /// more, and what to do if task times differ. If producers wait for room
+    /// last task in it: workers x (floor(deadline / task time) - 1). In a longer queue, once it is
+    /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing)
+    /// says more, and what to do if task times differ. If producers wait for space
     /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
+    ///
+    /// **Memory.** `build` reserves 64 bytes of address space for each task that may be queued; most
+    /// operating systems provide the memory only as places of the queue are used.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// let workers = 8;
     /// let (deadline, task_time) = (Duration::from_millis(250), Duration::from_millis(20));
-    /// let tasks_in_time = (deadline.as_millis() / task_time.as_millis()) as usize;
+    /// let tasks_in_time = (deadline.as_millis() / task_time.as_millis()) as usize; // rounded down
     /// let queue = workers * (tasks_in_time - 1);
     /// assert_eq!(queue, 88);
     /// let pool = lazypool::Pool::builder().max_workers(workers).queue_capacity(queue).build()?;
@@ -188,11 +192,11 @@ impl Builder {
         self
     }
 
-    /// Sets what a submission does when every worker is occupied and the queue is full: it is
-    /// refused, waits for room, or waits for some time.
+    /// Sets what a submission does when every worker is busy and the queue is full: it is
+    /// refused, waits for space, or waits for some time.
     ///
     /// The default is [`WhenFull::Refuse`]. A submission that comes from a worker of the pool
-    /// never waits for room.
+    /// never waits for space.
     pub fn when_full(mut self, policy: WhenFull) -> Self {
         self.settings.when_full = policy;
         self
@@ -212,10 +216,11 @@ impl Builder {
 
     /// Sets how dropping the pool shuts it down, and how long the drop waits at most.
     ///
-    /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: every accepted task runs, and the
-    /// drop waits for all of them but the [abandoned](crate::Stats::abandoned) ones: a task whose
-    /// caller left at its deadline, whose group was cancelled, or that is past a deadline of its
-    /// own.
+    /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every accepted
+    /// task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one whose caller
+    /// left at its deadline, that was cancelled, or that is past a deadline of its own. **If such tasks
+    /// keep all workers busy, the drop does not wait for queued tasks either**, and they are lost if the
+    /// process exits before a worker is free.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
@@ -253,7 +258,7 @@ impl Builder {
     /// Sets the stack size of the workers in bytes.
     ///
     /// The default is that of [`std::thread`]. Any number is allowed, and a number below the
-    /// system's minimum is raised to it. If it is more than the system can give, no thread can be
+    /// OS's minimum is raised to it. If it is more than the OS can give, no thread can be
     /// started: each submission is refused as [`SpawnFailed`](crate::Refusal::SpawnFailed), and
     /// [`build`](Builder::build) with [`min_workers`](Builder::min_workers) fails with
     /// [`BuildError::Spawn`].
@@ -276,7 +281,7 @@ impl Builder {
     /// let slots = pool.do_with_deadline(
     ///     || {
     ///         let nested = || {
-    ///             // Both workers are occupied: this one runs on the stack of its caller.
+    ///             // Both workers are busy: this one runs on the stack of its caller.
     ///             let refused = pool.do_with_deadline(task::slot, Duration::MAX).unwrap_err();
     ///             let third = refused.into_inner().expect("it never ran")();
     ///             (task::slot(), third)
@@ -297,8 +302,9 @@ impl Builder {
 
     /// Sets a hook that each new worker calls with its slot before its first task.
     ///
-    /// A task that is handed to the worker meanwhile waits for the hook. A caller of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) takes it back at its deadline.
+    /// The worker counts as busy during the hook. The task for which it was started waits for the
+    /// hook; a caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes that task back at
+    /// its deadline.
     ///
     /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
     /// [`Builder`](Builder#hooks) says what a hook may do.
@@ -314,11 +320,9 @@ impl Builder {
     /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
     /// tasks. Each start has one stop.
     ///
-    /// While the hook runs, the slot is not free for a new worker. A submission that needs that
-    /// slot waits for the hook, or until its deadline, whatever [`WhenFull`] says. (On a worker of
-    /// this pool it is refused as [`OnWorker`](crate::Refusal::OnWorker).) The hook must therefore
-    /// not wait for a lock that a submitter may hold. A shutdown waits for the hook, too, until its
-    /// time-out. [`Builder`](Builder#hooks) says what a hook may do.
+    /// While the hook runs, the worker counts as busy, and no other takes its place: submissions may be
+    /// refused meanwhile, but none waits for the hook unless it may wait for space. A shutdown waits for
+    /// the hook until its timeout. [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));

@@ -54,7 +54,7 @@ use std::time::Duration;
 ///     let send = send.clone();
 ///     group.serve(move || send.send((n, n * n)).unwrap_or_default())?;
 /// }
-/// drop(send); // the channel ends with the last task, also where one panics or is discarded
+/// drop(send); // the channel ends with the last task, even if one panics or is discarded
 /// let mut squares = vec![None; 100];
 /// for (n, square) in results {
 ///     squares[n] = Some(square); // `None` stays where a task has no result
@@ -112,7 +112,7 @@ impl Group {
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, as a member of this group.
     ///
     /// The group
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve), and
@@ -160,11 +160,12 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Waits until no task of the group is pending.
+    /// Waits until no task of the group is pending, or was at one moment of this call: tasks that
+    /// other threads submit later do not hold it up.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
-    /// discarded ones have been dropped; those that a [shutdown](crate::Pool::shutdown) has yet to
-    /// drop as this call begins are dropped by this call. The calling thread is blocked, and uses no
+    /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) has not got
+    /// to them yet, `wait` drops them on the calling thread. The calling thread is blocked, and uses no
     /// processor time.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
@@ -317,7 +318,7 @@ impl Group {
     }
 
     /// Returns how many tasks have not ended yet. A task that is just being submitted, or that
-    /// waits for room, counts, too.
+    /// waits for space, counts, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -360,7 +361,7 @@ impl Group {
     /// Returns how many tasks were dropped before they started: by [`Group::cancel`], by a
     /// shutdown, or because of their [deadline](crate::Submitter::with_deadline).
     ///
-    /// A group has this one figure for all of them. The pool counts the last kind as
+    /// A group has this one count for all of them. The pool counts the last kind as
     /// [`Stats::expired`](crate::Stats::expired), the others as
     /// [`Stats::discarded`](crate::Stats::discarded).
     ///

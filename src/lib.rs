@@ -1,10 +1,11 @@
-//! A bounded thread pool for blocking and CPU work in services: it refuses instead of queueing
-//! without limit, and callers stop waiting at their deadline.
+//! A bounded thread pool for blocking and CPU work in services. When it is full it rejects new work
+//! immediately and hands the closure back; callers never wait past their deadline.
 //!
 //! There are two ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
-//! deadline. When every worker is occupied and the queue is full, both refuse, and give the
-//! closure back.
+//! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
+//! value, which a thread can also join. When every worker is busy and the queue is full, all of
+//! them refuse, and give the closure back.
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -23,8 +24,10 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | What does a refusal mean? What happens to a task that hangs? | [`docs::guarantees`] |
+//! | What does a refusal mean? What happens to a task that hangs? | [`docs::outcomes`] |
 //! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
+//! | Which metrics to watch? | [`docs::monitoring`] |
+//! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |
 //! | What replaces a call of another pool? | [`docs::migration`] |
 //! | How fast is it? | [`docs::measurements`] |

@@ -8,7 +8,7 @@ impl Pool {
     ///
     /// Every metric has the label `pool`, whose value is the pool's
     /// [thread name](crate::Builder::thread_name). Give each pool a name of its own, or their
-    /// figures mix. This call sets the counters to the pool's own counts
+    /// values mix. This call sets the counters to the pool's own counts
     /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)).
     ///
     /// | set by this call | kind | what it counts |
@@ -17,13 +17,13 @@ impl Pool {
     /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
-    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for room ([`WhenFull::Block`](crate::WhenFull::Block)) |
+    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for space ([`WhenFull::Block`](crate::WhenFull::Block)) |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for room) |
+    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space) |
     /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
     /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
     /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
-    /// | `lazypool_spawn_failures_total` | counter | threads that the system refused |
+    /// | `lazypool_spawn_failures_total` | counter | threads that the OS could not create |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
     /// Two histograms need no call. The worker records every task that has run, before its caller
@@ -32,7 +32,7 @@ impl Pool {
     ///
     /// | recorded for each task | what it measures |
     /// |---|---|
-    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for room, queue, hand-over, thread start |
+    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for space, queue, hand-off, thread start |
     /// | `lazypool_task_duration_seconds` | from its start to its end, [`around`](crate::Builder::around) included |
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks

@@ -22,22 +22,23 @@ use std::time::Duration;
 ///
 /// There are two ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
-/// its value, at most until a deadline. When every worker is occupied and the queue is full, both
+/// its value, at most until a deadline. When every worker is busy and the queue is full, both
 /// refuse, and the error holds the closure. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
 ///
-/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default every accepted
-/// task still runs, and the drop waits for that. It waits for a task of plain `serve` even if that
-/// task hangs. A pool in a `static` is never dropped.
+/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
+/// until every accepted task has run. It waits for a task of plain `serve` even if that task hangs. A
+/// pool in a `static` is never dropped.
 ///
 /// # When the drop returns early
 ///
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
-/// deadline, whose group was cancelled, or that is past a deadline of its own. If abandoned tasks
-/// occupy all workers, it does not wait for queued ones either: they run later, if the process
-/// keeps running. On a worker of the pool itself, the drop does not wait at all.
+/// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
+/// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
+/// of plain `serve` included: they run later, or are lost if the process exits before. On a worker of
+/// the pool itself, the drop does not wait at all.
 ///
 /// # After `fork`
 ///
@@ -110,28 +111,27 @@ impl Pool {
     /// Hands `closure` to a worker and returns; it does not wait for the closure to run. Other
     /// pools call this `spawn`, `execute` or `submit`.
     ///
-    /// The task goes to the first of these that can take it: an idle worker; a worker in its start
-    /// hook; a new worker, below the [`limit`](Pool::limit); the queue, if it has room. In a pool
-    /// with a queue, a task may pass through it even if a worker is idle. If none can take the
-    /// task, it is refused, or the call waits for room, as [`WhenFull`](crate::WhenFull) says.
+    /// The task goes to the first of these that can take it: an idle worker; a new worker,
+    /// below the [`limit`](Pool::limit); the queue, if it has space. In a pool with a queue, a task
+    /// may pass through it even if a worker is idle. If none can take the task, it is refused, or the
+    /// call waits for space, as [`WhenFull`](crate::WhenFull) says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
     /// [`Builder::on_panic`]. A small closure costs
     /// [no allocation](crate::docs::guarantees#closures-without-an-allocation).
     ///
-    /// **Blocking.** This call may start a thread. If the queue is full and no worker is free, it
-    /// waits for one that is being started or is ending, [`Builder::on_worker_stop`] included,
-    /// whatever [`WhenFull`](crate::WhenFull) says. [How to avoid it](crate::docs::async_code#what-can-block).
+    /// **Blocking.** With [`WhenFull::Refuse`](crate::WhenFull::Refuse), the default, this call never
+    /// sleeps. It may start a thread. See [what may block](crate::docs::async_code#what-may-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
     ///
     /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
-    ///   was occupied and the queue was full.
+    ///   was busy and the queue was full.
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
-    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for room or for
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for space or for
     ///   another thread, and it comes from a worker of this pool, which must not wait.
     /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
     ///
@@ -155,13 +155,13 @@ impl Pool {
 
     /// Runs `closure` on a worker and waits for its value, at most for `timeout`.
     ///
-    /// The time counts from this call and covers everything: waiting for room, waiting in the
-    /// queue, starting a thread, the hand-over, and running. [`Duration::ZERO`] gives the closure
+    /// The time counts from this call and covers everything: waiting for space, waiting in the
+    /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] gives the closure
     /// back at once. [`Duration::MAX`] waits as long as it takes.
     ///
     /// If no worker has started the closure by the deadline, it comes back, and has not run. If a
     /// worker has started it, this call returns, the closure runs on, and its worker stays
-    /// occupied until it ends. The closure can ask
+    /// busy until it ends. The closure can ask
     /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
     /// Neither a small closure nor the value costs an
@@ -319,14 +319,15 @@ impl Pool {
     /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
     /// number is a [`LimitError`]. The call does not wait for workers to end.
     ///
-    /// From then on no task starts while `n` others run, and a submission is refused as
-    /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are occupied and the queue is full.
-    /// A task being started, handed over or taken from the queue during the call counts as running.
+    /// From then on no thread is started beyond `n`, and a submission is refused as
+    /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are busy and the queue is full.
     ///
-    /// If the limit is lowered, surplus workers end: idle ones at once, occupied ones after their
-    /// task. A limit below [`min_workers`](Pool::min_workers) ends some of those, too. If the limit
-    /// is raised, workers are started when tasks need them, queued tasks and submitters that wait
-    /// for room included. Those of `min_workers` are not started in advance a second time.
+    /// If the limit is lowered, surplus workers end: idle ones at once, a busy one after its task, or
+    /// after one more that it was just being given. A limit below
+    /// [`min_workers`](Pool::min_workers) ends some of those, too. If the limit is raised, workers
+    /// are started when tasks need them, queued tasks and submissions that wait for space included.
+    /// The `min_workers` are not started in advance a second time. The indexes of workers
+    /// ([`task::slot`](crate::task::slot)) stay below `max_workers`, not below `n`.
     ///
     /// # Errors
     /// [`LimitError`] if `n` is 0 or more than `max_workers`. The limit then stays as it was.
@@ -347,7 +348,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns how many workers [`Builder::build`] started. So many do not retire when idle, but a
+    /// Returns how many workers [`Builder::build`] started. That many do not retire when idle; only a
     /// [lower limit](Pool::set_limit) ends them.
     ///
     /// ```
@@ -387,7 +388,7 @@ impl Pool {
     /// most for `timeout`.
     ///
     /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
-    /// wait for room included. [`Shutdown`] says what becomes of accepted tasks. The report names
+    /// wait for space included. [`Shutdown`] says what becomes of accepted tasks. The report names
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
@@ -416,8 +417,8 @@ impl Builder {
     ///
     /// # Errors
     /// [`BuildError`] names the setting that is out of bounds, and what is allowed.
-    /// [`BuildError::Spawn`] means that the system gave no thread for one of the `min_workers`;
-    /// those that were started have ended when this returns.
+    /// [`BuildError::Spawn`] means that the OS could not create a thread for one of the `min_workers`;
+    /// the workers that were started have ended when this returns.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};
@@ -429,7 +430,7 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.start_one() {
+            if let Err(NotSpawned::Failed(error)) = pool.core.spawn_searcher() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }

@@ -161,6 +161,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
+        pending.members().begin_discard();
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
@@ -175,7 +176,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same

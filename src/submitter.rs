@@ -74,7 +74,7 @@ impl Pool {
     ///
     /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`](crate::Builder::on_panic) gets it, and the task
     /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -153,7 +153,7 @@ impl Pool {
     /// ```
     /// use std::time::Duration;
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // so long one takes
+    /// let queries = pool.min_remaining(Duration::from_millis(20)); // one takes that long
     /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -190,10 +190,10 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Sets what these submissions do when every worker is occupied and the queue is full,
+    /// Sets what these submissions do when every worker is busy and the queue is full,
     /// whatever [`Builder::when_full`](crate::Builder::when_full) says.
     ///
-    /// A submission that comes from a worker of the pool never waits for room.
+    /// A submission that comes from a worker of the pool never waits for space.
     ///
     /// ```
     /// use lazypool::{Pool, WhenFull};
@@ -225,17 +225,16 @@ impl<'a> Submitter<'a> {
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission that waits for room, or for a thread that is being started, waits until the
-    ///   deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
+    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
     ///   `do_with_deadline` returns [`Expired`](DeadlineError::Expired).
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
     /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts one if
-    /// there is room, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
+    /// there is space, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
     /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With `serve`
     /// a deadline
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use std::time::Duration;
@@ -300,7 +299,7 @@ impl<'a> Submitter<'a> {
     ///
     /// [`Duration::MAX`] means no limit, and so does a time that the clock cannot express (292 years).
     /// With [`Duration::ZERO`] each task is past its deadline as it starts. This option
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use std::time::Duration;
@@ -336,7 +335,7 @@ impl<'a> Submitter<'a> {
     /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
     /// no such deadline. If `d` is longer than the time from
     /// submission to deadline, no task is ever started. With `do_with_deadline` this option
-    /// [takes room from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -362,7 +361,7 @@ impl<'a> Submitter<'a> {
     /// # Errors
     /// Those of [`Pool::serve`]. The refusal is
     /// [`Saturated`](crate::Refusal::Saturated), too, if the task's deadline passes while the call
-    /// waits for room.
+    /// waits for space.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 ///     },
 ///     Duration::from_millis(5),
 /// );
-/// // `Expired` where the system took longer than that to start the worker.
+/// // `Expired` where the OS took longer than that to start the worker.
 /// use lazypool::DeadlineError::{Expired, TimedOut};
 /// assert!(matches!(left, Err(TimedOut | Expired(_))));
 /// assert!(!lazypool::task::is_cancelled());
@@ -45,7 +45,7 @@ pub fn is_cancelled() -> bool {
 ///
 /// Of several, such as that of its caller and that of a [`run_limit`](crate::Submitter::run_limit), it
 /// is the earliest. It is `None` for a task that has no deadline: one that was served without
-/// [`with_deadline`](crate::Submitter::with_deadline) or `run_limit`, or one whose time-out is
+/// [`with_deadline`](crate::Submitter::with_deadline) or `run_limit`, or one whose timeout is
 /// [`Duration::MAX`]. It is `None` outside a worker, too.
 ///
 /// ```
@@ -145,6 +145,7 @@ pub fn label() -> Option<&'static str> {
 /// # Ok(()) }
 /// ```
 #[doc(alias = "worker_local")]
+#[doc(alias = "index")]
 #[must_use]
 pub fn slot() -> Option<usize> {
     with_current(|ctx| ctx.map(|c| c.slot))

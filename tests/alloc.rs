@@ -371,6 +371,11 @@ fn everyone_at_once() {
         let pool = pool(max, queue, policy);
         assert_cap_usable_quietly(&pool);
         let start = std::sync::Barrier::new(5);
+        let gate = Gate::new();
+        let blocks = policy == WhenFull::Block;
+        if blocks {
+            (0..max + queue).for_each(|_| must_serve(&pool, gate.task()));
+        }
         let counted = thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
@@ -390,6 +395,9 @@ fn everyone_at_once() {
                     start.wait();
                 });
             }
+            // The list of those who wait grows to its length.
+            wait_until("all wait", || !blocks || pool.stats().waiting == 4);
+            gate.open();
             start.wait();
             rest(&pool);
             let before = (

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -114,6 +114,36 @@ fn wait_waits_for_the_groups_own_tasks() {
         });
         two.wait();
         assert_eq!(figures(&two), [0, 1, 0, 0]);
+    });
+}
+
+/// Law 14: a wait ends if at one moment of it nothing was pending. Another waiter, which sees the same
+/// moments, serves the next task at once.
+#[test]
+fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
+    timed(|| {
+        let pool = pool(2, 16);
+        let group = pool.group();
+        let nap = || must_join(&group, || thread::sleep(ms(1)));
+        let (over, moments) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|s| {
+            nap();
+            s.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    group.wait();
+                    moments.fetch_add(1, Ordering::SeqCst);
+                    nap();
+                }
+            });
+            for _ in 0..rounds(50) {
+                let before = moments.load(Ordering::SeqCst);
+                group.wait();
+                let missed = moments.load(Ordering::SeqCst) - before;
+                // The thread may be slow to start, and to wake.
+                assert!(missed < 1_000, "{missed} moments missed");
+            }
+            over.store(true, Ordering::SeqCst);
+        });
     });
 }
 

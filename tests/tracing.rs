@@ -450,7 +450,7 @@ fn time_outs_and_stragglers_are_told() {
         assert_eq!(event.fields["label"], "stuck");
         assert_eq!(event.fields["slot"], "0");
 
-        let told = "worker has not ended by the shutdown's time-out";
+        let told = "worker has not ended by the shutdown's timeout";
         let report = pool.shutdown(Shutdown::Drain, ms(1));
         assert_eq!(report.stragglers.len(), 1);
         let event = keeper().event_of("late", told).unwrap();

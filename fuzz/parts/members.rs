@@ -22,10 +22,10 @@ struct Play {
 }
 
 pub fn play(setup: u8, steps: &[Step]) {
-    // At first, or so many before the counts wrap, which have 43 bits.
+    // At first, or so many before the count of ends wraps, which has 42 bits.
     let before = match setup % 8 {
         0 => 0,
-        n => (1 << 43) - u64::from(n),
+        n => (1 << 42) - u64::from(n),
     };
     let handle = Handle::starting_at(before);
     let mut play = Play {
@@ -66,7 +66,11 @@ impl Play {
             (6..11, _, Some(index)) => {
                 let how = usize::from(with) / MOST % 3;
                 let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
-                self.pending.swap_remove(index).end(ends[how]);
+                let task = self.pending.swap_remove(index);
+                if ends[how] == Ended::Discarded {
+                    task.members().begin_discard();
+                }
+                task.end(ends[how]);
                 self.ended[how] += 1;
             }
             (11, _, Some(index)) => {
@@ -82,7 +86,12 @@ impl Play {
                 } else {
                     Deadline::after(Duration::ZERO)
                 };
-                assert_eq!(handle.wait(&deadline, with & 1 == 0), ended);
+                let said = if with < 128 {
+                    handle.wait(&deadline, with & 1 == 0)
+                } else {
+                    handle.wait_within_discard(&deadline)
+                };
+                assert_eq!(said, ended);
             }
             (14, _, _) if with < 64 => self.handle = None,
             _ => {}

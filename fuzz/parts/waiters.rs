@@ -2,7 +2,7 @@
 //! the list, and counts again.
 
 use crate::parts::deadline::Deadline;
-use crate::parts::waiters::{Entry, Waiters, Waiting, AGE};
+use crate::parts::waiters::{Waiters, Waiting, AGE};
 use crate::Step;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,25 +11,15 @@ const MOST: usize = 8;
 /// Of steps that take real time.
 const NAPS: u32 = 2;
 
-/// One that waits. Its entry is freed as soon as it has left.
+/// One that waits.
 struct Waiter<'a> {
-    waiting: Option<Waiting<'a>>,
-    entry: *mut Entry,
+    waiting: Waiting<'a>,
     /// Its place in the order.
     came: u64,
     is_notified: bool,
-    is_untried: bool,
     is_aged: bool,
     /// Before and after it has read the clock.
     joined: [Instant; 2],
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        drop(self.waiting.take());
-        // SAFETY: it was leaked for this one, which has left.
-        drop(unsafe { Box::from_raw(self.entry) });
-    }
 }
 
 struct Play<'a> {
@@ -67,8 +57,7 @@ impl Play<'_> {
     fn step(&mut self, [what, with]: Step) {
         let index = usize::from(with).checked_rem(self.all.len());
         match (what % 16, index) {
-            (0..3, _) => self.enter(false),
-            (3 | 4, _) => self.enter(true),
+            (0..5, _) => self.enter(),
             (5..8, _) => {
                 self.waiters.notify();
                 self.notified();
@@ -96,29 +85,17 @@ impl Play<'_> {
         self.all.iter().filter(|w| w.is_aged).count() as u64
     }
 
-    fn enter(&mut self, lines_up: bool) {
+    fn enter(&mut self) {
         if self.all.len() == MOST {
             return;
         }
-        let entry = Box::into_raw(Box::new(Entry::new()));
-        // SAFETY: freed after the `Waiting` that borrows it.
-        let borrowed = unsafe { &*entry };
         let before = Instant::now();
-        let is_first = self.listed() == 0 && self.aged() == 0;
-        let waiting = if lines_up {
-            let (waiting, first) = self.waiters.line_up(borrowed);
-            assert_eq!(first, is_first);
-            waiting
-        } else {
-            self.waiters.join(borrowed)
-        };
+        let waiting = self.waiters.join();
         self.came += 1;
         self.all.push(Waiter {
-            waiting: Some(waiting),
-            entry,
+            waiting,
             came: self.came,
             is_notified: false,
-            is_untried: lines_up && !is_first,
             is_aged: false,
             joined: [before, Instant::now()],
         });
@@ -130,7 +107,7 @@ impl Play<'_> {
         let first = listed.min_by_key(|w| w.came);
         let is_any = first.is_some();
         if let Some(first) = first {
-            (first.is_notified, first.is_untried) = (true, false);
+            first.is_notified = true;
         }
         is_any
     }
@@ -138,15 +115,15 @@ impl Play<'_> {
     /// Back to its place, if it has been taken off.
     fn rejoin(&mut self, index: usize) {
         let waiter = &mut self.all[index];
-        waiter.waiting.as_mut().expect("it waits").rejoin();
+        assert_eq!(waiter.waiting.rejoin(), waiter.is_notified);
         waiter.is_notified = false;
     }
 
     fn leave(&mut self, index: usize) {
         let waiter = self.all.remove(index);
-        let was_notified = waiter.is_notified;
+        let passes_on = waiter.is_notified || waiter.is_aged;
         drop(waiter);
-        if was_notified || self.all.iter().any(|w| w.is_untried) {
+        if passes_on {
             self.notified();
         }
     }
@@ -161,7 +138,7 @@ impl Play<'_> {
             Deadline::after(Duration::ZERO)
         };
         let before = Instant::now();
-        waiter.waiting.as_mut().expect("it waits").sleep(&deadline);
+        waiter.waiting.sleep(&deadline);
         let after = Instant::now();
         let grown = self.waiters.aged() != aged;
         if waiter.is_aged {
@@ -172,11 +149,11 @@ impl Play<'_> {
             assert!(!grown, "it has not waited for long");
         }
         waiter.is_aged |= grown;
+        assert_eq!(waiter.waiting.is_aged(), waiter.is_aged);
     }
 
     fn look(&self) {
         assert_eq!(self.waiters.waiting(), self.listed() as u64);
         assert_eq!(self.waiters.aged(), self.aged());
-        assert_eq!(self.waiters.has_aged(), self.aged() != 0);
     }
 }

@@ -40,14 +40,14 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
-    use lazypool::model::{assert_at_rest, Cleaner};
+    use lazypool::model::{assert_at_rest, sweep};
     use lazypool::{Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
     use std::time::Duration;
 
     /// A pool without a cleaner's thread, though models may do its work: of the
-    /// timeout of a nanosecond nothing is left at a second look around.
+    /// timeout of a nanosecond nothing is left at a second sweep.
     pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
         Pool::builder()
             .max_workers(max_workers)
@@ -132,13 +132,12 @@ mod parts {
         loom::thread::spawn(move || act(&shared))
     }
 
-    /// A thread that looks around twice as the cleaner does: it marks idle
-    /// workers, then retires those that still are.
+    /// A thread that sweeps twice as the cleaner does: it benches idle workers, then retires those
+    /// that still are on the bench.
     pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
         beside(pool, |pool| {
-            let mut cleaner = Cleaner::default();
-            cleaner.look_around(pool);
-            cleaner.look_around(pool);
+            sweep(pool);
+            sweep(pool);
         })
     }
 

@@ -30,31 +30,30 @@ fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Count
     });
 }
 
-/// A worker in its start hook: in transit, then marked as well, then marked only. Excludes:
-/// "nobody" between the two counts. All interleavings.
+/// A worker that is told to look at the queue, and comes there. Excludes: "nobody" between the two
+/// counts. All interleavings.
 #[test]
-fn from_transit_to_marked() {
-    let marks = |counts: &Counts| {
-        counts.mark();
-        counts.leave_transit();
-    };
-    counted_is_seen(Counts::enter_transit, marks, Counts::is_nobody_at_all);
+fn from_notified_to_awake() {
+    counted_is_seen(Counts::notify, Counts::arrive, Counts::is_nobody);
 }
 
-/// A marked worker that is told to end, the other way round. Excludes: the same. All
-/// interleavings.
+/// A worker that watches, and is told to end. Excludes: the same. All interleavings.
 #[test]
-fn from_marked_to_transit() {
+fn from_awake_to_its_end() {
+    let awake = |counts: &Counts| {
+        counts.notify();
+        counts.arrive();
+    };
     let ends = |counts: &Counts| {
-        counts.enter_transit();
-        counts.unmark();
+        counts.begin_end();
+        counts.stop_watching();
     };
-    counted_is_seen(Counts::mark, ends, Counts::is_nobody_at_all);
+    counted_is_seen(awake, ends, Counts::is_nobody);
 }
 
-/// A worker that is marked, and stays so. Excludes: "nobody is marked" after it was. All
+/// A worker on its way to the queue, and there. Excludes: "nobody searches" from then on. All
 /// interleavings.
 #[test]
-fn who_is_marked_is_seen() {
-    counted_is_seen(Counts::mark, |_| (), |counts| !counts.is_any_marked());
+fn who_searches_is_seen() {
+    counted_is_seen(Counts::notify, Counts::arrive, |counts| !counts.is_any_searching());
 }

@@ -100,26 +100,6 @@ fn cancel_leaves_nothing_queued() {
     });
 }
 
-/// The pool is dropped while a group is cancelled whose task is on its way to a worker, and runs on:
-/// the drop does not wait for that task (A1, A2). Excludes: a drop that has not seen it abandoned, and
-/// is told by nobody. Preemptions: 2.
-#[test]
-fn cancel_against_drop() {
-    check(Some(2), || {
-        let pool = warm_pool(0);
-        let group = pool.group();
-        let (open, gate) = mpsc::channel();
-        let canceller = beside(&group, |group| group.cancel());
-        let accepted = group.serve(move || gate.recv().unwrap()).is_ok();
-        drop(pool);
-        if accepted {
-            open.send(()).unwrap();
-        }
-        canceller.join().unwrap();
-        group.wait();
-    });
-}
-
 /// Two groups, each with a queued task, are cancelled. Excludes: a count of the discarded, or of
 /// those removed from the queue, that loses one. Preemptions: 2.
 #[test]
@@ -143,10 +123,11 @@ fn two_are_cancelled() {
     });
 }
 
-/// A group's queued task is discarded while a shutdown pushes a scope's task again. Excludes: a
-/// count of those removed from the queue that loses one. Preemptions: 2.
+/// A group's queued task is discarded while a shutdown takes out what is queued: not the scope's task
+/// before it. Excludes: a task discarded by both or by neither; a count of the discarded, or of those
+/// removed from the queue, that loses one. Preemptions: 2.
 #[test]
-fn cancel_against_push_again() {
+fn cancel_against_discard() {
     check(Some(2), || {
         let (open, gate) = mpsc::channel();
         let pool = warm_pool(2);
@@ -295,10 +276,9 @@ fn two_waiters_and_a_third() {
     });
 }
 
-/// A scope's queued task against a discarding shutdown, which pushes it again, and the
+/// A scope's queued task against a discarding shutdown, which leaves it where it is, and the
 /// worker, which ends. Excludes: a scope whose task is dropped, or waits for workers that
-/// have all ended; a last worker that leaves while the task is on its way from one place in
-/// the queue to another. Preemptions: 2.
+/// have all ended. Preemptions: 2.
 #[test]
 fn scope_against_discard() {
     check(Some(2), || {
@@ -316,9 +296,8 @@ fn scope_against_discard() {
     });
 }
 
-/// The same where the system gives no further thread. Excludes: a last worker that leaves
-/// while the task is on its way from one place in the queue to another, so that only a new
-/// thread could run it. Preemptions: 2.
+/// The same where the OS gives no further thread. Excludes: a last worker that leaves the task to a
+/// thread that is not to be had. Preemptions: 2.
 #[test]
 fn scope_against_discard_without_thread() {
     check(Some(2), || {

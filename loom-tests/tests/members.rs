@@ -4,6 +4,7 @@
 
 use lazypool::model::{Member, Members};
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
@@ -126,6 +127,19 @@ fn two_ends_against_drop() {
     });
 }
 
+/// A task panics, and the handle is dropped. Excludes: a set that is freed while the task lets go of
+/// its lock, or never. All interleavings.
+#[test]
+fn panic_against_drop() {
+    check(None, || {
+        let members = Members::new();
+        let member = members.enter();
+        let task = thread::spawn(move || member.panic());
+        drop(members);
+        task.join().unwrap();
+    });
+}
+
 /// A submission is refused that was what a waiter waited for. Excludes: a waiter that sleeps on. All
 /// interleavings.
 #[test]
@@ -187,5 +201,90 @@ fn one_is_always_pending() {
         looks.join().unwrap();
         task.join().unwrap().complete();
         assert_eq!((members.pending(), members.completed()), (0, 1));
+    });
+}
+
+/// A wait is under way, the last task ends, and the next one enters at once: it is pending until the
+/// wait has returned. Excludes: a moment at which nothing is pending that the waiter misses. All
+/// interleavings.
+#[test]
+fn no_moment_is_missed() {
+    for end in [Member::complete, Member::panic, Member::discard] {
+        check(None, move || {
+            let members = Arc::new(Members::new());
+            let first = members.enter();
+            let waiter = beside(&members, |members| members.wait());
+            while !members.is_waited_for() {
+                thread::yield_now();
+            }
+            end(first);
+            let next = members.enter();
+            waiter.join().unwrap();
+            next.complete();
+        });
+    }
+}
+
+/// The same by two that end, one of which may find the other pending. Preemptions: 3.
+#[test]
+fn no_moment_is_missed_between_two_ends() {
+    check(Some(3), || {
+        let members = Arc::new(Members::new());
+        let member = members.enter();
+        let waiter = beside(&members, |members| members.wait());
+        let task = ends(&members);
+        while !members.is_waited_for() {
+            thread::yield_now();
+        }
+        member.complete();
+        task.join().unwrap();
+        let next = members.enter();
+        waiter.join().unwrap();
+        next.complete();
+    });
+}
+
+/// The last task ends beside a wait; another thread sees that nothing is pending, and submits the next
+/// one. Excludes: the end looks only after that. Preemptions: 3.
+#[test]
+fn no_moment_is_missed_that_another_sees() {
+    for end in [Member::complete, Member::panic] {
+        check(Some(3), move || {
+            let members = Arc::new(Members::new());
+            let first = members.enter();
+            let waiter = beside(&members, |members| members.wait());
+            let task = thread::spawn(move || end(first));
+            let sees = members.is_waited_for() && members.pending() == 0;
+            let next = sees.then(|| members.enter());
+            waiter.join().unwrap();
+            task.join().unwrap();
+            if let Some(next) = next {
+                next.complete();
+            }
+        });
+    }
+}
+
+/// The next task enters before the one before it ends, again and again, beside a wait. Excludes: a
+/// wait that returns although one was always pending. Preemptions: 3.
+#[test]
+fn no_moment_is_invented() {
+    check(Some(3), || {
+        let members = Arc::new(Members::new());
+        let first = members.enter();
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let waiter = beside(&members, move |members| {
+            members.wait();
+            assert!(seen.load(Ordering::SeqCst));
+        });
+        let second = members.enter();
+        let task = thread::spawn(move || first.complete());
+        let third = members.enter();
+        members.refused(second);
+        task.join().unwrap();
+        over.store(true, Ordering::SeqCst);
+        third.complete();
+        waiter.join().unwrap();
     });
 }

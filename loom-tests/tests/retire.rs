@@ -1,19 +1,20 @@
-//! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else.
+//! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else. Models have no
+//! clock and so no cleaner's thread: another sweeps in its place.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until, refuse_threads, Alarm, Cleaner};
+use lazypool::model::{refuse_threads, sweep};
 use lazypool::Pool;
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
     beside, check, cleaner, end, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The cleaner marks and then retires the idle worker of a pool of one while
+/// The cleaner benches and then retires the idle worker of a pool of one while
 /// a task is handed over. Excludes: a task given to a worker that ends, a
-/// refusal on the way from marked to free slot, a slot with two threads or none
+/// refusal on the way from the ready ring to the bench, or from there to the free slot; a slot with two threads or none
 /// (retirement against respawn). Preemptions: 3.
 #[test]
 fn cleaner_against_claim() {
@@ -44,8 +45,7 @@ fn cleaner_against_push() {
 }
 
 /// The cleaner against a worker on its way from a task to idle. Excludes: a
-/// worker retired while it holds a task, one marked and claimed in one, a count
-/// of the marked that goes wrong (`end` would find a pool not at rest).
+/// worker retired while it holds a task, one that is idle, and neither listed nor on the bench.
 /// Preemptions: 3.
 #[test]
 fn cleaner_against_going_idle() {
@@ -53,9 +53,8 @@ fn cleaner_against_going_idle() {
         let pool = warm_pool(0);
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok());
-        let mut cleaner = Cleaner::default();
-        cleaner.look_around(&pool);
-        cleaner.look_around(&pool);
+        sweep(&pool);
+        sweep(&pool);
         let again = pool.serve(ran.task());
         let accepted = 1 + usize::from(again.is_ok());
         drop(again);
@@ -64,50 +63,56 @@ fn cleaner_against_going_idle() {
     });
 }
 
-fn with_cleaner() -> Pool {
-    Pool::builder()
-        .max_workers(1)
-        .idle_timeout(Duration::ZERO)
-        .build()
-        .unwrap()
-}
-
-fn until_all_have_ended(pool: &Pool) {
-    while pool.stats().workers > 0 {
-        thread::yield_now();
-    }
-}
-
-/// The cleaner's own thread, which retires whoever idles: a worker about to park
-/// starts it, it dozes while that worker is busy again, the worker about to park
-/// wakes it, and with the last worker it ends. Nobody else helps: the slot must come
-/// free. Excludes: a lost wake-up between `DOZING` and `PARKED`, a cleaner left
-/// behind. Preemptions: 2.
+/// A worker on the bench while two threads submit, one of which has no affinity. Excludes: a worker
+/// on the bench that nobody finds, or two find; a thread started beside it. Preemptions: 2.
 #[test]
-fn doze_against_park() {
+fn on_the_bench_against_claims() {
     check(Some(2), || {
-        let pool = with_cleaner();
-        quietly(|| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok()));
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        until_all_have_ended(&pool);
+        let pool = Arc::new(warm_pool(0));
+        quietly(|| sweep(&pool));
+        let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
+        let other = beside(&pool, move |pool| call(pool));
+        let mine = call(&pool);
+        assert!(other.join().unwrap() || mine, "refused only in favor of the other");
+        loom::stop_exploring();
+        let last = beside(&pool, move |pool| call(pool));
+        assert!(last.join().unwrap(), "no affinity, but it can be found");
+        loom::explore();
+        assert_eq!(pool.stats().spawned, 1);
         end(&pool);
     });
 }
 
-/// A worker after the cleaner has ended with the last one: it starts another.
-/// Excludes: a cleaner that says of itself that it is still there. Preemptions: 1.
+/// A sweep moves the only worker from the ring to the bench while a thread without an affinity
+/// submits. Excludes: a refusal, or a second thread, because the worker is in neither. Preemptions: 3.
 #[test]
-fn the_cleaner_comes_again() {
-    check(Some(1), || {
-        let pool = with_cleaner();
+fn law05_bench_against_claim() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pair(3, 0));
         quietly(|| {
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            until_all_have_ended(&pool);
+            while pool.stats().idle < 2 {
+                thread::yield_now();
+            }
         });
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        until_all_have_ended(&pool);
+        let other = beside(&pool, |pool| assert!(pool.serve(|| ()).is_ok()));
+        sweep(&pool);
+        other.join().unwrap();
+        assert_eq!(pool.stats().spawned, 2, "one was idle all the time");
         end(&pool);
-        assert_eq!(pool.stats().retired, 2);
+    });
+}
+
+/// A task is queued while the worker that is to take it is on the bench, or on its way there.
+/// Excludes: a queued task that nobody is told of (P1). Preemptions: 3.
+#[test]
+fn bench_against_push() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(2));
+        let other = beside(&pool, |pool| sweep(pool));
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1));
+        other.join().unwrap();
+        end(&pool);
     });
 }
 
@@ -118,20 +123,19 @@ fn the_cleaner_comes_again() {
 fn retiring_against_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pool(1));
-        quietly(|| Cleaner::default().look_around(&pool)); // marked
+        quietly(|| sweep(&pool)); // benched
         let submitter = beside(&pool, |pool| {
             pool.do_with_deadline(|| 1, Duration::MAX).ok()
         });
-        let mut cleaner = Cleaner::default();
-        cleaner.look_around(&pool);
-        cleaner.look_around(&pool);
+        sweep(&pool);
+        sweep(&pool);
         assert!(pool.serve(|| ()).is_ok());
         assert_eq!(submitter.join().unwrap(), Some(1));
         end(&pool);
     });
 }
 
-/// A submission that notifies the worker that the cleaner marks and retires. Excludes: a
+/// A submission that notifies the worker that the cleaner benches and retires. Excludes: a
 /// queued task whose worker has gone. Preemptions: 3.
 #[test]
 fn notify_against_cleaner() {
@@ -183,9 +187,8 @@ fn listed_and_ended(queue: usize) -> Arc<Pool> {
     quietly(|| {
         // Claimed by affinity: its entry stays.
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        let mut cleaner = Cleaner::default();
         while pool.stats().workers > 0 {
-            cleaner.look_around(&pool);
+            sweep(&pool);
             thread::yield_now();
         }
     });
@@ -228,8 +231,8 @@ fn dropped_listing_against_no_thread() {
     dropped_listing_against_start(0, 1);
 }
 
-/// The cleaner, with one worker to mark and retire, while a submission starts
-/// another. Excludes: a count of those in transit that loses one of two changes.
+/// The cleaner, with one worker to bench and retire, while a submission starts
+/// another. Excludes: a slot that is neither free nor in use.
 /// Preemptions: 2.
 #[test]
 fn cleaner_against_start() {
@@ -250,7 +253,7 @@ fn cleaner_against_start() {
 fn last_worker_leaves_against_two() {
     check(Some(2), || {
         let pool = warm_pool(2);
-        quietly(|| Cleaner::default().look_around(&pool)); // marked
+        quietly(|| sweep(&pool)); // benched
         let pool = Arc::new(pool);
         let ran = Ran::new();
         let task = ran.task();
@@ -282,8 +285,7 @@ fn last_worker_leaves_against_no_thread() {
 }
 
 /// A scope's task, a discarding shutdown, and a worker that the cleaner tells to end at the
-/// same time. Excludes: a task that nobody sees on its way from one place in the queue to
-/// another, so that the last worker leaves. Preemptions: 2.
+/// same time. Excludes: a last worker that leaves the task behind. Preemptions: 2.
 #[test]
 fn retiring_against_discard() {
     check(Some(2), || {
@@ -306,9 +308,8 @@ fn retiring_against_discard() {
 fn two_workers_against_claims(looks: usize, tasks: usize) {
     check(Some(2), move || {
         let pool = Arc::new(warm_pair(2, 0));
-        let mut cleaner = Cleaner::default();
-        quietly(|| (0..looks).for_each(|_| cleaner.look_around(&pool)));
-        let cleaner = beside(&pool, move |pool| cleaner.look_around(pool));
+        quietly(|| (0..looks).for_each(|_| sweep(&pool)));
+        let cleaner = beside(&pool, |pool| sweep(pool));
         for _ in 0..tasks {
             assert!(pool.serve(|| ()).is_ok(), "as many workers as tasks");
         }
@@ -317,54 +318,15 @@ fn two_workers_against_claims(looks: usize, tasks: usize) {
     });
 }
 
-/// Two workers are marked while two tasks are handed over. Excludes: a count of the marked that
-/// loses one of two changes. Preemptions: 2.
+/// Two workers are benched while two tasks are handed over. Excludes: a refusal of one. Preemptions: 2.
 #[test]
-fn marks_against_claims() {
+fn benches_against_claims() {
     two_workers_against_claims(0, 2);
 }
 
-/// Two marked workers are told to end while a task is handed over. Excludes: the same.
+/// Two workers on the bench are told to end while a task is handed over. Excludes: the same.
 /// Preemptions: 2.
 #[test]
-fn ends_of_marked_against_claim() {
+fn ends_of_benched_against_claim() {
     two_workers_against_claims(1, 1);
-}
-
-/// A task is taken back from a worker in its start hook, which then sleeps, beside a cleaner that
-/// dozes: it must look again (H1). Excludes: a worker that idles for ever. Preemptions: 2.
-#[test]
-fn start_hook_against_withdrawal_and_doze() {
-    check(Some(2), || {
-        let alarm = Arc::new(Mutex::new(None::<Alarm>));
-        let in_hook = Arc::clone(&alarm);
-        let pool = Pool::builder()
-            .max_workers(2)
-            .idle_timeout(Duration::ZERO)
-            .on_worker_start(move |_| {
-                let alarm = in_hook.lock().unwrap().take();
-                if let Some(alarm) = alarm {
-                    alarm.go_off();
-                }
-            })
-            .build()
-            .unwrap();
-        let (open, gate) = mpsc::channel();
-        quietly(|| {
-            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-            // Its worker starts the cleaner, which retires it.
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            while pool.stats().workers > 1 {
-                thread::yield_now();
-            }
-        });
-        let (deadline, goes_off) = deadline();
-        *alarm.lock().unwrap() = Some(goes_off);
-        let _ = do_until(&pool, || (), &deadline);
-        while pool.stats().workers > 1 {
-            thread::yield_now();
-        }
-        open.send(()).unwrap();
-        end(&pool);
-    });
 }

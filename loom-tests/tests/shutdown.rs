@@ -2,7 +2,7 @@
 //! nobody is left.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{assert_at_rest, Cleaner};
+use lazypool::model::{assert_at_rest, sweep};
 use lazypool::{DeadlineError, Pool, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
@@ -99,7 +99,7 @@ fn claim_against_drain() {
 
 /// A queued task that its group cancels, when the only worker has ended, and a shutdown
 /// right after; its submitter has yet to look whether somebody will take it. Excludes:
-/// a thread that is started for a tombstone, after a clean report. Preemptions: 2.
+/// a thread that is started for a dead cell, after a clean report. Preemptions: 2.
 #[test]
 fn cancelled_and_clean() {
     check(Some(2), || {
@@ -108,9 +108,8 @@ fn cancelled_and_clean() {
         let closer = thread::spawn({
             let (pool, group) = (Arc::clone(&pool), group.clone());
             move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
+                sweep(&pool);
+                sweep(&pool);
                 group.cancel();
                 assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
                 pool.stats().spawned
@@ -125,20 +124,19 @@ fn cancelled_and_clean() {
     });
 }
 
-/// A tombstone in the queue of a pool whose worker ends, and one who pushes into it
+/// A dead cell in the queue of a pool whose worker ends, and one who pushes past it
 /// while the pool closes. Excludes: a task accepted after a clean report.
 /// Preemptions: 1.
 #[test]
-fn push_into_a_tombstone_against_clean() {
+fn push_past_a_dead_cell_against_clean() {
     check(Some(1), || {
         let pool = Arc::new(warm_pool(1));
         let group = pool.group();
         let closer = thread::spawn({
             let (pool, group) = (Arc::clone(&pool), group.clone());
             move || {
-                let mut cleaner = Cleaner::default();
-                cleaner.look_around(&pool);
-                cleaner.look_around(&pool);
+                sweep(&pool);
+                sweep(&pool);
                 group.cancel();
                 assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
                 pool.stats().accepted
@@ -295,5 +293,52 @@ fn dropped_listing_against_drain() {
         let _ = pool.shutdown(Shutdown::Drain, Duration::MAX);
         let accepted = 1 + other.join().unwrap();
         check_end(&pool, Shutdown::Drain, &ran, accepted);
+    });
+}
+
+/// A worker ends its task in a pool that is closed meanwhile, with a task queued behind: it takes
+/// itself from `Busy` to look (`Searching`), runs that task, and ends by itself. Excludes: a worker that
+/// goes to sleep as nobody tells it to end; one that ends beside a queued task. Preemptions: 3.
+#[test]
+fn end_of_a_task_against_drain() {
+    check(Some(3), || {
+        let pool = pool(1, 1);
+        let ran = Ran::new();
+        let (open, gate) = mpsc::channel();
+        quietly(|| {
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            assert!(pool.serve(ran.task()).is_ok());
+        });
+        open.send(()).unwrap();
+        let accepted = 1 + usize::from(pool.serve(ran.task()).is_ok());
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        assert_at_rest(&pool);
+    });
+}
+
+/// A discarding shutdown takes queued tasks out where they are; a scope's task between them stays.
+/// Excludes: a scope's task that is discarded; a task behind it that is missed. Preemptions: 2.
+#[test]
+fn law15_discard_leaves_a_scopes_task() {
+    check(Some(2), || {
+        let pool = warm_pool(4);
+        let (ran, scopes) = (Ran::new(), Ran::new());
+        let (open, gate) = mpsc::channel();
+        pool.scope(|s| {
+            quietly(|| {
+                assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+                assert!(pool.serve(ran.task()).is_ok());
+                assert!(s.serve(scopes.task()).is_ok());
+                assert!(pool.serve(ran.task()).is_ok());
+            });
+            let opener = thread::spawn(move || open.send(()).unwrap());
+            let report = pool.shutdown(Shutdown::Discard, Duration::MAX);
+            assert!(report.is_clean());
+            opener.join().unwrap();
+            assert_eq!(ran.times() as u64 + report.discarded, 2);
+        });
+        assert_eq!((scopes.times(), scopes.alive(), ran.alive()), (1, 0, 0));
+        end(&pool);
     });
 }

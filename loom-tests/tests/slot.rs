@@ -3,8 +3,6 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Held, Slot, Told};
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
@@ -59,7 +57,7 @@ fn notify_against_park() {
 
 /// Two claims, one by affinity and past the entry in the ready ring, one by that entry,
 /// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that
-/// is neither listed nor marked (but see `dropped_listing_against_going_idle`).
+/// is neither listed nor on the bench (but see `dropped_listing_against_going_idle`).
 /// Preemptions: 4.
 #[test]
 fn claims_against_going_idle() {
@@ -88,7 +86,7 @@ fn claims_against_going_idle() {
 }
 
 /// A worker goes idle after a task that came past its entry in the ready ring, while that
-/// entry is popped, and the next one. Excludes: an idle worker that is neither listed nor marked,
+/// entry is popped, and the next one. Excludes: an idle worker that is neither listed nor on the bench,
 /// as far as loom's reduction comes there (a listing dropped before its worker is idle is
 /// shown by `waiters::blocked_against_room`). All interleavings.
 #[test]
@@ -111,71 +109,184 @@ fn dropped_listing_against_going_idle() {
     });
 }
 
-/// A caller takes its task back while the worker starts it, and hands over another.
-/// Excludes: a task that ran and came back, or neither; a worker that sleeps past the next
-/// order. All interleavings.
+/// A caller takes its task back while the worker starts it, and sends the worker to the queue.
+/// Excludes: a task that ran and came back, or neither; a worker that sleeps past the order. All
+/// interleavings.
 #[test]
 fn revoke_against_start() {
     check(None, || {
         let slot = idle();
         let caller = beside(&slot, move |slot| {
             let generation = slot.hand_over(claim(slot), 1, true);
-            let Some(task) = slot.revoke(generation) else {
-                return false;
-            };
-            assert_eq!(task, 1);
-            slot.publish_idle();
-            slot.hand_over(claim(slot), 2, false);
-            true
+            let task = slot.revoke(generation);
+            if task.is_some() {
+                assert_eq!(task, Some(1));
+                slot.search_first();
+            }
+            task.is_some()
         });
         let told = slot.wait();
         let revoked = caller.join().unwrap();
-        assert_eq!(told, Told::Run(if revoked { 2 } else { 1 }));
+        assert_eq!(told, if revoked { Told::Search } else { Told::Run(1) });
+        if revoked {
+            slot.publish_idle();
+            assert!(slot.is_idle() && slot.can_be_found());
+        }
     });
 }
 
-/// The cleaner marks the worker while a submission asks for it as it asks all: by the entry
-/// in the ready ring, then by the mark. Excludes: a worker that leaves the ring and is not
-/// yet marked when looked at. All interleavings.
+/// A worker ends its start hook while a caller takes its task back. Excludes: a worker that goes
+/// on with a slot that the caller holds; one that is starting for ever, or does not learn that it
+/// is to look at the queue; a task that ran and came back, or neither. All interleavings.
 #[test]
-fn mark_against_claim() {
+fn revoke_against_end_of_start_hook() {
     check(None, || {
-        let slot = idle();
-        let cleaner = beside(&slot, |slot| slot.mark());
-        let submitter = beside(&slot, |slot| {
-            let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
-            slot.hand_over(claimed.expect("idle all the time"), 1, false);
+        let slot = Arc::new(Slot::in_start_hook());
+        let generation = slot.hand_first(1, true);
+        let caller = beside(&slot, move |slot| {
+            let revoked = slot.revoke(generation);
+            if revoked.is_some() {
+                slot.search_first();
+            }
+            revoked
         });
-        assert_eq!(slot.wait(), Told::Run(1));
-        cleaner.join().unwrap();
-        submitter.join().unwrap();
+        assert!(slot.is_starting() && slot.is_busy(), "in its start hook");
+        let searches = loop {
+            match slot.has_started() {
+                Some(searches) => break searches,
+                None => loom::thread::yield_now(),
+            }
+        };
+        assert!(!slot.is_starting());
+        let told = slot.wait();
+        let revoked = caller.join().unwrap();
+        match told {
+            Told::Run(task) => assert_eq!((task, revoked, searches), (1, None, false)),
+            Told::Search => assert_eq!(revoked, Some(1)),
+            Told::Retire => panic!("nobody said so"),
+        }
         slot.publish_idle();
         assert!(slot.is_idle() && slot.can_be_found());
     });
 }
 
-/// The cleaner marks the worker and then retires it, if it is still marked, while a
-/// submission claims it. Excludes: a worker retired although it was needed since; one that
-/// is told to end and to run. Preemptions: 4.
+/// The cleaner benches the worker while a submission asks for it as it asks all: by the entry in
+/// the ready ring, then on the bench. Excludes: a worker that leaves the ring and is not yet on
+/// the bench when looked at. All interleavings.
+#[test]
+fn bench_against_claim() {
+    check(None, || {
+        let slot = idle();
+        let cleaner = beside(&slot, |slot| slot.bench());
+        let by_entry = slot.claim_ready();
+        // The engine's submission takes the registry's lock here, which the cleaner holds.
+        let benched = cleaner.join().unwrap();
+        let claimed = by_entry.or_else(|| slot.claim_benched());
+        slot.hand_over(claimed.expect("idle all the time"), 1, false);
+        assert_eq!(slot.wait(), Told::Run(1));
+        assert_ne!(benched, Some(false), "idle until then");
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// The cleaner benches the worker while its last submitter claims it past its entry. Excludes: two
+/// owners; a worker that is idle later and has no entry. All interleavings.
+#[test]
+fn bench_against_claim_by_affinity() {
+    check(None, || {
+        let slot = idle();
+        let cleaner = beside(&slot, |slot| slot.bench());
+        let held = slot.claim_last_used();
+        let benched = cleaner.join().unwrap();
+        // A claim by affinity fails if the word moves meanwhile.
+        let held = held.or_else(|| slot.claim_last_used()).expect("idle");
+        assert!(benched.is_some());
+        slot.hand_over(held, 1, false);
+        assert_eq!(slot.wait(), Told::Run(1));
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// A worker that was claimed past its entry goes idle again, while the cleaner follows that entry.
+/// Excludes: an idle worker that neither has an entry nor is on the bench, or is on the bench
+/// without the cleaner's knowledge. All interleavings.
+#[test]
+fn bench_against_going_idle() {
+    check(None, || {
+        let slot = idle();
+        let held = slot.claim_last_used().expect("idle");
+        slot.hand_over(held, 1, false);
+        assert_eq!(slot.wait(), Told::Run(1));
+        let cleaner = beside(&slot, |slot| slot.bench());
+        slot.publish_idle();
+        let benched = cleaner.join().unwrap().expect("an entry");
+        assert!(slot.is_idle() && slot.can_be_found());
+        assert_eq!(slot.claim_benched().is_some(), benched);
+    });
+}
+
+/// The cleaner benches the worker while it says that it sleeps. Excludes: one of the two changes
+/// of the word lost. All interleavings.
+#[test]
+fn bench_against_park() {
+    check(None, || {
+        let slot = idle();
+        let cleaner = beside(&slot, |slot| {
+            assert_eq!(slot.bench(), Some(true), "idle all the time");
+            let held = slot.claim_benched().expect("as above");
+            slot.hand_over(held, 1, false);
+        });
+        assert_eq!(slot.wait(), Told::Run(1));
+        cleaner.join().unwrap();
+    });
+}
+
+/// The cleaner benches the worker and then retires it, if it is still there, while a
+/// submission claims it from the ring. Excludes: a worker retired although it was needed since; one
+/// that is told to end and to run. Preemptions: 4.
 #[test]
 fn retire_against_claim() {
     check(Some(4), || {
         let slot = idle();
-        let cleaner = beside(&slot, |slot| slot.mark() && slot.retire(true));
+        let cleaner = beside(&slot, |slot| {
+            slot.bench() == Some(true) && slot.retire(true)
+        });
         let claimed = beside(&slot, |slot| {
-            let claimed = slot.claim_ready().or_else(|| slot.claim_marked());
+            let claimed = slot.claim_ready().or_else(|| slot.claim_last_used());
             claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
         });
-        let told = slot.wait();
         let (retired, claimed) = (cleaner.join().unwrap(), claimed.join().unwrap());
-        assert!(retired != claimed, "one of the two");
+        assert!(!(retired && claimed), "one of the two");
         if retired {
-            assert_eq!(told, Told::Retire);
+            assert_eq!(slot.wait(), Told::Retire);
             slot.vacate();
             assert!(slot.is_free());
+        } else if claimed {
+            assert_eq!(slot.wait(), Told::Run(1));
         } else {
-            assert_eq!(told, Told::Run(1));
+            assert!(slot.is_idle() && slot.can_be_found());
         }
+    });
+}
+
+/// The worker is on the bench. It is claimed from there while the cleaner retires it. Excludes: two
+/// orders for one worker, or none. All interleavings.
+#[test]
+fn claim_benched_against_retire() {
+    check(None, || {
+        let slot = idle();
+        assert_eq!(slot.bench(), Some(true));
+        let cleaner = beside(&slot, |slot| slot.retire(true));
+        let submitter = beside(&slot, |slot| {
+            let claimed = slot.claim_benched();
+            claimed.map(|held| slot.hand_over(held, 1, true)).is_some()
+        });
+        let told = slot.wait();
+        let (retired, claimed) = (cleaner.join().unwrap(), submitter.join().unwrap());
+        assert!(retired != claimed, "one of the two");
+        assert_eq!(told, if retired { Told::Retire } else { Told::Run(1) });
     });
 }
 
@@ -198,17 +309,17 @@ fn idle_can_be_found() {
     });
 }
 
-/// The worker has been marked. It is needed again, and then idle, while the cleaner comes back
+/// The worker is on the bench. It is needed again, and then idle, while the cleaner comes back
 /// to retire it. Excludes: a worker retired although it has been needed since. All
 /// interleavings.
 #[test]
 fn needed_against_retire() {
     check(None, || {
         let slot = idle();
-        assert!(slot.mark());
+        assert_eq!(slot.bench(), Some(true));
         let cleaner = beside(&slot, |slot| slot.retire(true));
         let notifier = beside(&slot, |slot| {
-            let claimed = slot.claim_marked();
+            let claimed = slot.claim_benched();
             claimed.map(|held| slot.send_searching(held)).is_some()
         });
         let told = slot.wait();
@@ -223,7 +334,7 @@ fn needed_against_retire() {
 
 /// A worker that has seen a queued task claims itself, while a submission claims it.
 /// Excludes: a worker that looks at the queue with a task in its mailbox; an order for
-/// nobody; a worker with a task that does not count as occupied. All interleavings.
+/// nobody; a worker with a task that does not count as busy. All interleavings.
 #[test]
 fn self_claim_against_claim() {
     check(None, || {
@@ -232,7 +343,7 @@ fn self_claim_against_claim() {
         let own = slot.claim_self();
         if own {
             slot.start_queued();
-            assert!(slot.is_occupied());
+            assert!(slot.is_busy());
             slot.publish_idle();
         }
         // Given by then, or in vain.
@@ -308,57 +419,83 @@ fn dropped_listing_against_starting() {
     });
 }
 
-/// A caller takes its task back from a worker in its start hook, which is marked then, while one
-/// submission claims the worker and another drops an old listing of its slot. Excludes: a listing
-/// that comes back; two owners of the mailbox. All interleavings.
+/// A worker whose task has ended looks around instead of going idle (`Searching` from `Busy`),
+/// while a submission drops its old listing. Excludes: a listing that comes back, or a state lost.
+/// All interleavings.
 #[test]
-fn dropped_listing_against_marking() {
+fn dropped_listing_against_search_after_task() {
     check(None, || {
         let slot = idle();
         let held = slot.claim_last_used().expect("idle");
-        let generation = slot.hand_over(held, 1, true);
-        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "marked"));
-        let submitter = beside(&slot, |slot| {
-            let claimed = slot.claim_marked();
-            claimed.map(|held| slot.hand_over(held, 2, false)).is_some()
-        });
-        assert_eq!(slot.revoke(generation), Some(1));
-        slot.publish_marked();
-        if submitter.join().unwrap() {
-            assert_eq!(slot.wait(), Told::Run(2));
-        } else {
-            let held = slot.claim_marked().expect("idle, and marked");
-            slot.hand_over(held, 3, false);
-            assert_eq!(slot.wait(), Told::Run(3));
-        }
+        slot.hand_over(held, 1, false);
+        assert_eq!(slot.wait(), Told::Run(1));
+        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
+        slot.search_after_task();
         popper.join().unwrap();
         slot.publish_idle();
         assert!(slot.is_idle() && slot.can_be_found());
     });
 }
 
-/// A caller takes its task back from a worker in its start hook: it makes the worker idle, and
-/// marked, then looks whether the hook has ended. The worker ends its hook, then looks whether it
-/// is idle (H1). Excludes: that neither sees the other. All interleavings.
+/// The same where it then ends by itself (`Retiring` from `Searching`), and another is started on
+/// its slot. All interleavings.
 #[test]
-fn marking_against_end_of_hook() {
+fn dropped_listing_against_own_end() {
     check(None, || {
         let slot = idle();
-        let ended = Arc::new(AtomicUsize::new(0));
-        // Every write `SeqCst`, the first one, too: see the README.
-        ended.store(0, Ordering::SeqCst);
         let held = slot.claim_last_used().expect("idle");
-        let generation = slot.hand_over(held, 1, true);
-        assert_eq!(slot.revoke(generation), Some(1));
-        let caller = thread::spawn({
-            let (slot, ended) = (Arc::clone(&slot), Arc::clone(&ended));
-            move || {
-                slot.publish_marked();
-                ended.load(Ordering::SeqCst) == 1
-            }
-        });
-        ended.swap(1, Ordering::SeqCst);
-        let found = slot.claim_self();
-        assert!(caller.join().unwrap() || found);
+        slot.hand_over(held, 1, false);
+        assert_eq!(slot.wait(), Told::Run(1));
+        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
+        slot.search_after_task();
+        slot.retire_self();
+        slot.vacate();
+        assert!(slot.is_free());
+        slot.start_again();
+        popper.join().unwrap();
+        assert_eq!(slot.wait(), Told::Search);
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
+    });
+}
+
+/// Whoever lowers the limit or closes the pool tells an idle worker to end, while that one takes
+/// itself, to look whether to end. Excludes: both, or neither. All interleavings.
+#[test]
+fn self_claim_against_retire() {
+    check(None, || {
+        let slot = idle();
+        let closer = beside(&slot, |slot| slot.retire(false));
+        let own = slot.claim_self();
+        if own {
+            slot.retire_self();
+        } else {
+            assert_eq!(slot.wait(), Told::Retire);
+        }
+        assert_ne!(closer.join().unwrap(), own, "one of the two");
+        slot.vacate();
+        assert!(slot.is_free());
+    });
+}
+
+/// A new worker ends its start hook while a submission drops an old listing of its slot. Excludes:
+/// a listing that comes back; a worker that is starting for ever. All interleavings.
+#[test]
+fn dropped_listing_against_end_of_start_hook() {
+    check(None, || {
+        let slot = idle();
+        assert!(slot.retire(false));
+        assert_eq!(slot.wait(), Told::Retire);
+        slot.vacate();
+        slot.start_in_hook();
+        slot.search_first();
+        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "starting"));
+        while slot.has_started().is_none() {
+            loom::thread::yield_now();
+        }
+        popper.join().unwrap();
+        assert!(!slot.is_starting());
+        slot.publish_idle();
+        assert!(slot.is_idle() && slot.can_be_found());
     });
 }

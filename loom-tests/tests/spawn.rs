@@ -6,7 +6,7 @@ use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, cleaner, end, hook, one_waits_for_the_next, pool, quietly,
+    beside, check, cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve,
     warm_pool_with_stop_hook, Ran,
 };
 use std::sync::Arc;
@@ -143,63 +143,67 @@ fn hooked(max: usize, min: usize, queue: usize) -> Pool {
         .expect("valid settings")
 }
 
-/// A worker started by `build` against a submission. Excludes: a worker that
-/// nobody finds, a refusal while it starts. Preemptions: 3.
-#[test]
-fn built_worker_against_claim() {
-    check(Some(3), || {
-        let pool = Pool::builder()
-            .max_workers(1)
-            .min_workers(1)
-            .idle_timeout(Duration::MAX)
-            .build()
-            .expect("valid settings");
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        assert_eq!(pool.stats().spawned, 1);
+/// Workers started by `build`, with and without a hook: they are idle when it returns. Excludes: a
+/// worker that nobody finds, a refusal, a further thread. Preemptions: 2.
+fn law05_built_workers_are_idle(hook: bool) {
+    check(Some(2), move || {
+        let pool = if hook {
+            hooked(2, 2, 0)
+        } else {
+            let two = Pool::builder().max_workers(2).min_workers(2);
+            two.idle_timeout(Duration::MAX).build().expect("valid settings")
+        };
+        assert_eq!(pool.stats().idle, 2);
+        assert!(pool.serve(|| ()).is_ok());
+        assert!(pool.serve(|| ()).is_ok());
+        assert_eq!(pool.stats().spawned, 2);
         end(&pool);
     });
 }
 
-/// A worker started by `build`, in its start hook, against a submission.
-/// Excludes: a worker that nobody finds after its hook, a refusal while it is in
-/// there, a task given to it as it becomes visible and lost. Preemptions: 3.
+#[test]
+fn law05_built_workers_are_idle_without_hook() {
+    law05_built_workers_are_idle(false);
+}
+
+#[test]
+fn law05_built_workers_are_idle_after_their_hooks() {
+    law05_built_workers_are_idle(true);
+}
+
+/// A worker in its start hook has a task; another call finds it busy, or idle later. Excludes: a task
+/// given to it as it ends its hook, and lost; a refusal once it is idle. Preemptions: 3.
 #[test]
 fn start_hook_against_claim() {
     check(Some(3), || {
-        let pool = hooked(1, 1, 0);
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let pool = Arc::new(hooked(1, 0, 0));
+        let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
+        let other = beside(&pool, move |pool| call(pool));
+        let mine = call(&pool);
+        assert!(other.join().unwrap() || mine, "refused only in favor of the other");
+        assert!(call(&pool), "idle");
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);
     });
 }
 
-/// The same where there is room for another worker, and for a task to wait.
-/// Excludes: a submission that waits for the hook's end, or is refused meanwhile; a second
-/// thread, beside the hook or as it ends. Preemptions: 2.
+/// The same where a task may wait for it. Excludes: a task that is queued beside a worker that ends
+/// its hook, and is forgotten. Preemptions: 2.
 #[test]
-fn start_hook_against_claim_and_queue() {
+fn start_hook_against_push() {
     check(Some(2), || {
-        let pool = hooked(2, 1, 1);
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let pool = Arc::new(hooked(1, 0, 1));
+        let call = |pool: &Pool| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let other = beside(&pool, move |pool| call(pool));
+        call(&pool);
+        other.join().unwrap();
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);
     });
 }
 
-/// The same where the queue has room to spare, in which a task for an idle worker would be queued.
-/// Excludes: a task that is queued for a worker in its hook, and starts a thread. Preemptions: 2.
-#[test]
-fn start_hook_against_claim_and_room_to_spare() {
-    check(Some(2), || {
-        let pool = hooked(2, 1, 2);
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 1);
-    });
-}
-
-/// A task taken back from a worker in its start hook. Excludes: a worker visible
-/// before the hook has ended, or not after. Preemptions: 2.
+/// A task taken back from a worker in its start hook, which is busy until that has ended. Excludes: a
+/// worker that never is idle; a refusal once it is. Preemptions: 2.
 #[test]
 fn start_hook_against_withdrawal() {
     check(Some(2), || {
@@ -207,15 +211,45 @@ fn start_hook_against_withdrawal() {
         let (deadline, alarm) = deadline();
         let clock = thread::spawn(move || alarm.go_off());
         match do_until(&pool, || (), &deadline) {
-            Ok(()) | Err(DeadlineError::Expired(_)) => {
+            Ok(()) => {
                 let next = pool.do_with_deadline(|| (), Duration::MAX);
-                assert!(next.is_ok(), "free, or about to be");
+                assert!(next.is_ok(), "free");
+            }
+            Err(DeadlineError::Expired(_)) => {
+                let next = pool.do_with_deadline(|| (), Duration::MAX);
+                if let Err(DeadlineError::Refused(why)) = next {
+                    assert!(why.is_saturated(), "in its hook");
+                }
+                while pool.stats().idle == 0 {
+                    thread::yield_now();
+                }
+                assert!(pool.serve(|| ()).is_ok(), "idle");
             }
             Err(DeadlineError::TimedOut) => {}
             Err(other) => panic!("{other}"),
         }
         clock.join().unwrap();
         end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
+    });
+}
+
+/// The same while a task is pushed: the worker comes out of its hook and looks at the queue. Excludes: a
+/// queued task that nobody looks at, as the worker counts as nothing in its hook. Preemptions: 2.
+#[test]
+fn start_hook_against_withdrawal_and_push() {
+    check(Some(2), || {
+        let pool = Arc::new(hooked(1, 0, 1));
+        let other = beside(&pool, |pool| {
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+        });
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let _ = do_until(&pool, || (), &deadline);
+        other.join().unwrap();
+        clock.join().unwrap();
+        end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
     });
 }
 
@@ -234,16 +268,12 @@ fn start_hook_against_queue() {
     });
 }
 
-/// Two workers started by `build`, in their start hooks, one of which gets a task.
-/// Excludes: a count of those marked in a hook, or awake, that loses one of two
+/// Two submissions start two workers with hooks. Excludes: a count of those awake that loses one of two
 /// changes. Preemptions: 2.
 #[test]
 fn two_start_hooks() {
     check(Some(2), || {
-        let pool = hooked(2, 2, 1);
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 2);
+        two_serve(hooked(2, 0, 0));
     });
 }
 

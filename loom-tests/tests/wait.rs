@@ -250,7 +250,7 @@ fn two_time_out() {
 }
 
 /// Two callers take their tasks back from workers in their start hooks. Excludes: a count of
-/// those expired, or marked, that loses one. Preemptions: 2.
+/// those expired that loses one. Preemptions: 2.
 #[test]
 fn two_expire_in_the_mailbox() {
     check(Some(2), || {
@@ -309,6 +309,23 @@ fn asked_by_a_task_that_outlives_its_caller() {
             Err(DeadlineError::Expired(f)) => drop(f),
             _ => unreachable!("the gate is closed"),
         }
+        clock.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// A caller takes its task back from a worker that sleeps or starts it, while another call comes.
+/// Excludes: a call refused once the first has its task back and its worker is idle; a worker that is
+/// told to look at the queue and is lost, or counted for ever. Preemptions: 2.
+#[test]
+fn taken_back_against_the_next_call() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool(1));
+        let next = beside(&pool, |pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let _ = do_until(&pool, || (), &deadline);
+        assert!(next.join().unwrap(), "a worker, or the queue");
         clock.join().unwrap();
         end(&pool);
     });

@@ -136,8 +136,10 @@ struct Room {
 }
 
 impl Room {
-    fn take(&self) -> bool {
-        let less = |free: usize| free.checked_sub(1);
+    /// Whoever is not aged leaves as much room as there are aged threads.
+    fn take(&self, is_aged: bool) -> bool {
+        let others = if is_aged { 0 } else { self.waiters.aged() };
+        let less = |free: usize| free.checked_sub(1).filter(|left| *left >= others as usize);
         let order = Ordering::SeqCst;
         self.free.fetch_update(order, order, less).is_ok()
     }
@@ -150,10 +152,12 @@ impl Room {
     /// Takes room if it comes in time, or at once, and gives it back: nobody else misses it.
     fn borrow(&self, dice: &mut Dice) {
         let taken = if dice.one_in(4) {
-            self.take()
+            self.take(false)
         } else {
             let (deadline, until) = soon(dice);
-            let taken = self.waiters.wait_until(&deadline, || self.take());
+            let taken = self
+                .waiters
+                .wait_until(&deadline, |is_aged| self.take(is_aged));
             if !taken {
                 assert_passed(until);
             }
@@ -182,7 +186,7 @@ fn waiters() {
             let (room, mut dice) = (Arc::clone(&room), dice.fork());
             all.push(spawn(move || {
                 dice.pause(30);
-                room.waiters.wait_for(|| room.take());
+                room.waiters.wait_for(|is_aged| room.take(is_aged));
             }));
         }
         for _ in 0..dice.below(4) {
@@ -415,6 +419,42 @@ fn members() {
         if let Some(set) = stays {
             set.look();
             assert_eq!(set.members.pending(), 0);
+        }
+    });
+}
+
+/// Tasks that end beside a wait, and a thread that sees that nothing is pending and submits the next
+/// one: that is pending until the wait has returned.
+#[test]
+fn moments() {
+    explore("moments", |dice| {
+        let members = Arc::new(Members::new());
+        let tasks: Vec<_> = (0..dice.between(1, 2)).map(|_| members.enter()).collect();
+        let mut all = Vec::new();
+        let waited_for = Arc::clone(&members);
+        all.push(spawn(move || waited_for.wait()));
+        for task in tasks {
+            let mut dice = dice.fork();
+            all.push(spawn(move || {
+                dice.pause(4);
+                if dice.one_in(2) {
+                    task.complete();
+                } else {
+                    task.discard();
+                }
+            }));
+        }
+        dice.pause(4);
+        let mut next = None;
+        for _ in 0..dice.below(4) {
+            if members.is_waited_for() && members.pending() == 0 {
+                next = Some(members.enter());
+                break;
+            }
+        }
+        join_all(all);
+        if let Some(next) = next {
+            next.complete();
         }
     });
 }

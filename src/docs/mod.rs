@@ -4,9 +4,11 @@
 //!
 //! | page | what it answers |
 //! |---|---|
-//! | [`guarantees`] | How can a task end? What does a refusal mean? What happens to a task that hangs? What can I rely on, and what not? |
-//! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? Which figures to watch? |
+//! | [`outcomes`] | How can a task end? What does a refusal mean? What happens to a task that hangs? |
+//! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
 //! | [`async_code`] | How does async code await a task of the pool? |
+//! | [`monitoring`] | Which metrics to watch? |
+//! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |
 //! | [`migration`] | How do I get here from threadpool, rayon, `spawn_blocking`, rusty_pool or Java's executors? |
 //! | [`measurements`] | How fast is it, beside what, and what do the features cost? |
@@ -30,6 +32,14 @@ pub mod measurements {
 
 pub mod migration {
     #![doc = include_str!("migration.md")]
+}
+
+pub mod monitoring {
+    #![doc = include_str!("monitoring.md")]
+}
+
+pub mod outcomes {
+    #![doc = include_str!("outcomes.md")]
 }
 
 pub mod protocol {

@@ -233,7 +233,7 @@ impl Core {
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
         assert_eq!(self.owed(&registry), 0, "slots to be withheld");
-        assert!(!self.env.has_surplus(), "too many workers");
+        assert!(!self.env.is_over(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);
         let all = |ring: &Ring| {

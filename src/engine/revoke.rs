@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::counts::Counts;
 use super::request::Location;
+use crate::parts::in_flight::NOTIFIED;
 use crate::work::job::Task;
 
 impl Core {
@@ -24,8 +25,14 @@ impl Core {
         let task = it.revoke(generation)?;
         count(&self.counts);
         it.record.count_unrun();
-        // The worker was awake, or has been woken for the task.
-        self.send_to_queue(slot);
+        // The worker was awake, or has been woken for the task. It looks at the queue instead, and
+        // counts as notified until it does, but not while it is in its start hook.
+        if !it.see().is_starting() {
+            self.in_flight.add(NOTIFIED);
+        }
+        // SAFETY: this thread holds the slot, by what it revoked; so the worker cannot come out of
+        // its start hook meanwhile.
+        unsafe { it.search_first() };
         Some(task)
     }
 }

@@ -243,7 +243,7 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let builder = Builder::new().max_workers(3).min_workers(2);
     let (core, _) = builder.into_core().expect("a pool");
     for _ in 0..2 {
-        assert!(core.start_one().is_ok());
+        assert!(core.spawn_searcher().is_ok());
     }
     core.await_idle();
     let stopped = core.free.pop().expect("the third");

@@ -82,12 +82,6 @@ impl Core {
 
     // ---- starting a worker --------------------------------------------------------
 
-    /// Starts one of a new pool's `min_workers`.
-    pub(crate) fn start_one(self: &Arc<Self>) -> Result<(), NotSpawned> {
-        let slot = self.free.pop().expect("a new pool has free slots");
-        self.spawn(slot, None).map(drop)
-    }
-
     /// Waits until the workers of a new pool are idle.
     pub(crate) fn await_idle(&self) {
         let mut backoff = Backoff::default();
@@ -98,10 +92,28 @@ impl Core {
         }
     }
 
+    /// Starts a worker that looks at the queue. It counts as notified from here on, unless a start
+    /// hook may delay it.
+    pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
+        let counted = !self.env.has_start_hook();
+        if counted {
+            self.in_flight.add(NOTIFIED);
+        }
+        let spawned = match self.free.pop() {
+            Some(slot) => self.spawn(slot, None).map(drop),
+            None => Err(NotSpawned::NotNeeded),
+        };
+        if counted && spawned.is_err() {
+            self.in_flight.sub(NOTIFIED);
+            self.notify_waiter();
+        }
+        spawned
+    }
+
     /// Starts a worker on a slot whose free entry the caller popped. Its first order is the task,
     /// which is taken if there is a thread; without one it looks at the queue.
     #[cold]
-    pub(crate) fn spawn(
+    pub(super) fn spawn(
         self: &Arc<Self>,
         slot: usize,
         task: Option<&mut Option<Task>>,
@@ -180,7 +192,8 @@ impl Core {
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
         let Some(task) = task else {
-            self.send_to_queue(slot);
+            // SAFETY: held by this thread.
+            unsafe { it.search_first() };
             return None;
         };
         let task = task.take().expect("a task to begin with");
@@ -189,18 +202,6 @@ impl Core {
         let generation = unsafe { it.hand_first(task, how) };
         self.set_affinity(slot, generation);
         Some(Location::Mailbox { slot, generation })
-    }
-
-    /// Sends a worker that this thread holds to the queue: a new one, or one whose task was taken
-    /// back. It counts as notified until it is there, but not while it is in its start hook.
-    pub(super) fn send_to_queue(&self, slot: usize) {
-        let it = &self.slots[slot];
-        if !it.see().is_starting() {
-            self.in_flight.add(NOTIFIED);
-        }
-        // SAFETY: this thread holds the slot (`Held`); only the worker could end its start, and it
-        // waits for who holds it.
-        unsafe { it.search_first() };
     }
 
     // ---- the end of a worker --------------------------------------------------------

@@ -98,8 +98,8 @@ impl Core {
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }
-        if let Some(slot) = self.free.pop() {
-            let _ = self.spawn(slot, None);
+        if !self.free.is_empty() {
+            let _ = self.spawn_searcher();
         }
     }
 }

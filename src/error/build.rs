@@ -52,11 +52,11 @@ pub enum BuildError {
     },
     /// `thread_name` contains a NUL byte, which the name of a thread must not contain.
     BadThreadName,
-    /// The system gave no thread for one of the `min_workers`.
+    /// The OS could not create a thread for one of the `min_workers`.
     ///
     /// The workers that were started before it have ended. Lower
     /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size), or raise
-    /// the system's limit on threads.
+    /// the OS's limit on threads.
     Spawn(io::Error),
 }
 

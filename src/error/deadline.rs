@@ -42,7 +42,7 @@ pub enum DeadlineError<F> {
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///
-    /// The closure still runs. Its worker stays occupied until it ends, and then drops its result. From now
+    /// The closure still runs. Its worker stays busy until it ends, and then drops its result. From now
     /// on [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can stop early.
     TimedOut,
     /// The closure panicked, or the drop of something that it captured did. This is the payload.

@@ -29,12 +29,12 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Every worker was occupied and the queue was full.
+    /// Every worker was busy and the queue was full.
     ///
     /// The pool has more work than it can do at the moment, and the same submission may be taken a little
     /// later. In a service, answer the request with an error such as 503. In a batch, run the closure on
     /// the calling thread with [`Refused::caller_runs`](crate::Refused::caller_runs), or let submissions
-    /// wait for room with [`WhenFull::Block`](crate::WhenFull::Block) or [`WhenFull::BlockFor`](crate::WhenFull::BlockFor).
+    /// wait for space with [`WhenFull::Block`](crate::WhenFull::Block) or [`WhenFull::BlockFor`](crate::WhenFull::BlockFor).
     /// If it happens too often, see [`docs::sizing`](crate::docs::sizing).
     Saturated,
     /// The pool has been shut down or dropped.
@@ -46,17 +46,17 @@ pub enum Refusal {
     /// This is final for the group, but not for its pool. Usually nobody wants the closure any more, and
     /// you drop it. If somebody does, submit it to the pool itself or to a new group.
     Cancelled,
-    /// The task needed a new worker thread, the system gave none, and no other worker could take it.
+    /// The task needed a new worker thread, the OS could not create one, and no other worker could take it.
     ///
     /// The pool is as it was before, and the next submission that needs a thread tries again. Retry
     /// later, or run the closure on the calling thread with
-    /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower [`max_workers`](crate::Builder::max_workers) or
-    /// [`stack_size`](crate::Builder::stack_size), or raise the system's limit on threads.
+    /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower
+    /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size), or raise the OS's limit on threads.
     SpawnFailed(io::Error),
     /// The submission came from a worker of this pool, and no idle or new worker could take the task.
     ///
     /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
-    /// waits for room, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// waits for space, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
     /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run the
     /// closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second
     /// pool for nested work.
@@ -79,7 +79,7 @@ pub enum Refusal {
     ///   child instead, its thread ends there without counting the task or running another one. The child
     ///   process ends with its last thread.
     ///
-    /// The parent's pool notices nothing. A child is recognised on Linux, Android, Apple's systems, the BSDs,
+    /// The parent's pool notices nothing. A child is recognized on Linux, Android, Apple's systems, the BSDs,
     /// illumos and Solaris, if it was made by `fork` (not by a system call that bypasses the C library).
     /// In a task that `fork` copied, [`task::deadline`](crate::task::deadline) is `None`.
     Forked,

@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 ///
 /// # Examples
 ///
-/// Back-pressure in one line: a task that the pool has no room for runs on the thread that submits it.
+/// Back-pressure in one line: a task that the pool has no space for runs on the thread that submits it.
 /// Once the pool is shut down, it comes back as an error instead.
 ///
 /// ```
@@ -110,6 +110,9 @@ impl<F> Refused<F> {
 
     /// Returns the closure, for instance to submit it again.
     ///
+    /// **Do not retry in a loop inside a task of the same pool**, as in this example: the task keeps busy
+    /// the very worker that the retry waits for.
+    ///
     /// # Examples
     ///
     /// ```
@@ -120,7 +123,7 @@ impl<F> Refused<F> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// for n in 0..10 {
     ///     let mut task = move || println!("{n}");
-    ///     // Retry for as long as the one worker is occupied.
+    ///     // Retry for as long as the one worker is busy.
     ///     while let Err(refused) = pool.serve(task) {
     ///         if !refused.is_retryable() {
     ///             return Err(refused.into());
@@ -166,13 +169,13 @@ impl<F> Refused<F> {
         (self.closure.into_inner(), self.reason)
     }
 
-    /// Runs the closure on the calling thread if the pool had no room for it; otherwise returns the refusal.
+    /// Runs the closure on the calling thread if the pool had no space for it; otherwise returns the refusal.
     ///
     /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. While the calling
     /// thread runs the task it submits no more, so producers slow down to the pace of the pool.
     ///
     /// It runs a closure that was refused as [`Saturated`](Refusal::Saturated),
-    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the room or the
+    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the space or the
     /// thread was missing. After a shutdown or a cancel somebody has decided that the task is not to run,
     /// and this does not run it either.
     ///
@@ -200,7 +203,7 @@ impl<F> Refused<F> {
     /// let (release, gate) = mpsc::channel::<()>();
     /// pool.serve(move || gate.recv().unwrap_or_default())?;
     ///
-    /// // The one worker is occupied: the task runs here.
+    /// // The one worker is busy: the task runs here.
     /// let (sender, receiver) = mpsc::channel();
     /// let task = move || sender.send("done").unwrap_or_default();
     /// pool.serve(task).or_else(Refused::caller_runs)?;
@@ -256,7 +259,7 @@ impl<F> Refused<F> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     ///
-    /// // Somebody waits for this message, also when the pool is shut down.
+    /// // Somebody waits for this message, even if the pool is shut down.
     /// let (sender, receiver) = mpsc::channel();
     /// pool.serve(move || sender.send("done").unwrap_or_default())
     ///     .unwrap_or_else(Refused::run_anyway);
@@ -310,7 +313,7 @@ impl<F> Refused<F> {
     /// let (release, gate) = mpsc::channel::<()>();
     /// pool.serve(move || gate.recv().unwrap_or_default())?;
     ///
-    /// // The one worker is occupied and there is no queue.
+    /// // The one worker is busy and there is no queue.
     /// let refused = pool.serve(|| ()).unwrap_err();
     /// assert!(refused.is_saturated());
     /// drop(release);

@@ -3,10 +3,10 @@
 //! thread.
 
 use crate::engine::core::{Cleaner, Core};
-use crate::parts::slot::State;
+use crate::parts::slot::{State, Word};
 use crate::pool::Pool;
 use crate::sync::control::peek;
-use crate::sync::me;
+use crate::sync::{me, Ordering};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -89,9 +89,9 @@ impl Starts {
     }
 }
 
-/// Whether a worker is idle and can be found: not in its start hook, nor one too many.
+/// Whether a worker is idle and can be found, and is not one too many.
 fn is_anybody_idle(core: &Core) -> bool {
-    if core.is_closed() || core.env.has_surplus() {
+    if core.is_closed() || core.env.is_over() {
         return false;
     }
     // One entry may have been popped before its push has moved the tail.
@@ -101,29 +101,26 @@ fn is_anybody_idle(core: &Core) -> bool {
         |slot| (0..listed).any(|n| core.ready.entry(head.wrapping_add(n)) == Some(slot));
     (core.slots.iter().enumerate()).any(|(index, slot)| {
         let word = slot.see();
-        let can_be_found = word.is_marked() || is_listed(index);
-        word.is_idle() && can_be_found && !slot.record.is_in_start_hook()
+        word.is_idle() && (word.is_benched() || is_listed(index))
     })
 }
 
-fn count(core: &Core, state: State) -> u64 {
-    let slots = core.slots.iter();
-    slots.filter(|slot| slot.see().state() == state).count() as u64
+fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
+    core.slots.iter().filter(|slot| is_one(slot.see())).count() as u64
 }
 
-fn marked(core: &Core) -> u64 {
-    let slots = core.slots.iter();
-    slots.filter(|slot| slot.see().is_marked()).count() as u64
-}
-
-/// Who cannot be found in a ring is counted before, and until after.
+/// Who cannot be found in a ring is counted before, and until after. But not a worker that is
+/// starting, nor one whose end a stop hook may delay.
 fn assert_counted(core: &Core) {
-    let [awake, notified, transit, counted] = core.in_flight.figures();
-    let searching = count(core, State::Searching);
+    let [awake, notified, returning] = core.in_flight.figures();
+    let searches = |word: Word| word.state() == State::Searching && !word.is_starting();
+    let searching = count(core, searches);
     assert!(searching <= awake + notified, "{core:?}");
-    let away = searching + count(core, State::Retiring);
-    assert!(away <= awake + notified + transit, "{core:?}");
-    assert!(marked(core) <= counted, "{core:?}");
+    if core.env.hooks.stop.is_none() {
+        let away = searching + count(core, |word| word.state() == State::Retiring);
+        assert!(away <= awake + notified + returning, "{core:?}");
+    }
+    assert!(count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst), "{core:?}");
 }
 
 /// Whether every worker sleeps, in an open pool of which none has ended and that has no cleaner;
@@ -139,9 +136,17 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let quiet = (is_settled && !core.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
-            let figures = core.in_flight.figures();
-            assert_eq!(figures, [0, 0, 0, marked(core)], "{words:?}");
-            let live = count(core, State::Idle);
+            assert_eq!(core.in_flight.figures(), [0, 0, 0], "{words:?}");
+            let (head, listed) = core.ready.held();
+            let mut entries: Vec<_> = (0..listed)
+                .filter_map(|n| core.ready.entry(head.wrapping_add(n)))
+                .collect();
+            entries.extend(&registry.bench);
+            let mut idle = words.iter().enumerate().filter(|(_, word)| word.is_idle());
+            assert!(idle.all(|(slot, _)| entries.contains(&slot)), "{words:?} {entries:?}");
+            let benched = core.benched.load(Ordering::SeqCst);
+            assert_eq!(benched, registry.bench.len() as u64, "{words:?}");
+            let live = count(core, Word::is_idle);
             assert_eq!(
                 (registry.live as u64, registry.starting),
                 (live, 0),

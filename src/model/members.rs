@@ -44,7 +44,12 @@ impl Members {
         self.0.panicked()
     }
 
-    /// Waits until nothing is pending.
+    /// Whether somebody waits.
+    pub fn is_waited_for(&self) -> bool {
+        self.0.is_waited_for()
+    }
+
+    /// Waits until nothing is pending, or was at one moment of this call.
     pub fn wait(&self) {
         assert!(self.0.wait(&Deadline::never(), false));
     }
@@ -64,6 +69,12 @@ impl Member {
     /// The task has completed.
     pub fn complete(self) {
         self.0.end(Ended::Completed);
+    }
+
+    /// The task is discarded.
+    pub fn discard(self) {
+        self.0.members().begin_discard();
+        self.0.end(Ended::Discarded);
     }
 
     /// The task has panicked.

@@ -1,10 +1,10 @@
 //! For the models in `loom-tests` and the scenarios in `shuttle-tests`: the crate's own
 //! parts, behind thin wrappers.
 
-use crate::engine::retirement;
 use crate::parts::backoff::Backoff;
 use crate::parts::{queue, ring, waiters};
 use crate::pool::Pool;
+use crate::sync::{lock, now};
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
@@ -21,7 +21,6 @@ pub use words::{Counts, Label};
 #[cfg(lazypool_shuttle)]
 mod clock;
 mod completion;
-mod guard;
 mod handle;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
@@ -32,23 +31,16 @@ mod time;
 mod words;
 
 /// Asserts that a pool whose threads have ended has nothing left over: counts of
-/// workers in flight, listings, tombstones, submitters that wait.
+/// workers in flight, listings, queued tasks, submitters that wait.
 pub fn assert_at_rest(pool: &Pool) {
     pool.core().assert_at_rest();
 }
 
-/// What the cleaner knows.
-#[derive(Debug, Default)]
-pub struct Cleaner {
-    marked: retirement::Marked,
-}
-
-impl Cleaner {
-    /// What it does each time it wakes: marks idle workers, and retires those whose
-    /// `idle_timeout` has passed since an earlier call.
-    pub fn look_around(&mut self, pool: &Pool) {
-        let _ = retirement::look_around(pool.core(), &mut self.marked);
-    }
+/// What the cleaner does each time it wakes: benches idle workers, and retires those whose
+/// `idle_timeout` on the bench has passed.
+pub fn sweep(pool: &Pool) {
+    let core = pool.core();
+    let _ = core.sweep(&mut lock(&core.registry), now());
 }
 
 /// The ring of slot indices.
@@ -95,27 +87,6 @@ impl Ring {
 struct Named {
     name: usize,
     group: usize,
-    revocable: bool,
-}
-
-impl Named {
-    fn plain(name: usize) -> Self {
-        Self {
-            name,
-            group: 0,
-            revocable: false,
-        }
-    }
-}
-
-impl queue::Queued for Named {
-    type Worker = ();
-
-    fn announce(_: Option<&Self>, (): &()) {}
-
-    fn is_revocable(&self) -> bool {
-        self.revocable
-    }
 }
 
 /// Why a push came back.
@@ -157,48 +128,25 @@ impl Queue {
         Self(queue::Queue::new(capacity))
     }
 
-    /// A queue of one, full but for a tombstone, all of whose words have had `SeqCst` writes only:
-    /// loom then models a `SeqCst` load as one.
-    pub fn of_a_tombstone() -> Self {
-        Self(queue::Queue::of_a_tombstone())
-    }
-
-    fn push(&self, task: Named) -> Result<u64, NotPushed> {
-        let (mut task, sweep) = (Some(task), queue::Sweep::default());
-        loop {
-            match self.0.push_on(&mut task, &sweep) {
-                Ok(position) => return Ok(position),
-                Err(queue::NotPushed::Full) => return Err(NotPushed::Full),
-                Err(queue::NotPushed::Asleep) => return Err(NotPushed::Asleep),
-                Err(queue::NotPushed::Closed) => return Err(NotPushed::Closed),
-                Err(queue::NotPushed::Looking) => {}
-            }
-        }
-    }
-
-    /// Pushes a plain task, and returns its position.
+    /// Pushes a task, and returns its position.
     ///
     /// # Errors
     /// Full, asleep or closed.
-    pub fn push_plain(&self, name: usize) -> Result<u64, NotPushed> {
-        self.push(Named::plain(name))
+    pub fn push(&self, name: usize) -> Result<u64, NotPushed> {
+        self.push_of(name, 0)
     }
 
-    /// Pushes a revocable task of a group, and returns its position.
+    /// Pushes a task of a group, and returns its position.
     ///
     /// # Errors
     /// Full, asleep or closed.
-    pub fn push_revocable(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
-        self.push(Named {
-            name,
-            group,
-            revocable: true,
+    pub fn push_of(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
+        let pushed = self.0.push(&mut Some(Named { name, group }));
+        pushed.map_err(|why| match why {
+            queue::NotPushed::Full => NotPushed::Full,
+            queue::NotPushed::Asleep => NotPushed::Asleep,
+            queue::NotPushed::Closed => NotPushed::Closed,
         })
-    }
-
-    /// Pushes a task to a closed queue, from which the caller has popped one.
-    pub fn push_again(&self, name: usize) {
-        self.0.push_again(Named::plain(name));
     }
 
     /// Takes the oldest task, as far as that needs nobody else.
@@ -207,15 +155,14 @@ impl Queue {
         match self.0.try_pop(&mut place) {
             queue::Popped::Task(_) => Popped::Task(place.expect("popped").name),
             queue::Popped::Empty => Popped::Empty,
-            // Guarded: by another, whose step is not done.
-            queue::Popped::InProgress | queue::Popped::Guarded => Popped::InProgress,
+            queue::Popped::InProgress => Popped::InProgress,
         }
     }
 
     /// The same as a worker does it whose task has ended: with one look.
     pub fn try_pop_ready(&self) -> Option<usize> {
         let mut place = None;
-        let position = self.0.try_pop_ready(&mut place, &());
+        let position = self.0.try_pop_ready(&mut place);
         position.map(|_| place.expect("popped").name)
     }
 
@@ -231,28 +178,20 @@ impl Queue {
         }
     }
 
-    /// Takes the revocable task at a position.
-    pub fn withdraw(&self, position: u64) -> Option<usize> {
-        self.0.withdraw(position, || ()).map(|task| task.name)
+    /// Takes the task at a position.
+    pub fn take(&self, position: u64) -> Option<usize> {
+        self.0.take(position).map(|task| task.name)
     }
 
-    /// Takes a task of the group.
+    /// Takes the oldest task of the group.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
-        let mut from = self.0.first();
-        let taken = self
-            .0
-            .take_wanted(&mut from, |task| task.group == group, || ());
+        let taken = (self.0).take_wanted(&mut self.0.first(), |task| task.group == group);
         taken.map(|task| task.name)
     }
 
-    /// Refuses all further pushes. Where the tasks pushed so far end.
-    pub fn close(&self) -> u64 {
-        self.0.close()
-    }
-
-    /// Whether a task that was pushed before `end` may be left.
-    pub fn is_before(&self, end: u64) -> bool {
-        self.0.is_before(end)
+    /// Refuses all further pushes.
+    pub fn close(&self) {
+        self.0.close();
     }
 
     /// The last worker is about to leave; `false` if there is something for it.
@@ -275,7 +214,19 @@ impl Queue {
         self.0.pushed()
     }
 
-    /// Asserts, once nobody uses it, that it is empty and counts its tombstones right.
+    /// loom takes a `SeqCst` load for one only if all words it may read were stored so: stores the
+    /// state of a queued task's cell again.
+    #[cfg(lazypool_loom)]
+    pub fn store_again(&self, position: u64) {
+        self.0.stamp_again(position);
+    }
+
+    /// For how many tasks there is space.
+    pub fn space(&self) -> u64 {
+        self.0.space()
+    }
+
+    /// Asserts, once nobody uses it, that it is empty.
     pub fn assert_at_rest(&self) {
         self.0.assert_at_rest();
     }
@@ -287,7 +238,7 @@ impl Queue {
     }
 }
 
-/// Threads that wait for room.
+/// Threads that wait for space.
 #[derive(Debug)]
 pub struct Waiters(waiters::Waiters);
 
@@ -298,7 +249,7 @@ impl Waiters {
         Self(waiters::Waiters::new())
     }
 
-    /// There is room for one more.
+    /// There is space for one more.
     pub fn notify(&self) {
         self.0.notify();
     }
@@ -308,44 +259,90 @@ impl Waiters {
         self.0.notify_all();
     }
 
-    /// Waits as a blocked submitter does, until `attempt` or the deadline: it lines up
-    /// behind whoever has waited for long. Whether the attempt succeeded.
-    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut() -> bool) -> bool {
+<<<<<<< HEAD
+    /// How many have waited for long.
+    pub fn aged(&self) -> u64 {
+        self.0.aged()
+    }
+
+    /// Waits as a blocked submitter does, until `attempt` or the deadline: behind whoever has
+    /// waited for long. The attempt is told whether it is of one of these. Whether it succeeded.
+    pub fn wait_until(&self, deadline: &Deadline, attempt: impl FnMut(bool) -> bool) -> bool {
         self.wait(&deadline.0, attempt)
     }
 
     /// The same without a deadline.
-    pub fn wait_for(&self, attempt: impl FnMut() -> bool) {
+    pub fn wait_for(&self, attempt: impl FnMut(bool) -> bool) {
         assert!(self.wait(&crate::parts::deadline::Deadline::never(), attempt));
+=======
+    /// Attempts once, as a submission that must not wait: only if more than what those need that
+    /// have waited for long is left.
+    pub fn try_once(&self, space: impl Fn() -> u64, mut attempt: impl FnMut() -> bool) -> bool {
+        self.is_turn(None, &space) && attempt()
+    }
+
+    /// Waits as a blocked submitter does, until `attempt` succeeds or the deadline passes: an
+    /// attempt that has not waited for long needs more `space` than those need that have. Whether
+    /// one succeeded.
+    pub fn wait_until(
+        &self,
+        deadline: &Deadline,
+        space: impl Fn() -> u64,
+        attempt: impl FnMut() -> bool,
+    ) -> bool {
+        self.wait(&deadline.0, &space, attempt)
+    }
+
+    /// The same without a deadline.
+    pub fn wait_for(&self, space: impl Fn() -> u64, attempt: impl FnMut() -> bool) {
+        let never = crate::parts::deadline::Deadline::never();
+        assert!(self.wait(&never, &space, attempt));
+    }
+
+    /// As `engine::wait` has it.
+    fn is_turn(&self, waiting: Option<&waiters::Waiting<'_>>, space: &impl Fn() -> u64) -> bool {
+        let aged = self.0.aged();
+        aged == 0 || waiting.is_some_and(waiters::Waiting::is_aged) || space() > aged
+>>>>>>> refs/heads/models
     }
 
     fn wait(
         &self,
         deadline: &crate::parts::deadline::Deadline,
+<<<<<<< HEAD
+        mut attempt: impl FnMut(bool) -> bool,
+    ) -> bool {
+        if self.aged() == 0 && attempt(false) {
+            return true;
+        }
+        let mut waiting = self.0.join();
+        loop {
+            if attempt(waiting.is_aged()) {
+=======
+        space: &impl Fn() -> u64,
         mut attempt: impl FnMut() -> bool,
     ) -> bool {
-        let entry = waiters::Entry::new();
-        let mut waiting = if self.0.has_aged() {
-            let (mut waiting, is_first) = self.0.line_up(&entry);
-            if !is_first {
-                waiting.sleep(deadline);
-            }
-            waiting
-        } else {
-            if attempt() {
-                return true;
-            }
-            self.0.join(&entry)
-        };
+        let mut waiting = None;
         loop {
-            waiting.rejoin();
-            if attempt() {
+            if let Some(waiting) = &mut waiting {
+                waiters::Waiting::rejoin(waiting);
+            }
+            if self.is_turn(waiting.as_ref(), space) && attempt() {
+>>>>>>> refs/heads/models
                 return true;
             }
             if deadline.has_passed() {
                 return false;
             }
+<<<<<<< HEAD
             waiting.sleep(deadline);
+            waiting.rejoin();
+=======
+            match &mut waiting {
+                Some(waiting) => waiting.sleep(deadline),
+                None => waiting = Some(self.0.join()),
+            }
+>>>>>>> refs/heads/models
         }
     }
 

@@ -26,14 +26,32 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Held(Claim);
 
+fn how(revocable: bool) -> HandOver {
+    if revocable {
+        HandOver::Revocable
+    } else {
+        HandOver::Final
+    }
+}
+
 impl Slot {
-    /// A slot whose worker is the calling thread: held by its spawner, who is to
-    /// publish that it is idle.
+    /// A slot whose worker is the calling thread, and looks at the queue.
     pub fn of_this_thread() -> Self {
+        let slot = Self::starting(false);
+        slot.search_first();
+        slot
+    }
+
+    /// The same, in its start hook, and held by its spawner.
+    pub fn in_start_hook() -> Self {
+        Self::starting(true)
+    }
+
+    fn starting(has_hook: bool) -> Self {
         let slot = slot::Slot::new(());
         // SAFETY: it is new, and this thread gives itself no order.
         unsafe {
-            slot.begin_start();
+            slot.begin_start(has_hook);
             slot.set_thread(thread::current());
         }
         Self {
@@ -42,17 +60,30 @@ impl Slot {
         }
     }
 
-    /// The holder, or the worker after a task: idle, and listed.
+    /// The worker, after a task or a look at the queue: idle, and listed.
     pub fn publish_idle(&self) {
         // SAFETY: a model's threads keep to who may do what; else `LEGAL` is broken, which it
         // notices. As below.
         unsafe { self.slot.publish_idle(&self.ready, 0) };
     }
 
-    /// The holder: idle, and marked.
-    pub fn publish_marked(&self) {
+    /// The spawner: the new worker's first task; its generation.
+    pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
         // SAFETY: as above.
-        unsafe { self.slot.publish_marked() };
+        unsafe { self.slot.hand_first(task, how(revocable)) }
+    }
+
+    /// The spawner, or who took its task back: the worker is to look at the queue.
+    pub fn search_first(&self) {
+        // SAFETY: as above.
+        unsafe { self.slot.search_first() };
+    }
+
+    /// The worker: its start hook is over. Whether it has no order but to look at the queue;
+    /// `None`: a caller is just taking its task back.
+    pub fn has_started(&self) -> Option<bool> {
+        // SAFETY: as above.
+        unsafe { self.slot.has_started() }
     }
 
     /// Claims by affinity, past the listing.
@@ -66,14 +97,14 @@ impl Slot {
         self.slot.claim_listed().map(Held)
     }
 
-    /// Claims if marked.
-    pub fn claim_marked(&self) -> Option<Held> {
-        self.slot.claim_marked(|_| true).map(Held)
+    /// Claims if on the bench.
+    pub fn claim_benched(&self) -> Option<Held> {
+        self.slot.claim_benched().map(Held)
     }
 
     /// The worker claims itself, to look at the queue.
     pub fn claim_self(&self) -> bool {
-        self.slot.claim_self().is_some()
+        self.slot.claim_self()
     }
 
     /// The worker has taken a task from the queue.
@@ -84,13 +115,8 @@ impl Slot {
 
     /// Hands a task over, for good or until it is taken back; its generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
-        let how = if revocable {
-            HandOver::Revocable
-        } else {
-            HandOver::Final
-        };
         // SAFETY: claimed.
-        unsafe { self.slot.hand_over(held.0, task, how) }
+        unsafe { self.slot.hand_over(held.0, task, how(revocable)) }
     }
 
     /// Sends the worker to the queue.
@@ -104,20 +130,34 @@ impl Slot {
         self.slot.revoke(generation)
     }
 
-    /// Marks the worker.
-    pub fn mark(&self) -> bool {
-        self.slot.mark()
+    /// The cleaner takes the worker's entry from the ready ring; whether the worker is on the bench
+    /// from now on. `None`: no entry.
+    pub fn bench(&self) -> Option<bool> {
+        self.ready.pop()?;
+        Some(self.slot.bench())
     }
 
-    /// Tells the worker to end; a marked one, or any.
-    pub fn retire(&self, only_marked: bool) -> bool {
-        let retired = self.slot.retire(only_marked);
+    /// Tells the worker to end; one on the bench, or any.
+    pub fn retire(&self, only_benched: bool) -> bool {
+        let retired = self.slot.retire(only_benched);
         let parked = retired.is_some_and(|claim| claim.parked);
         if parked {
             let handle = self.slot.thread_of_model();
             handle.unpark();
         }
         retired.is_some()
+    }
+
+    /// The worker, after a task: looks whether to end, or else at the queue.
+    pub fn search_after_task(&self) {
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.search_after_task() };
+    }
+
+    /// The worker ends by itself.
+    pub fn retire_self(&self) {
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.retire_self() };
     }
 
     /// The worker's last act.
@@ -130,9 +170,15 @@ impl Slot {
     pub fn start_again(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe {
-            self.slot.begin_start();
-            self.slot.start_searching();
+            self.slot.begin_start(false);
+            self.slot.search_first();
         }
+    }
+
+    /// Its spawner: a new worker, in its start hook, held.
+    pub fn start_in_hook(&self) {
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.begin_start(true) };
     }
 
     /// The worker, told to end, stays.
@@ -164,9 +210,14 @@ impl Slot {
         self.slot.see().is_idle()
     }
 
-    /// Whether it counts as occupied where a submission is refused.
-    pub fn is_occupied(&self) -> bool {
-        self.slot.see().is_occupied()
+    /// Whether it counts as busy where a submission is refused.
+    pub fn is_busy(&self) -> bool {
+        self.slot.see().is_busy()
+    }
+
+    /// Whether it is in its start hook.
+    pub fn is_starting(&self) -> bool {
+        self.slot.see().is_starting()
     }
 
     /// Whether it has no worker.
@@ -182,13 +233,13 @@ impl Slot {
             let (head, _) = self.ready.held();
             // One entry may have been popped before its pop has moved the head.
             let is_listed = (head..=head + 1).any(|at| self.ready.entry(at).is_some());
-            word.is_idle() && !word.is_marked() && !is_listed
+            word.is_idle() && !word.is_benched() && !is_listed
         });
         lost.expect("it only looks")
     }
 
-    /// Whether it can be found: it has an entry in the ready ring, or is marked.
+    /// Whether it can be found: it has an entry in the ready ring, or is on the bench.
     pub fn can_be_found(&self) -> bool {
-        !self.ready.is_empty() || self.slot.see().is_marked()
+        !self.ready.is_empty() || self.slot.see().is_benched()
     }
 }

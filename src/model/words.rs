@@ -1,6 +1,6 @@
 //! Words that stand alone: what is counted, and a label.
 
-use crate::parts::in_flight::{InFlight, TRANSIT};
+use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED, RETURNING};
 use crate::parts::label;
 
 /// The counts of workers that the rings do not show.
@@ -14,34 +14,34 @@ impl Counts {
         Self(InFlight::new())
     }
 
-    /// A worker is in transit from now on.
-    pub fn enter_transit(&self) {
-        self.0.add(TRANSIT);
+    /// A worker is told to look at the queue.
+    pub fn notify(&self) {
+        self.0.add(NOTIFIED);
     }
 
-    /// No longer.
-    pub fn leave_transit(&self) {
-        self.0.sub(TRANSIT);
+    /// It is there.
+    pub fn arrive(&self) {
+        self.0.shift(NOTIFIED, AWAKE);
     }
 
-    /// A worker is marked from now on.
-    pub fn mark(&self) {
-        self.0.mark();
+    /// It is told to end.
+    pub fn begin_end(&self) {
+        self.0.add(RETURNING);
     }
 
-    /// No longer.
-    pub fn unmark(&self) {
-        self.0.unmark();
+    /// It watches the queue no more.
+    pub fn stop_watching(&self) {
+        self.0.sub(AWAKE);
     }
 
     /// Whether nobody was counted at one moment.
-    pub fn is_nobody_at_all(&self) -> bool {
-        self.0.is_nobody_at_all()
+    pub fn is_nobody(&self) -> bool {
+        self.0.see().is_nobody()
     }
 
-    /// Whether somebody is marked.
-    pub fn is_any_marked(&self) -> bool {
-        self.0.is_any_marked()
+    /// Whether somebody looks at the queue, or is on the way there.
+    pub fn is_any_searching(&self) -> bool {
+        self.0.see().is_any_searching()
     }
 }
 

@@ -5,13 +5,20 @@
 //!
 //! Submitters count on a cache line of their own (`entered`), and so do the tasks that
 //! end (`ended`): what is pending is the difference. One line for both would move
-//! between all of them with every task.
+//! between all of them with every task. Neither count goes down: a submission that is refused ends.
 //!
 //! # Waiting
 //!
-//! A waiter sets `WAITED` in the word in which ends are counted, *then* reads the counts: an end
-//! that comes later finds it. A submission that was refused takes back that it entered, *then*
-//! reads whether somebody waits: one of the two sees the other.
+//! A wait ends if at one moment of it nothing was pending, even if the next task enters at once. So
+//! nobody may step past such a moment while somebody waits:
+//!
+//! 1. The first waiter sets `WAITED` in both words, under the lock, then reads what is pending.
+//! 2. While it is set, tasks enter under the lock only.
+//! 3. While it is set, the last pending task ends under the lock only. An end that finds that another
+//!    task has entered and not ended is not the last: `entered` does not go down, and the end changes
+//!    `ended` by a compare-and-swap.
+//! 4. So an end under the lock sees exactly whether nothing is pending at that moment. If so, it adds
+//!    one to `zeros`, and wakes the waiters, which compare.
 //!
 //! # Lifetime
 //!
@@ -20,8 +27,8 @@
 //!
 //! | step on `ended` | by | |
 //! |---|---|---|
-//! | `+ ENDED` | a completed task's end, by one compare-and-swap, if nobody waits | its last touch |
-//! | `+ ENDED + INSIDE` | any other end: also where somebody waits, or the step above failed | it is pending no more, but still looks whether to wake a waiter |
+//! | `+ ENDED` | a completed task's end, unless somebody waits and it may be the last | its last touch |
+//! | `+ ENDED + INSIDE` | any other end, under the lock | it is pending no more, but still looks whether to wake a waiter |
 //! | `- INSIDE` | the same | its last touch |
 //! | `+ WAITED`, `- WAITED` | the first that waits, the last that waits no more; under the lock | |
 //! | `+ LEFT - entered * ENDED` | the handle's drop | `entered` is final: the word alone says from now on what is pending |
@@ -36,6 +43,7 @@ use crate::sync::{self, fork, lock, lock_unless, AtomicBool, AtomicU64, Condvar,
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// A thread between the two steps that end a task: a worker, or one that cancels a group or
 /// shuts down. Fewer than 2^20 threads can be between them at once.
@@ -47,19 +55,22 @@ const LEFT: u64 = 1 << 21;
 const ENDED_SHIFT: u32 = 22;
 const ENDED: u64 = 1 << ENDED_SHIFT;
 
-/// How long a wait within a discard may take to notice its end.
-const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+/// `WAITED`, in `entered`. Above it, the count.
+const ENTER_WAITED: u64 = 1;
+const ENTERED_SHIFT: u32 = 1;
+const ENTERED: u64 = 1 << ENTERED_SHIFT;
+
+/// How often who waits within a discard looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Tasks accepted, or being submitted.
+    /// Tasks ever submitted.
     entered: CachePadded<AtomicU64>,
     ended: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
-    /// Tasks taken out of the queue, whose captures are still to be dropped.
-    discarding: AtomicU64,
     /// Of forks, when the set was made. In a forked child no task ends: nobody is waited for,
     /// or woken.
     generation: u64,
@@ -74,13 +85,18 @@ pub(crate) struct Members {
 struct Rare {
     panicked: u64,
     discarded: u64,
+    refused: u64,
+    /// Tasks whose captures are being dropped, or are about to be.
+    discarding: u64,
+    /// Moments at which nothing was pending while somebody waited.
+    zeros: u64,
     /// Who cancelled the set has left nothing of it queued.
     swept: bool,
     /// Threads that wait; `WAITED` says whether there are any.
     waiting: usize,
 }
 
-/// How a task has ended.
+/// How a task has ended. As `Discarded` only after [`Pending::begin_discard`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
@@ -123,12 +139,11 @@ impl Handle {
     /// The same, as if so many tasks had entered and completed: tests start near the wrap.
     pub(crate) fn starting_at(tasks: u64) -> Self {
         let members = Box::new(Members {
-            entered: CachePadded::new(AtomicU64::new(tasks)),
+            entered: CachePadded::new(AtomicU64::new(tasks << ENTERED_SHIFT)),
             ended: CachePadded::new(AtomicU64::new(tasks << ENDED_SHIFT)),
             rare: Mutex::new(Rare::default()),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            discarding: AtomicU64::new(0),
             generation: fork::generation(),
             #[cfg(any(lazypool_loom, lazypool_shuttle))]
             alive: (sync::UnsafeCell::new(()), sync::Track::new(())),
@@ -139,8 +154,25 @@ impl Handle {
     /// One more: before it is submitted.
     #[inline]
     pub(crate) fn enter(&self) -> Pending {
-        // ORDERING: G1: before the task can end.
-        self.entered.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: compared below.
+        let mut before = self.entered.load(Ordering::Relaxed);
+        while before & ENTER_WAITED == 0 {
+            let now = before.wrapping_add(ENTERED);
+            // ORDERING: G1: before the task can end.
+            let order = Ordering::SeqCst;
+            match (self.entered).compare_exchange(before, now, order, Ordering::Relaxed) {
+                Ok(_) => return Pending(self.0),
+                Err(seen) => before = seen,
+            }
+        }
+        self.enter_waited()
+    }
+
+    #[cold]
+    fn enter_waited(&self) -> Pending {
+        let _rare = lock_unless(self.is_forked(), &self.rare);
+        // ORDERING: G1: under the lock.
+        self.entered.fetch_add(ENTERED, Ordering::SeqCst);
         Pending(self.0)
     }
 
@@ -156,10 +188,7 @@ impl Handle {
     /// One that has entered is not accepted.
     pub(crate) fn refused(&self, task: Pending) {
         assert_eq!(task.0, self.0, "a task of this set");
-        // ORDERING: G1: before it reads who waits.
-        self.entered.fetch_sub(1, Ordering::SeqCst);
-        // ORDERING: G1: after it was taken back.
-        self.wake(self.ended.load(Ordering::SeqCst));
+        task.end_locked(|rare| rare.refused += 1);
     }
 }
 
@@ -167,7 +196,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         // Nobody enters without a handle.
         // ORDERING: G2: all touches through the handle come before.
-        let entered = self.entered.load(Ordering::SeqCst);
+        let entered = self.entered.load(Ordering::SeqCst) >> ENTERED_SHIFT;
         let step = LEFT.wrapping_sub(entered << ENDED_SHIFT);
         let before = self.ended.fetch_add(step, Ordering::SeqCst);
         // SAFETY: the word was last changed by this thread.
@@ -185,52 +214,56 @@ impl Pending {
 
     /// The task has ended: who waits for the set may go on.
     pub(crate) fn end(self, how: Ended) {
-        // SAFETY: pending until the next step.
-        let members = unsafe { self.0.as_ref() };
-        members.touch();
-        if how != Ended::Completed {
-            return self.end_inside(how);
-        }
-        // Relaxed: compared below.
-        let before = members.ended.load(Ordering::Relaxed);
-        if before & WAITED != 0 {
-            return self.end_inside(how);
-        }
-        let now = before.wrapping_add(ENDED);
-        // ORDERING: G1, G2: releases all that the task did, where nobody waits: this thread's last
-        // touch, but for the memory that it frees.
-        let order = Ordering::SeqCst;
-        let ended = (members.ended).compare_exchange(before, now, order, Ordering::Relaxed);
-        match ended {
-            // SAFETY: the word was last changed by this thread.
-            Ok(_) => unsafe { Members::free_if_left(self.0, now) },
-            Err(_) => self.end_inside(how),
+        match how {
+            Ended::Completed => self.complete(),
+            Ended::Panicked => self.end_locked(|rare| rare.panicked += 1),
+            Ended::Discarded => self.end_locked(|rare| {
+                rare.discarded += 1;
+                rare.discarding = rare.discarding.saturating_sub(1);
+            }),
         }
     }
 
-    /// The same where somebody waits, or the word changes just now: not tried again, so that an
-    /// end takes as many steps however many others there are.
-    #[inline(never)]
-    fn end_inside(self, how: Ended) {
-        // SAFETY: pending until the next step, and inside until the one after.
+    #[inline]
+    fn complete(self) {
+        // SAFETY: pending until the step below.
         let members = unsafe { self.0.as_ref() };
-        // ORDERING: G1, G2: releases all that the task did, and reads who waits.
-        let count = || members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
-        let before = if how == Ended::Completed {
-            count()
-        } else {
-            let mut rare = lock(&members.rare);
-            match how {
-                Ended::Panicked => rare.panicked += 1,
-                _ => {
-                    rare.discarded += 1;
-                    // Relaxed: under the lock, as it is read.
-                    members.discarding.fetch_sub(1, Ordering::Relaxed);
-                }
+        members.touch();
+        // Relaxed: compared below.
+        let mut before = members.ended.load(Ordering::Relaxed);
+        while before & WAITED == 0 || members.is_another_pending(before) {
+            let now = before.wrapping_add(ENDED);
+            // ORDERING: G1, G2: releases all that the task did: this thread's last touch, but for
+            // the memory that it frees.
+            let order = Ordering::SeqCst;
+            match (members.ended).compare_exchange(before, now, order, Ordering::Relaxed) {
+                // SAFETY: the word was last changed by this thread.
+                Ok(_) => return unsafe { Members::free_if_left(self.0, now) },
+                Err(seen) => before = seen,
             }
-            count()
-        };
-        members.wake(before);
+        }
+        self.end_locked(|_| ());
+    }
+
+    #[inline(never)]
+    fn end_locked(self, count: impl FnOnce(&mut Rare)) {
+        // SAFETY: pending until the next step on `ended`, and inside until the one after.
+        let members = unsafe { self.0.as_ref() };
+        members.touch();
+        let is_forked = members.is_forked();
+        let mut rare = lock_unless(is_forked, &members.rare);
+        if let Some(rare) = &mut rare {
+            count(rare);
+        }
+        // ORDERING: G1, G2: releases all that the task did; under the lock.
+        let before = members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
+        if before & WAITED != 0 && members.has_ended() && !is_forked {
+            if let Some(rare) = &mut rare {
+                rare.zeros += 1;
+            }
+            members.all_ended.notify_all();
+        }
+        drop(rare);
         members.touch();
         // ORDERING: G2: this thread's last touch, but for the memory that it frees.
         let before = members.ended.fetch_sub(INSIDE, Ordering::SeqCst);
@@ -252,34 +285,18 @@ impl Members {
         }
     }
 
-    /// A task has been taken out of the queue, to be dropped.
+    /// The captures of a task of the set are going to be dropped; it is pending until it ends as
+    /// discarded.
     pub(crate) fn begin_discard(&self) {
-        // Relaxed: whoever reads it looks again.
-        self.discarding.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether discarded tasks are still to be dropped.
-    pub(crate) fn is_discarding(&self) -> bool {
-        // Relaxed: as above.
-        self.discarding.load(Ordering::Relaxed) != 0
-    }
-
-    /// Waits, within the drop of a discarded task, until nothing else is pending than tasks to be
-    /// dropped; `false` if the deadline came first.
-    pub(crate) fn wait_within_discard(&self, deadline: &Deadline) -> bool {
-        let mut guard = lock(&self.rare);
-        loop {
-            // Relaxed: as in `begin_discard`.
-            if self.pending() as u64 <= self.discarding.load(Ordering::Relaxed) || self.is_forked()
-            {
-                return true;
-            }
-            let left = deadline.left().unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
-            if deadline.has_passed() {
-                return false;
-            }
-            guard = sync::wait(&self.all_ended, guard, Some(left));
+        if let Some(mut rare) = lock_unless(self.is_forked(), &self.rare) {
+            rare.discarding += 1;
         }
+    }
+
+    /// Whether captures of its tasks are still to be dropped.
+    pub(crate) fn is_discarding(&self) -> bool {
+        let rare = lock_unless(self.is_forked(), &self.rare);
+        rare.is_some_and(|rare| rare.discarding > 0)
     }
 
     /// What tells one set from another, as long as either lives.
@@ -303,23 +320,23 @@ impl Members {
         self.alive.0.with(|_| ());
     }
 
-    /// Wakes who waited when `ended` was this, if nothing is pending.
-    #[inline]
-    fn wake(&self, ended: u64) {
-        if ended & WAITED != 0 && self.has_ended() && !self.is_forked() {
-            drop(lock(&self.rare));
-            self.all_ended.notify_all();
-        }
+    /// Whether more than one was pending when `ended` was this, and its handle there. May say no
+    /// although it is so.
+    fn is_another_pending(&self, ended: u64) -> bool {
+        // Relaxed: `entered` does not go down, so an old value errs on the safe side only.
+        let entered = self.entered.load(Ordering::Relaxed) >> ENTERED_SHIFT;
+        let others = entered.wrapping_sub(ended >> ENDED_SHIFT).wrapping_sub(1);
+        ((others << ENDED_SHIFT) as i64) > 0
     }
 
-    /// Tasks accepted or being submitted, and how many of them are pending.
+    /// Tasks ever submitted, and how many of them are pending.
     fn entered_and_pending(&self) -> (u64, u64) {
         // ORDERING: G1: acquires what the ended tasks did; two equal readings of `ended` mean
         // that `entered` belongs to them.
         let ended = || self.ended.load(Ordering::SeqCst) >> ENDED_SHIFT;
         let mut before = ended();
         loop {
-            let entered = self.entered.load(Ordering::SeqCst);
+            let entered = self.entered.load(Ordering::SeqCst) >> ENTERED_SHIFT;
             let after = ended();
             if after == before {
                 let pending = entered.wrapping_sub(after) << ENDED_SHIFT >> ENDED_SHIFT;
@@ -345,7 +362,7 @@ impl Members {
     pub(crate) fn completed(&self) -> usize {
         self.of_rare(|rare| {
             let (entered, pending) = self.entered_and_pending();
-            let others = pending + rare.panicked + rare.discarded;
+            let others = pending + rare.panicked + rare.discarded + rare.refused;
             entered.wrapping_sub(others)
         })
     }
@@ -364,40 +381,80 @@ impl Members {
         rare.map_or(0, |rare| figure(&rare) as usize)
     }
 
-    /// Waits until nothing is pending; `false` if the deadline came first, or this is a forked
-    /// child, where it does not wait.
+    /// Waits until nothing is pending, or was at one moment of this call; `false` if the deadline
+    /// came first, or this is a forked child, where it does not wait.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        self.wait_until(deadline, parallel, None, |_| false)
+    }
+
+    /// The same for a thread that drops what a discarded task captured, and may be the one to drop
+    /// more: it does not wait for tasks whose captures are being dropped, or are about to be.
+    pub(crate) fn wait_within_discard(&self, deadline: &Deadline) -> bool {
+        self.wait_until(deadline, false, Some(LOOK_AGAIN), |rare| {
+            self.pending() as u64 <= rare.discarding
+        })
+    }
+
+    /// `is_enough` is asked each time that something wakes the waiter, or it has slept for `again`.
+    fn wait_until(
+        &self,
+        deadline: &Deadline,
+        parallel: bool,
+        again: Option<Duration>,
+        is_enough: impl Fn(&Rare) -> bool,
+    ) -> bool {
+        if self.has_ended() {
+            return true;
+        }
         if self.is_forked() {
-            return self.has_ended();
+            return false;
         }
-        let mut spin = BoundedSpin::new(parallel);
-        while spin.step() != Step::Spent {
-            if self.has_ended() {
-                return true;
-            }
-        }
-        let mut guard = lock(&self.rare);
-        guard.waiting += 1;
-        if guard.waiting == 1 {
-            // ORDERING: G1: before it looks what is pending.
-            self.ended.fetch_add(WAITED, Ordering::SeqCst);
-        }
+        let mut rare = lock(&self.rare);
+        let zeros = rare.zeros;
+        self.count_waiter(&mut rare);
+        let mut spin = Some(BoundedSpin::new(parallel));
         let ended = loop {
-            if self.has_ended() {
+            if rare.zeros != zeros || self.has_ended() || is_enough(&rare) {
                 break true;
+            }
+            if let Some(mut spin) = spin.take() {
+                drop(rare);
+                while !self.has_ended() && spin.step() != Step::Spent {}
+                rare = lock(&self.rare);
+                continue;
             }
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 break false;
             }
-            guard = sync::wait(&self.all_ended, guard, left);
+            let left = left.into_iter().chain(again).min();
+            rare = sync::wait(&self.all_ended, rare, left);
         };
-        guard.waiting -= 1;
-        if guard.waiting == 0 {
-            // ORDERING: G1: after its last look.
+        rare.waiting -= 1;
+        if rare.waiting == 0 {
+            // ORDERING: G1: after its last look, under the lock.
             self.ended.fetch_sub(WAITED, Ordering::SeqCst);
+            self.entered.fetch_sub(ENTER_WAITED, Ordering::SeqCst);
         }
         ended
+    }
+
+    fn count_waiter(&self, rare: &mut Rare) {
+        rare.waiting += 1;
+        if rare.waiting == 1 {
+            // ORDERING: G1: before it looks what is pending, under the lock. `entered` first: an
+            // end that finds the flag must find it there.
+            self.entered.fetch_add(ENTER_WAITED, Ordering::SeqCst);
+            self.ended.fetch_add(WAITED, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Members {
+    /// For models.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) & WAITED != 0
     }
 }
 

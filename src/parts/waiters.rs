@@ -8,8 +8,9 @@
 //! list passes the event on.
 //!
 //! **Fair in the end.** A thread that has waited for [`AGE`] counts as aged until it leaves. Others
-//! leave it as much space as there are aged threads, and may sleep beside that space. So an aged
-//! thread that leaves always notifies the next, and a thread that becomes aged tries again.
+//! leave as much space as there are aged threads, and may sleep beside that space. So an aged thread
+//! that leaves always notifies the next; and a thread that becomes aged tries again, which nobody
+//! keeps it from then.
 
 use crate::parts::deadline::Deadline;
 use crate::sync::{current_thread, lock, thread, AtomicU64, Mutex, Ordering};

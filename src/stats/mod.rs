@@ -13,7 +13,7 @@ pub use policy::{Shutdown, WhenFull};
 
 /// The statistics of a pool: how its tasks ended, what it does now, and how many workers it started.
 ///
-/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the figures one after the other while the pool
+/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other while the pool
 /// goes on working, so two of them may be a moment apart. These hold at every moment:
 ///
 /// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
@@ -28,8 +28,8 @@ pub use policy::{Shutdown, WhenFull};
 /// accepted = completed + panicked + expired + discarded + queued + running
 /// ```
 ///
-/// `Display` prints a table with one figure a line. With the feature `serde` the figures can be serialized,
-/// each under the name of its field. Later versions may add figures.
+/// `Display` prints a table with one counter a line. With the feature `serde` the counters can be serialized,
+/// each under the name of its field. Later versions may add counters.
 ///
 /// # Examples
 ///
@@ -59,8 +59,8 @@ pub struct Stats {
     /// Submissions that the pool did not take, for whatever reason: the sum of
     /// [`refusals`](Self::refusals).
     ///
-    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for room
-    /// is counted here. One with a time-out of zero is not counted at all.
+    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for space
+    /// is counted here. One with a timeout of zero is not counted at all.
     pub refused: u64,
     /// Accepted tasks that ran and returned.
     pub completed: u64,
@@ -88,14 +88,15 @@ pub struct Stats {
     /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
     /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
-    /// Submissions that wait for room now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    /// Submissions that wait for space now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that are [occupied](crate::docs::guarantees#occupied-workers) now, and those whose task has
+    /// Workers that are [busy](crate::docs::guarantees#busy-workers) now, and those whose task has
     /// just ended and is not counted yet.
     pub running: usize,
-    /// Workers that exist now.
+    /// Workers that exist now. It may be 0 while threads are still ending;
+    /// [`ShutdownReport::is_clean`] says that all have ended.
     pub workers: usize,
     /// Workers that exist now and have no task.
     pub idle: usize,
@@ -105,7 +106,7 @@ pub struct Stats {
     pub spawned: u64,
     /// Workers that have ended, because they were idle, surplus, or shut down.
     pub retired: u64,
-    /// How often the system gave no thread for a worker.
+    /// How often the OS could not create a thread for a worker.
     pub spawn_failures: u64,
     /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the code of
     /// `metrics` recorders and `tracing` subscribers.
@@ -113,8 +114,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every figure under its name, in the order of the table: each part below its sum. Taken apart
-    /// without `..`, so that a new figure cannot be left out of the table.
+    /// Every counter under its name, in the order of the table: each part below its sum. Taken apart
+    /// without `..`, so that a new counter cannot be left out of the table.
     fn rows(self) -> [(&'static str, u64); 25] {
         let Self {
             accepted,
@@ -231,7 +232,7 @@ pub struct RefusalCounts {
     pub on_worker: u64,
     /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see them.
     pub forked: u64,
-    /// Not accepted because the deadline passed while the submission waited for room. The caller got the
+    /// Not accepted because the deadline passed while the submission waited for space. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
 }

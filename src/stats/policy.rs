@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::duration;
 use crate::error::ParseSettingError;
 
-/// What a submission does when every worker is occupied and the queue is full.
+/// What a submission does when every worker is busy and the queue is full.
 ///
 /// [`Builder::when_full`](crate::Builder::when_full) sets it for a pool, and
 /// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use the words
@@ -34,23 +34,19 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated), without a wait for
-    /// room. This is the default.
-    ///
-    /// It still waits for a worker that is being started or is ending: not every worker is occupied then.
-    /// See [what can block](crate::docs::async_code#what-can-block).
+    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It never sleeps.
+    /// This is the default.
     #[default]
     Refuse,
-    /// The submission waits for room: `serve` as long as it takes, `do_with_deadline` until its deadline.
+    /// The submission waits for space: `serve` as long as it takes, `do_with_deadline` until its deadline.
     ///
     /// The wait blocks the calling thread; do not use it on a thread of an async runtime. A submission that
     /// comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
     /// refused as [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
-    /// The submission waits for room as with [`Block`](Self::Block), but at most for this time. Then it is
+    /// The submission waits for space as with [`Block`](Self::Block), but at most for this time. Then it is
     /// refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
-    /// As with [`Refuse`](Self::Refuse), it still waits for a worker that is being started or is ending.
     /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
     /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
     /// [`Duration::MAX`] the same as [`Block`](Self::Block).
@@ -148,15 +144,16 @@ pub enum Shutdown {
     /// Tasks that a worker has started or been handed still run. Queued tasks are discarded:
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
-    /// * A closure that came by `serve` is dropped, and nobody is told. Only figures show it:
+    /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
+    /// * A closure that came by `serve` is dropped, and nobody is told. Only counters show it:
     ///   [`Stats::discarded`](crate::Stats::discarded),
     ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
     ///   [group](crate::Group::discarded).
     /// * The tasks of a scope are never discarded.
     ///
-    /// The call takes all of them out of the queue before it drops what they captured, so that none of
-    /// them runs, however long a drop takes. Another discarding call drops some of these itself, and
-    /// does not wait for one that this call is in.
+    /// The queue is emptied first and the closures are dropped afterwards, so a slow `Drop` cannot let
+    /// another queued task start. A concurrent `shutdown` may help dropping; it does not wait for a drop
+    /// already in progress. A `shutdown`, `cancel` or `wait` inside such a drop may return early.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop

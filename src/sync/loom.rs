@@ -115,11 +115,6 @@ pub(crate) mod thread {
             &self.thread
         }
 
-        /// That only says that a join takes no time, which there is none of here.
-        pub(crate) fn is_finished(&self) -> bool {
-            true
-        }
-
         pub(crate) fn join(self) -> std::thread::Result<T> {
             self.inner.join()
         }

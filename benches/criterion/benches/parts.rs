@@ -211,7 +211,7 @@ fn idle_slot() -> (Slot, Ring) {
     let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
     // SAFETY: it is new, and held then.
     unsafe {
-        slot.begin_start();
+        slot.begin_start(false);
         slot.publish_idle(&ready, 0);
     }
     (slot, ready)
@@ -254,7 +254,7 @@ fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
 fn hand_overs(n: u64, parallel: bool, pause: fn()) -> Duration {
     let (slot, ready) = (Slot::new(()), Ring::new(1, 0));
     // SAFETY: it is new.
-    unsafe { slot.begin_start() };
+    unsafe { slot.begin_start(false) };
     thread::scope(|s| {
         let worker = s.spawn(|| {
             until(|| !slot.is_held());

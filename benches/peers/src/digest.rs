@@ -6,40 +6,52 @@ use crate::limits::ROUND_TRIP;
 
 const PEERS: &[&str] = &[
     "crossbeam-channel",
-    "parkring channel",
     "rusty_pool",
     "rayon",
     "tokio spawn_blocking",
 ];
 
-/// What it is called there, the workload, our row in it.
-const LINES: &[(&str, &str, &str)] = &[
+/// What a row shows.
+#[derive(Clone, Copy)]
+enum Figure {
+    Value,
+    /// In microseconds.
+    P99,
+}
+use Figure::{Value, P99};
+
+/// What it is called there, the workload, our row in it, what of it.
+const LINES: &[(&str, &str, &str, Figure)] = &[
     (
-        "`do_with_deadline`, no queue, 1 caller, ns a call",
+        "open load of 60 %, a wait with a deadline, p99, us",
+        "latency/timed/60%",
+        OURS,
+        P99,
+    ),
+    (
+        "`do_with_deadline` in a tight loop, no queue, ns a call",
         "timed/1c",
         UNQUEUED,
+        Value,
     ),
-    ("the same, 2 callers", "timed/2c", UNQUEUED),
     (
         "`serve` through a queue, 24 bytes captured, ns a task",
         "queue/tiny/1p/24B",
         OURS,
+        Value,
     ),
-    ("a refusal, queue of 1,024 full, ns", "refusal", OURS),
+    ("a refusal, queue of 1,024 full, ns", "refusal", OURS, Value),
     (
         "64 tasks onto an idle pool, ns for all of them",
         "burst/64",
         OURS,
+        Value,
     ),
     (
-        "values in time under overload, % of capacity (more is better), lazypool with `min_remaining`",
+        "goodput under overload, % (more is better), lazypool with `min_remaining`",
         "overload/1024",
         GUARDED,
-    ),
-    (
-        "the same without it; the queue of 1,024 is too long on purpose",
-        "overload/1024",
-        OURS,
+        Value,
     ),
 ];
 
@@ -58,13 +70,16 @@ pub(crate) fn print(tables: &[Table], cores: usize) {
     );
     println!("\n| | lazypool | {} |", PEERS.join(" | "));
     println!("|---|---|{}", "---|".repeat(PEERS.len()));
-    for &(what, workload, ours) in LINES {
+    for &(what, workload, ours, figure) in LINES {
         let Some(table) = tables.iter().find(|t| t.workload == workload) else {
             continue;
         };
         let cells: Vec<_> = std::iter::once(ours)
             .chain(PEERS.iter().copied())
-            .map(|name| table.row(name).map_or_else(|| "-".to_owned(), cell))
+            .map(|name| {
+                let row = table.row(name);
+                row.map_or_else(|| "-".to_owned(), |row| cell(row, figure))
+            })
             .collect();
         println!("| {what} | {} |", cells.join(" | "));
     }
@@ -84,8 +99,12 @@ pub(crate) fn print_round_trip(tables: &[Table]) {
     }
 }
 
-fn cell(row: &Row) -> String {
-    let [median, min, max] = [row.value.median, row.value.min, row.value.max].map(rounded);
+fn cell(row: &Row, figure: Figure) -> String {
+    let (of, unit) = match figure {
+        Value => (row.value, 1.0),
+        P99 => (row.p99, 1_000.0),
+    };
+    let [median, min, max] = [of.median, of.min, of.max].map(|x| rounded(x / unit));
     if min == max {
         median
     } else {

@@ -46,7 +46,7 @@ usage: peers [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR] [--markd
   --decide        up to three times as many where a target is neither clearly met nor missed
   --quick         one short round: shows that everything works, measures little
   --plot DIR      also write pictures (SVG) into DIR
-  --markdown      also print the README's table, and that of the targets in benches/README.md,
+  --markdown      also print the README's table, and that of the targets in benches/RESULTS.md,
                   as far as their workloads ran
   --save FILE     also write every row into FILE, tab-separated
   --against FILE  also say in which rows the run saved in FILE differs
@@ -163,7 +163,7 @@ fn main() -> ExitCode {
     if options.markdown {
         println!("\nFor README.md:");
         digest::print(&tables, cores);
-        println!("\nFor benches/README.md:");
+        println!("\nFor benches/RESULTS.md:");
         digest::print_round_trip(&tables);
         targets::print_markdown(&tables, other.as_ref());
     }

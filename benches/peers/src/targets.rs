@@ -280,7 +280,7 @@ fn sign(bound: Bound) -> char {
     }
 }
 
-/// The same in Markdown: the table of benches/README.md, if wanted with another run beside it.
+/// The same in Markdown: the table of benches/RESULTS.md, if wanted with another run beside it.
 pub(crate) fn print_markdown(tables: &[Table], other: Option<&Run>) {
     let of_other = |workload: &str, row: &str| {
         let table = named(tables, workload)?;

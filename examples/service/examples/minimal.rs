@@ -6,10 +6,9 @@
 //! ```
 
 use axum::{extract::State, http::StatusCode, routing::get, Router};
-use lazypool::{task, Pool};
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use lazypool::{Pool, Shutdown, TaskError};
 use std::{sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+use tokio::{net::TcpListener, signal, task::spawn_blocking, time::timeout};
 
 /// Runs `work` on the pool and awaits its value; no thread of the runtime waits for it.
 pub(crate) async fn offload<T: Send + 'static>(
@@ -18,28 +17,14 @@ pub(crate) async fn offload<T: Send + 'static>(
     takes: Duration, // with less time left, `work` is not started
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StatusCode> {
-    let (reply, answer) = oneshot::channel();
-    let submitter = pool.labeled("offload").with_deadline(deadline);
-    let group = submitter.min_remaining(takes).group();
-    let unwanted = group.drop_guard(); // cancels the task when the client hangs up
-    let task = move || match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(_) if task::remaining() == Some(Duration::ZERO) => {} // past the deadline: nobody waits
-        Ok(value) => drop(reply.send(Ok(value))),
-        Err(panic) => {
-            drop(reply.send(Err(StatusCode::INTERNAL_SERVER_ERROR)));
-            resume_unwind(panic) // for the pool to count
-        }
-    };
-    group
-        .serve(task)
-        .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?; // saturated, or shut down
-    match timeout(deadline, answer).await {
-        Ok(Ok(result)) => {
-            unwanted.disarm();
-            result
-        }
-        Ok(Err(_)) if pool.is_closed() => Err(StatusCode::SERVICE_UNAVAILABLE), // discarded
-        _ => Err(StatusCode::GATEWAY_TIMEOUT), // too late: never started, or sees `is_cancelled()`
+    let tasks = pool.with_deadline(deadline).min_remaining(takes);
+    let task = tasks.labeled("offload").awaitable().serve(work);
+    let task = task.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?; // saturated, or shut down
+    match timeout(deadline, task).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(TaskError::Panicked(_))) => Err(StatusCode::INTERNAL_SERVER_ERROR),
+        Ok(Err(TaskError::Discarded)) => Err(StatusCode::SERVICE_UNAVAILABLE), // by a shutdown
+        _ => Err(StatusCode::GATEWAY_TIMEOUT), // never started, or still runs
     }
 }
 
@@ -52,9 +37,19 @@ async fn sum(State(pool): State<Arc<Pool>>) -> Result<String, StatusCode> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let pool = Arc::new(Pool::builder().max_workers(8).queue_capacity(256).build()?);
-    let app = Router::new().route("/sum", get(sum)).with_state(pool);
+    let pool = Pool::builder().max_workers(8).queue_capacity(256);
+    // A drop of the last handle to the pool must not block a thread of the runtime.
+    let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
+    let pool = Arc::new(pool.build()?);
+    let app = Router::new().route("/sum", get(sum));
     let listener = TcpListener::bind("127.0.0.1:8080").await?;
     println!("http://{}", listener.local_addr()?);
-    Ok(axum::serve(listener, app).await?)
+    let stop = async { signal::ctrl_c().await.unwrap_or_default() };
+    axum::serve(listener, app.with_state(Arc::clone(&pool)))
+        .with_graceful_shutdown(stop)
+        .await?;
+    // All requests have been answered; what still runs, nobody waits for.
+    let shutdown = move || pool.shutdown(Shutdown::Cancel, Duration::from_secs(5));
+    println!("{:?}", spawn_blocking(shutdown).await?);
+    Ok(())
 }

@@ -1,7 +1,7 @@
-//! The guides show two examples of this package in full: they must show what compiles here.
+//! The guides show examples of this package in full: they must show what compiles here.
 
 const ASYNC: &str = include_str!("../../../src/docs/async_code.md");
-const SIZING: &str = include_str!("../../../src/docs/sizing.md");
+const MONITORING: &str = include_str!("../../../src/docs/monitoring.md");
 
 #[track_caller]
 fn is_shown(page: &str, example: &str) {
@@ -24,6 +24,11 @@ fn the_page_on_async_code_shows_the_minimal_service() {
 }
 
 #[test]
-fn the_page_on_sizing_shows_the_metrics_example() {
-    is_shown(SIZING, include_str!("../examples/metrics.rs"));
+fn the_page_on_async_code_shows_smol() {
+    is_shown(ASYNC, include_str!("../examples/smol.rs"));
+}
+
+#[test]
+fn the_page_on_monitoring_shows_the_metrics_example() {
+    is_shown(MONITORING, include_str!("../examples/metrics.rs"));
 }

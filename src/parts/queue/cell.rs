@@ -141,6 +141,26 @@ impl<T> CellAt<'_, T> {
         taken(from, to);
     }
 
+    /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
+    #[inline]
+    pub(super) fn see_space(self) -> State {
+        // ORDERING: P7: after this thread has said that it waits.
+        Stamp(self.cell.stamp.load(Ordering::SeqCst)).state()
+    }
+
+    /// Leaves a held cell dead.
+    ///
+    /// # Safety
+    /// The caller holds the cell, and has read its task.
+    pub(super) unsafe fn leave_dead(self) {
+        assert_legal(State::Held, State::Dead);
+        // ORDERING: Q1, P7: releases the cell to who skips it; and before this thread looks who
+        // waits for space.
+        let dead = self.stamp(State::Dead).0;
+        self.cell.stamp.swap(dead, Ordering::SeqCst);
+        taken(State::Held, State::Dead);
+    }
+
     /// Becomes the owner of the cell, if its stamp is `from`.
     #[inline]
     #[must_use]

@@ -392,13 +392,13 @@ impl<T> Queue<T> {
     }
 
     /// Whether there is no space. Two equal readings of [`Queue::pops`] around it mean that it was
-    /// so at one moment.
+    /// so at one moment. Not while somebody holds the oldest cell: that may be dead, and skipped.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let tail = self.load_tail() & !FLAGS;
         let head = self.load_head();
-        let oldest = self.at(head);
-        self.is_full_by(tail, head) && oldest.see() != oldest.stamp(State::Dead)
+        let oldest = self.at(head).see_space();
+        self.is_full_by(tail, head) && !matches!(oldest, State::Dead | State::Held)
     }
 
     /// Moves with every pop.
@@ -415,6 +415,14 @@ impl<T> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T> Queue<T> {
+    /// For models: the stamp of a task that was pushed, stored again, so that loom takes all `SeqCst`
+    /// loads of it from now on for such.
+    #[cfg(lazypool_loom)]
+    pub(crate) fn stamp_again(&self, position: u64) {
+        let at = self.at(position);
+        (at.cell.stamp).store(at.stamp(State::Full).0, Ordering::SeqCst);
+    }
+
     /// For models, once nobody uses it: nothing is left in it.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");

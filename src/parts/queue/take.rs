@@ -15,7 +15,7 @@ impl<T> Queue<T> {
             // SAFETY: held, with a task in it, and left dead without.
             unsafe {
                 let task = at.read();
-                at.write(State::Held, State::Dead);
+                at.leave_dead();
                 task
             }
         })
@@ -52,7 +52,7 @@ impl<T> Queue<T> {
             unsafe {
                 if at.look(&wanted) {
                     let task = at.read();
-                    at.write(State::Held, State::Dead);
+                    at.leave_dead();
                     return Some(task);
                 }
                 at.write(State::Held, State::Full);

@@ -122,7 +122,7 @@ pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
         label = worker.label,
         slot = worker.slot,
         abandoned = worker.abandoned,
-        "worker has not ended by the shutdown's time-out"
+        "worker has not ended by the shutdown's timeout"
     );
     let _ = (env, worker);
 }
