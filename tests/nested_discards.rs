@@ -284,7 +284,7 @@ fn law10_a_capture_may_poll_for_a_group_that_the_same_shutdown_discards() {
 /// some hundred bytes of stack a group, and ended the process.
 #[test]
 fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
-    const LEVELS: usize = cut(6_000) as usize;
+    const LEVELS: usize = cut(2_500) as usize;
     isolated(
         "law10_a_long_chain_of_groups_is_cancelled_on_any_stack",
         || {

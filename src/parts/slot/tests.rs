@@ -119,10 +119,8 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.see().is_benched());
-    assert!(slot.claim_last_used(0, true).is_none(), "by turn only");
-    let claim = slot.claim_benched().expect("idle");
-    // SAFETY: claimed.
-    unsafe { slot.send_searching(claim) };
+    assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
+    assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
     // Claimed by hint, its entry left behind: who follows the entry does not bench it.
     let claim = slot.claim_last_used(0, true).expect("idle");
