@@ -157,7 +157,9 @@ impl Room {
             self.waiters.try_once(|| self.left(), || self.take())
         } else {
             let (deadline, until) = soon(dice);
-            let taken = self.waiters.wait_until(&deadline, || self.left(), || self.take());
+            let taken = self
+                .waiters
+                .wait_until(&deadline, || self.left(), || self.take());
             if !taken {
                 assert_passed(until);
             }

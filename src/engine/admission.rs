@@ -68,10 +68,8 @@ impl Core {
                 return Ok(location);
             }
             // First of all the rest, so that a saturated pool refuses cheaply.
-            if !options.blocks(self.blocks)
-                && !(options.awaited && self.queue.is_some())
-                && self.is_saturated(self.queue.as_ref())
-            {
+            let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
+            if !may_wait && self.is_saturated(self.queue.as_ref()) {
                 let nested = options.awaited && options.is_on_worker(&self.env);
                 self.counts.refuse(Reason::of(&no_room(nested)));
                 return Err(SubmitError::Refused(no_room(nested)));
@@ -104,7 +102,8 @@ impl Core {
                 // Whoever is on its way to the queue at first is idle before it is counted no more:
                 // no reason to wake or start another, if nobody is.
                 let is_one_coming = || seen.is_any_searching() && !self.is_somebody_idle();
-                if awake || all_busy.is_some() || is_one_coming() {
+                let comes = || (awake || is_one_coming()) && self.relies_on_workers();
+                if all_busy.is_some() || comes() {
                     return self.push_fast(queue, tail, task, options, all_busy);
                 }
                 even_parked = !self.spreads(queue);
@@ -199,7 +198,8 @@ impl Core {
         let queue = self.queue.as_ref().filter(|_| wait.may_queue);
         if let Some(queue) = queue {
             let spreads = || self.is_somebody_idle() && self.spreads(queue);
-            if self.in_flight.see().is_any_awake() || spreads() {
+            let is_any_awake = self.in_flight.see().is_any_awake();
+            if is_any_awake && self.relies_on_workers() || spreads() {
                 if let Some(location) = self.enqueue(queue, task)? {
                     return Ok(location);
                 }
@@ -211,7 +211,10 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if searching || self.has_worker_come() {
+        if self.is_somebody_idle() {
+            return Err(Not::Now);
+        }
+        if (searching || self.in_flight.see().is_any_searching()) && self.relies_on_workers() {
             // No reason to start another.
             let Some(queue) = queue else {
                 return Err(Not::Now);
@@ -239,10 +242,12 @@ impl Core {
         })
     }
 
-    /// Whether there is a worker to be had after all, which was not when the submission asked
-    /// for one: called to the queue, it searches or is idle again; or its start hook has ended.
-    fn has_worker_come(&self) -> bool {
-        self.in_flight.see().is_any_searching() || self.is_somebody_idle()
+    /// Whether a task may be queued for a worker that is awake or on its way to the queue. Not where
+    /// the worker that has to look in its place would go through a start hook first, without a task,
+    /// and a thread can be started for this one.
+    #[inline]
+    fn relies_on_workers(&self) -> bool {
+        !self.hooked || self.free.is_empty()
     }
 
     /// The OS gave no thread: another worker, the queue while a worker lives, or back.

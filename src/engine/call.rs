@@ -365,7 +365,9 @@ unsafe fn erase<F: FnOnce() -> R, R, G: Guard>(
 
 /// # Safety
 /// The task was made by `erase` with the same types.
+// Inlined, it makes LLVM take a large closure apart, word by word: see `.ci/compile`.
 #[cold]
+#[inline(never)]
 unsafe fn give_back<F: FnOnce() -> R, R, G: Guard>(
     task: Task,
     why: SubmitError,

@@ -12,32 +12,35 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-#[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 mod limits {
+    use std::time::Duration;
+
+    /// In models it makes no difference how long a thread spins.
+    const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
+
+    const fn unless_in_models(times: u32) -> u32 {
+        if IN_MODELS {
+            0
+        } else {
+            times
+        }
+    }
+
     /// Looks while spinning.
-    pub(super) const LOOKS: u32 = 256;
+    pub(super) const LOOKS: u32 = unless_in_models(256);
     /// Looks of a long spin, which lasts longer than it takes to wake a thread.
     pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
-    /// Pauses between two looks.
-    pub(super) const PAUSES: u32 = 1;
     /// Looks before the core is offered for the first time where that has helped.
-    pub(super) const FEW_LOOKS: u32 = 16;
+    pub(super) const FEW_LOOKS: u32 = unless_in_models(16);
     /// Times the core is offered before parking.
-    pub(super) const YIELDS: u32 = 2;
+    pub(super) const YIELDS: u32 = unless_in_models(2);
     /// Looks before the core is offered, where it cannot be long.
-    pub(super) const TRIES: u32 = 32;
-    /// Times the core is offered before such a wait sleeps.
-    pub(super) const OFFERS: u32 = 64;
-}
-
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
-mod limits {
-    pub(super) const LOOKS: u32 = 0;
-    pub(super) const MANY_LOOKS: u32 = 0;
-    pub(super) const FEW_LOOKS: u32 = 0;
-    pub(super) const PAUSES: u32 = 1;
-    pub(super) const YIELDS: u32 = 0;
-    pub(super) const TRIES: u32 = 3;
+    pub(super) const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
+    /// Times the core is offered before the thread sleeps instead, which gives the core even to
+    /// threads of lower priority.
+    pub(super) const OFFERS: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
+    /// How long it sleeps each time.
+    pub(super) const NAP: Duration = Duration::from_micros(50);
 }
 
 /// One wait that starts spinning and ends in the advice to park.
@@ -97,9 +100,7 @@ impl BoundedSpin {
                     return self.offer();
                 }
             }
-            for _ in 0..limits::PAUSES {
-                spin_loop();
-            }
+            spin_loop();
             Step::Spun
         } else if self.yields > 0 {
             self.yields -= 1;
@@ -268,28 +269,22 @@ impl AdaptiveSpin {
 }
 
 /// Waits for a step that another thread is in the middle of: a few instructions
-/// away unless that thread has lost its core. It ends in sleeps: a yield gives the core to no
-/// thread of lower priority.
+/// away unless that thread has lost its core. Then it sleeps, so that the thread gets one.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
-    const SLEEP: Duration = Duration::from_micros(50);
-
     pub(crate) fn wait(&mut self) {
-        let waits = self.0;
-        self.0 = waits.saturating_add(1);
-        if waits < limits::TRIES {
-            return spin_loop();
+        self.0 = self.0.saturating_add(1);
+        if self.0 <= limits::TRIES {
+            spin_loop();
+        } else if self.0 <= limits::TRIES + limits::OFFERS {
+            #[cfg(lazypool_loom)]
+            crate::sync::assume_fairness();
+            thread::yield_now();
+        } else {
+            std::thread::sleep(limits::NAP);
         }
-        #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
-        if waits >= limits::TRIES + limits::OFFERS {
-            return thread::sleep(Self::SLEEP);
-        }
-        #[cfg(lazypool_loom)]
-        crate::sync::assume_fairness();
-        thread::yield_now();
     }
 }
 

@@ -126,11 +126,71 @@ fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     for _ in 0..3 {
         let start = std::time::Instant::now();
         backoff.wait();
-        assert!(start.elapsed() >= Backoff::SLEEP);
+        assert!(start.elapsed() >= limits::NAP);
     }
     backoff.0 = u32::MAX;
     backoff.wait();
     assert_eq!(backoff.0, u32::MAX);
+}
+
+/// Law 20: a thread whose step is waited for gets the core, although the one that waits has the higher
+/// priority, which `yield_now` respects. (Linux takes the core from such a thread for 50 ms in each
+/// second, unless told otherwise.)
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
+    fn is_done(result: libc::c_int) -> bool {
+        result == 0
+    }
+    let rounds = || {
+        // SAFETY: a mask for this thread and those that it starts: of the core that it is on.
+        let pinned = unsafe {
+            let mut cores: libc::cpu_set_t = std::mem::zeroed();
+            let core = usize::try_from(libc::sched_getcpu()).expect("Linux says so");
+            libc::CPU_SET(core, &mut cores);
+            libc::sched_setaffinity(0, size_of_val(&cores), &cores)
+        };
+        let normal = libc::sched_param { sched_priority: 0 };
+        let high = libc::sched_param { sched_priority: 1 };
+        let round = || {
+            let (go, done) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    while !go.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    done.store(true, Ordering::SeqCst);
+                });
+                // SAFETY: of this thread.
+                let is_high =
+                    is_done(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &high) });
+                go.store(true, Ordering::SeqCst);
+                let (start, mut backoff) = (Instant::now(), Backoff::default());
+                while !done.load(Ordering::SeqCst) {
+                    backoff.wait();
+                }
+                let took = start.elapsed();
+                // SAFETY: as above.
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &normal) };
+                is_high.then_some(took)
+            })
+        };
+        (0..5)
+            .map(|_| round().filter(|_| is_done(pinned)))
+            .collect::<Vec<_>>()
+    };
+    // On a thread of its own, whose core and priority nobody else has.
+    let took = std::thread::spawn(rounds).join().expect("no panic");
+    match took.into_iter().collect::<Option<Vec<_>>>() {
+        Some(took) => {
+            let best = took.iter().min().expect("five");
+            assert!(*best < Duration::from_millis(200), "{took:?}");
+        }
+        None => eprintln!("not tested: this user may not set the priority"),
+    }
 }
 
 #[test]

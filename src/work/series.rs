@@ -43,23 +43,24 @@ impl Histograms {
 }
 
 /// A pool's histograms by label: looking a key up in a recorder takes longer
-/// than many a task. A list that only grows, read without a lock.
-#[derive(Default)]
-pub(crate) struct Series {
-    first: OnceLock<Box<Node>>,
-}
+/// than many a task. Filled from the front, and read without a lock.
+pub(crate) struct Series([OnceLock<Kept>; KEPT]);
 
-struct Node {
+struct Kept {
     /// By address, so that one installed later is not missed.
     recorder: usize,
     label: Option<&'static str>,
     histograms: Histograms,
-    next: OnceLock<Box<Node>>,
 }
 
-/// Labels beyond are looked up each time: a program that makes up labels as
-/// it goes does not grow the list for ever.
+/// Labels beyond are looked up each time: a program may make up labels as it goes.
 const KEPT: usize = 64;
+
+impl Default for Series {
+    fn default() -> Self {
+        Self([const { OnceLock::new() }; KEPT])
+    }
+}
 
 impl Series {
     /// Records a task that has ended, by instants of [`now`]. Calls a recorder.
@@ -79,25 +80,20 @@ impl Series {
     fn with(&self, pool: &str, label: Option<&'static str>, f: impl FnOnce(&Histograms)) {
         metrics::with_recorder(|recorder| {
             let address = std::ptr::from_ref(recorder).cast::<()>().addr();
-            let mut place = &self.first;
-            for _ in 0..KEPT {
+            for place in &self.0 {
                 // Not in `get_or_init`, where a recorder must not come back to it.
-                let node = place.get().or_else(|| {
-                    let node = Node {
+                if place.get().is_none() {
+                    // Another worker's may have been first, and be another label's.
+                    let _ = place.set(Kept {
                         recorder: address,
                         label,
                         histograms: Histograms::register(recorder, pool, label),
-                        next: OnceLock::new(),
-                    };
-                    // Another worker's may have been first, and be another label's.
-                    let _ = place.set(Box::new(node));
-                    place.get()
-                });
-                let Some(node) = node else { break };
-                if node.recorder == address && node.label == label {
-                    return f(&node.histograms);
+                    });
                 }
-                place = &node.next;
+                let kept = place.get().expect("set");
+                if kept.recorder == address && kept.label == label {
+                    return f(&kept.histograms);
+                }
             }
             f(&Histograms::register(recorder, pool, label));
         });
@@ -106,10 +102,8 @@ impl Series {
 
 impl Drop for Series {
     fn drop(&mut self) {
-        let mut next = self.first.take();
-        while let Some(mut node) = next {
-            next = node.next.take();
-            drop_contained(node);
+        for kept in &mut self.0 {
+            drop_contained(kept.take());
         }
     }
 }
@@ -120,101 +114,60 @@ impl std::fmt::Debug for Series {
     }
 }
 
-/// Tells the recorder the pool's figures.
-pub(crate) fn publish(name: &str, stats: &Stats, limit: usize) {
-    describe();
-    let pool = SharedString::from(name.to_owned());
-    let gauges = [
-        ("lazypool_workers", stats.workers as u64),
-        ("lazypool_workers_idle", stats.idle as u64),
-        ("lazypool_workers_busy", stats.running as u64),
-        ("lazypool_workers_abandoned", stats.abandoned as u64),
-        ("lazypool_workers_limit", limit as u64),
-        ("lazypool_tasks_queued", stats.queued as u64),
-        ("lazypool_submitters_waiting", stats.waiting as u64),
-    ];
-    for (name, value) in gauges {
+/// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
+/// just now.
+pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
+    let pool = SharedString::from(pool.to_owned());
+    for (name, text, value) in gauges(stats, limit) {
+        describe_gauge!(name, Unit::Count, text);
         gauge!(target: "lazypool", name, "pool" => pool.clone()).set(value as f64);
     }
-    let counters = [
-        ("lazypool_tasks_accepted_total", stats.accepted),
-        ("lazypool_tasks_completed_total", stats.completed),
-        ("lazypool_tasks_panicked_total", stats.panicked),
-        ("lazypool_tasks_expired_total", stats.expired),
-        ("lazypool_tasks_timed_out_total", stats.timed_out),
-        ("lazypool_tasks_discarded_total", stats.discarded),
-        ("lazypool_workers_spawned_total", stats.spawned),
-        ("lazypool_workers_retired_total", stats.retired),
-        ("lazypool_spawn_failures_total", stats.spawn_failures),
-        ("lazypool_hook_panics_total", stats.hook_panics),
-    ];
-    for (name, value) in counters {
+    for (name, text, value) in counters(stats) {
+        describe_counter!(name, Unit::Count, text);
         counter!(target: "lazypool", name, "pool" => pool.clone()).absolute(value);
     }
+    let name = "lazypool_tasks_refused_total";
+    describe_counter!(name, Unit::Count, "Submissions not taken");
     for (reason, value) in stats.refusals.by_reason() {
-        let name = "lazypool_tasks_refused_total";
         counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
             .absolute(value);
     }
+    let [delay, duration] = [
+        "From a task's submission to its start",
+        "From a task's start to its end",
+    ];
+    describe_histogram!(DELAY, Unit::Seconds, delay);
+    describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 
-/// Each time: the recorder may have been installed just now.
-fn describe() {
-    let count = Unit::Count;
-    for (name, text) in [
-        ("lazypool_workers", "Workers that exist"),
-        ("lazypool_workers_idle", "Workers without a task"),
-        (
-            "lazypool_workers_busy",
-            "Workers with a task, those whose caller left included",
-        ),
-        (
-            "lazypool_workers_abandoned",
-            "Workers with a task that nobody waits for any more",
-        ),
-        ("lazypool_workers_limit", "Workers that there may be now"),
-        ("lazypool_tasks_queued", "Tasks that wait for a worker"),
-        (
-            "lazypool_submitters_waiting",
-            "Submitters that wait for room",
-        ),
-    ] {
-        describe_gauge!(name, count, text);
-    }
-    for (name, text) in [
-        ("lazypool_tasks_accepted_total", "Tasks taken"),
-        ("lazypool_tasks_refused_total", "Submissions not taken"),
-        ("lazypool_tasks_completed_total", "Tasks that returned"),
-        ("lazypool_tasks_panicked_total", "Tasks that panicked"),
-        (
-            "lazypool_tasks_expired_total",
-            "Tasks whose deadline passed before they started",
-        ),
-        (
-            "lazypool_tasks_timed_out_total",
-            "Tasks that ran past their deadline: callers that left, and tasks of their own",
-        ),
-        (
-            "lazypool_tasks_discarded_total",
-            "Tasks that a shutdown or a cancelled group took back",
-        ),
-        ("lazypool_workers_spawned_total", "Workers started"),
-        ("lazypool_workers_retired_total", "Workers ended"),
-        (
-            "lazypool_spawn_failures_total",
-            "Threads that the system refused",
-        ),
-        (
-            "lazypool_hook_panics_total",
-            "Panics of hooks, recorders and subscribers",
-        ),
-    ] {
-        describe_counter!(name, count, text);
-    }
-    describe_histogram!(
-        DELAY,
-        Unit::Seconds,
-        "From a task's submission to its start"
-    );
-    describe_histogram!(DURATION, Unit::Seconds, "From a task's start to its end");
+/// Their names, what they are, and their values.
+#[rustfmt::skip]
+fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
+    [
+        ("lazypool_workers", "Workers that exist", stats.workers),
+        ("lazypool_workers_idle", "Workers without a task", stats.idle),
+        ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
+        ("lazypool_workers_abandoned", "Workers with a task that nobody waits for any more", stats.abandoned),
+        ("lazypool_workers_limit", "Workers that there may be now", limit),
+        ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
+        ("lazypool_submitters_waiting", "Submitters that wait for space", stats.waiting),
+    ]
+}
+
+/// The same.
+#[rustfmt::skip]
+fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
+    [
+        ("lazypool_tasks_accepted_total", "Tasks taken", stats.accepted),
+        ("lazypool_tasks_completed_total", "Tasks that returned", stats.completed),
+        ("lazypool_tasks_panicked_total", "Tasks that panicked", stats.panicked),
+        ("lazypool_tasks_expired_total", "Tasks whose deadline passed before they started", stats.expired),
+        ("lazypool_tasks_timed_out_total",
+            "Tasks that ran past their deadline: callers that left, and tasks of their own", stats.timed_out),
+        ("lazypool_tasks_discarded_total", "Tasks that a shutdown or a cancelled group took back", stats.discarded),
+        ("lazypool_workers_spawned_total", "Workers started", stats.spawned),
+        ("lazypool_workers_retired_total", "Workers ended", stats.retired),
+        ("lazypool_spawn_failures_total", "Threads that the OS could not start", stats.spawn_failures),
+        ("lazypool_hook_panics_total", "Panics of hooks, recorders and subscribers", stats.hook_panics),
+    ]
 }

@@ -291,17 +291,17 @@ impl<T> Queue<T> {
             let stamp = at.see();
             let is_there = stamp.is_of_lap(at.stamp(State::Empty));
             match stamp.state() {
-                State::Full if is_there => {
-                    if at.hold(State::Full) {
-                        // SAFETY: held, at `head`, with a task in it.
-                        unsafe {
-                            self.advance_head(head);
-                            *place = Some(at.read());
-                            self.release(at);
-                        }
-                        return Popped::Task(head);
+                State::Full if is_there && at.hold(State::Full) => {
+                    // SAFETY: held, at `head`, with a task in it.
+                    unsafe {
+                        self.advance_head(head);
+                        *place = Some(at.read());
+                        self.release(at);
                     }
+                    return Popped::Task(head);
                 }
+                // Another was faster.
+                State::Full if is_there => {}
                 State::Dead if is_there => {
                     self.skip_dead(head);
                     if skips == 0 {

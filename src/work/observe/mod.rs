@@ -12,6 +12,11 @@
 //! Nowhere does it run with a lock held. Its panics are contained, and those on the pool's behalf
 //! counted as `hook_panics`.
 
+#![cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(unused_variables)
+)]
+
 use crate::error::TaskPanic;
 use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
@@ -69,7 +74,6 @@ pub(crate) fn worker_spawned(env: &Env, slot: usize) {
 #[inline(always)]
 pub(crate) fn worker_retired(env: &Env, slot: usize) {
     event!(DEBUG, env, slot, "worker retired");
-    let _ = (env, slot);
 }
 
 /// On the thread that asked for one.
@@ -95,14 +99,12 @@ pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
         panic.message = panic.message(),
         "task panicked"
     );
-    let _ = (env, panic);
 }
 
 /// On the caller, in its own span.
 #[inline(always)]
 pub(crate) fn caller_timed_out(env: &Env, slot: usize, label: Option<&'static str>) {
     event!(WARN, env, label, slot, "caller timed out");
-    let _ = (env, slot, label);
 }
 
 /// On who notices first: who cancels a group, or the worker. Nobody waits for its task any
@@ -110,7 +112,6 @@ pub(crate) fn caller_timed_out(env: &Env, slot: usize, label: Option<&'static st
 #[inline(always)]
 pub(crate) fn worker_abandoned(env: &Env, slot: usize, label: Option<&'static str>, why: &str) {
     event!(WARN, env, label, slot, why, "worker abandoned");
-    let _ = (env, slot, label, why);
 }
 
 /// On the thread whose wait for the end of the pool has run out.
@@ -124,5 +125,4 @@ pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
         abandoned = worker.abandoned,
         "worker has not ended by the shutdown's timeout"
     );
-    let _ = (env, worker);
 }

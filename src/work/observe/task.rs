@@ -103,8 +103,6 @@ pub(crate) struct Watch {
 impl Watch {
     #[inline]
     pub(crate) fn begin(seen: Seen, env: &Env, label: Option<&'static str>, slot: usize) -> Self {
-        #[cfg(not(feature = "tracing"))]
-        let _ = (env, label, slot);
         #[cfg(feature = "metrics")]
         let submitted = seen.at;
         #[cfg(feature = "tracing")]
@@ -136,8 +134,6 @@ impl Watch {
             let times = [self.submitted, self.started, series::now()];
             env.hook(|| env.series.record(&env.name, label, times));
         }
-        #[cfg(not(feature = "metrics"))]
-        let _ = (env, label);
     }
 
     /// All that belongs to the task's span has been said.
@@ -147,7 +143,5 @@ impl Watch {
         if self.span.is_some() {
             env.hook(|| drop(self.span));
         }
-        #[cfg(not(feature = "tracing"))]
-        let _ = env;
     }
 }
