@@ -7,7 +7,7 @@ use lazypool::Pool;
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, cleaner, end, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
+    beside, check, cleaner, end, pool, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,16 +235,40 @@ fn dropped_listing_against_no_thread() {
 }
 
 /// The cleaner, with one worker to bench and retire, while a submission starts
-/// another. Excludes: a slot that is neither free nor in use.
+/// another. Excludes: a slot that is neither free nor in use, for which one is refused.
 /// Preemptions: 2.
 #[test]
 fn cleaner_against_start() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool_with_stop_hook(2, 0));
+        let pool = Arc::new(quietly(|| {
+            let pool = pool(2, 0);
+            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            pool
+        }));
         let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok());
         assert!(pool.serve(|| ()).is_ok());
         cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// The same where the worker ends with a hook: it is busy until that is over, and a submission may be
+/// refused for it. Excludes: a slot that is lost. Preemptions: 2.
+#[test]
+fn law01_cleaner_against_start_with_stop_hook() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pool_with_stop_hook(2, 0));
+        let cleaner = cleaner(&pool);
+        assert!(pool.serve(|| ()).is_ok(), "idle, or another slot");
+        if let Err(refused) = pool.serve(|| ()) {
+            assert!(refused.is_saturated());
+        }
+        cleaner.join().unwrap();
+        while pool.stats().running > 0 {
+            thread::yield_now();
+        }
+        assert!(pool.serve(|| ()).is_ok(), "all hooks but one's are over");
         end(&pool);
     });
 }
