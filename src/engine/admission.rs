@@ -205,8 +205,7 @@ impl Core {
                 }
             }
         }
-        // Read before looking for an idle worker: one that looks at the queue is idle before it
-        // stops being counted.
+        // First: a worker that looks at the queue is idle before it stops being counted.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
