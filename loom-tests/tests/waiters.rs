@@ -183,6 +183,26 @@ fn who_leaves_at_its_deadline_passes_on() {
     });
 }
 
+/// The same where space is all that one of them leaves to the other. Excludes: one that sleeps beside
+/// it, as who left it has gone at its deadline. Preemptions: 2.
+#[test]
+fn space_left_by_one_that_leaves() {
+    check(Some(2), || {
+        let space = Space::new();
+        let other = waits(&space);
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let take = |is_aged| is_aged && space.take(true);
+        if space.waiters.wait_until(&deadline, take) {
+            space.make();
+        }
+        space.make();
+        other.join().unwrap();
+        clock.join().unwrap();
+        space.waiters.assert_at_rest();
+    });
+}
+
 /// Two that wait, and an event for all. Excludes: one that is not told.
 /// Preemptions: 3.
 #[test]
