@@ -149,19 +149,11 @@ pub fn is_parked(thread: usize) -> bool {
 pub struct JoinHandle<T> {
     inner: shuttle::thread::JoinHandle<T>,
     thread: Thread,
-    /// Its closure has returned.
-    finished: Arc<AtomicBool>,
 }
 
 impl<T> JoinHandle<T> {
     pub(crate) fn thread(&self) -> &Thread {
         &self.thread
-    }
-
-    /// Whether its closure has returned: then a join waits for no more than its end.
-    pub(crate) fn is_finished(&self) -> bool {
-        world::step();
-        self.finished.load(Ordering::SeqCst)
     }
 
     /// Waits until it has ended.
