@@ -3,7 +3,6 @@
 
 use super::world::{self, Published};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -213,24 +212,16 @@ fn start<T: Send + 'static>(
     let known = Published::new();
     known.release(true);
     let known = Known(known);
-    let finished = Arc::new(AtomicBool::new(false));
-    let says_so = Arc::clone(&finished);
     let inner = builder
         .spawn(move || {
             let known = known;
             known.0.acquire();
             register(world::me(), own);
-            let value = f();
-            says_so.store(true, Ordering::SeqCst);
-            value
+            f()
         })
         .expect("shuttle always has one");
     debug_assert_eq!(parent, world::me());
-    JoinHandle {
-        inner,
-        thread,
-        finished,
-    }
+    JoinHandle { inner, thread }
 }
 
 struct Known(Published);
