@@ -97,7 +97,7 @@ impl Core {
         registry.forget_ended_groups();
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
-                || registry.starting > 0 && self.slots[*slot].see().is_starting()
+                || registry.starting > 0 && self.slots[*slot].is_held()
         };
         (0..self.slots.len())
             .filter(is_there)
