@@ -87,13 +87,18 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
         }
         let mut left = deadline.left().filter(|_| has_workers);
         if has_workers && whom == WaitsFor::Wanted {
-            if core.lacks_a_worker(&registry) {
+            if core.is_nobody_wanted(&mut registry) {
+                if !core.lacks_a_worker(&registry) {
+                    return core.stragglers(&mut registry);
+                }
+                // Whoever watched the queue until then may still owe it a look.
                 drop(registry);
                 core.notify_another();
                 registry = lock(&core.registry);
-            }
-            if core.is_nobody_wanted(&mut registry) {
-                return core.stragglers(&mut registry);
+                let is_one_coming = core.in_flight.see().is_any_searching();
+                if !is_one_coming && core.is_nobody_wanted(&mut registry) {
+                    return core.stragglers(&mut registry);
+                }
             }
             left = Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
         }
