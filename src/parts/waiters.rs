@@ -9,7 +9,7 @@
 //!
 //! **Fair in the end.** A thread that has waited for [`AGE`] counts as aged until it leaves. Others
 //! leave as much space as there are aged threads, and may sleep beside that space. So an aged thread
-//! that leaves always notifies the next; and a thread that becomes aged tries again, which nobody
+//! that leaves always notifies the next, as does any other while there are aged ones; and a thread that becomes aged tries again, which nobody
 //! keeps it from then.
 
 use crate::parts::deadline::Deadline;
@@ -224,7 +224,8 @@ impl Drop for Waiting<'_> {
             self.waiters.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         drop(list);
-        if place.is_err() || self.is_aged() {
+        // It may have left the space of its event to an aged thread behind it.
+        if place.is_err() || self.is_aged() || self.waiters.aged() > 0 {
             self.waiters.notify();
         }
     }
