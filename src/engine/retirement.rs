@@ -97,6 +97,10 @@ impl Core {
         // Relaxed: under the lock. Of those that wake at the same time one is enough.
         let is_due = self.clean_at.load(Ordering::Relaxed) <= self.env.nanos_now();
         if is_there || !is_due || !self.is_cleaner_of_use(&registry) {
+            if is_due && matches!(registry.cleaner, Cleaner::Starting) {
+                // Whoever starts it is slow: nobody spins until it is there.
+                self.put_cleaner_off();
+            }
             return;
         }
         registry.cleaner = Cleaner::Starting;
