@@ -82,9 +82,8 @@ enum Next {
 
 impl Worker<'_> {
     fn live(&self) {
-        if self.core.env.has_start_hook() && self.start() {
-            // Nobody has counted it.
-            self.core.in_flight.add(NOTIFIED);
+        if self.core.env.has_start_hook() {
+            self.start();
         }
         let mut next = self.wait();
         loop {
@@ -121,17 +120,15 @@ impl Worker<'_> {
         }
     }
 
-    /// From now on it carries orders out. Whether it has none but to look at the queue.
-    fn start(&self) -> bool {
+    /// From now on it carries orders out. One that is to look at the queue counts as notified.
+    fn start(&self) {
         observe::worker_spawned(&self.core.env, self.slot);
         self.start_hook();
         let mut backoff = Backoff::default();
-        loop {
-            // SAFETY: this thread is the slot's worker, and is being started.
-            match unsafe { self.it.has_started() } {
-                Some(searches) => return searches,
-                None => backoff.wait(),
-            }
+        let count = || self.core.in_flight.add(NOTIFIED);
+        // SAFETY: this thread is the slot's worker, and is being started.
+        while unsafe { self.it.has_started(count) }.is_none() {
+            backoff.wait();
         }
     }
 

@@ -80,17 +80,27 @@ impl<T, R> Slot<T, R> {
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Worker: its start hook is over. Whether it has no order but to look at the queue. `None`: a
-    /// caller is just taking its task back.
+    /// Worker: its start hook is over. Whether it has no order but to look at the queue; then `count`
+    /// is called before that can be seen. `None`: a caller is just taking its task back.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.
-    pub(crate) unsafe fn has_started(&self) -> Option<bool> {
-        let word = self.see();
+    pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> Option<bool> {
+        let mut word = self.see();
         if word.state() == State::Held {
             return None;
         }
-        let started = self.swap_if(word, word.without(STARTING));
-        started.ok().map(|()| word.state() == State::Searching)
+        let searches = word.is_starting_without_task();
+        if searches {
+            count();
+        }
+        loop {
+            match self.swap_if(word, word.without(STARTING)) {
+                Ok(()) => return Some(searches),
+                // A popper has dropped an old listing.
+                Err(now) if searches => word = now,
+                Err(_) => return None,
+            }
+        }
     }
 }

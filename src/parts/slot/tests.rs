@@ -218,13 +218,13 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
             // Its caller may take it back meanwhile.
             let generation = own!(slot.hand_first("a", HandOver::Revocable));
             assert_eq!(slot.revoke(generation), Some("a"));
-            assert_eq!(own!(slot.has_started()), None, "somebody holds it");
+            assert_eq!(own!(slot.has_started(|| ())), None, "somebody holds it");
             own!(slot.search_first());
         } else {
             own!(slot.search_first());
         }
         assert!(slot.see().is_starting() && slot.see().is_busy());
-        assert_eq!(own!(slot.has_started()), Some(true));
+        assert_eq!(own!(slot.has_started(|| ())), Some(true));
         assert!(!slot.see().is_starting() && !slot.see().is_busy());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.see().is_idle());
@@ -232,7 +232,7 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
     let slot = Channel::starting_at(0, ());
     own!(slot.begin_start(true));
     own!(slot.hand_first("a", HandOver::Final));
-    assert_eq!(own!(slot.has_started()), Some(false));
+    assert_eq!(own!(slot.has_started(|| ())), Some(false));
     assert_eq!(run(&slot), ("a", 1));
 }
 
