@@ -268,7 +268,8 @@ fn law01_cleaner_against_start_with_stop_hook() {
         while pool.stats().running > 0 {
             thread::yield_now();
         }
-        assert!(pool.serve(|| ()).is_ok(), "all hooks but one's are over");
+        let s = pool.stats();
+        assert!(pool.serve(|| ()).is_ok(), "one worker is idle: {s:?} {:?}", pool.workers());
         end(&pool);
     });
 }

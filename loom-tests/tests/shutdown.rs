@@ -328,6 +328,9 @@ fn law15_discard_leaves_a_scopes_task() {
         pool.scope(|s| {
             quietly(|| {
                 assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+                while pool.stats().running == 0 {
+                    thread::yield_now();
+                }
                 assert!(pool.serve(ran.task()).is_ok());
                 assert!(s.serve(scopes.task()).is_ok());
                 assert!(pool.serve(ran.task()).is_ok());

@@ -166,7 +166,10 @@ impl Bench {
             book.refused = book.refused.max(stats.refused);
         }
         book.entered += 1;
-        let others = (book.entered - 1).saturating_sub(book.ended + book.refused);
+        let dead = model::judge::dead_places(&self.pool);
+        let others = (book.entered - 1)
+            .saturating_sub(book.ended + book.refused)
+            .saturating_add(dead);
         for (_, most) in &mut book.open {
             *most = others.max(*most);
         }
@@ -242,8 +245,8 @@ impl Bench {
         let call = self.enter();
         let judged = model::judge::Call::begin(&self.pool);
         let answer = serve(closure);
+        let most = self.leave(call).saturating_add(judged.in_hooks());
         drop(judged);
-        let most = self.leave(call);
         match answer {
             Ok(()) => {
                 self.fate(number, Fate::Accepted);
@@ -475,9 +478,10 @@ impl Bench {
         self.books.book().may_expire += may_expire;
         let judged = model::judge::Call::begin(&self.pool);
         let answer = verb(closure);
-        drop(judged);
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
+        let most = most.saturating_add(judged.in_hooks());
+        drop(judged);
         let known = self.books.book().tickets[number];
         let runs = known.runs;
         let error = match answer {

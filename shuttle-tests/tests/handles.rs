@@ -152,6 +152,7 @@ fn handles() {
     explore("handles", |dice| {
         let (workers, queue) = (dice.between(1, 3) as usize, dice.below(5) as usize);
         let bench = Bench::blocking(workers, queue, |b| b);
+        lazypool::model::judge::expect_wakers();
         let run = Arc::new(Run {
             group: bench.pool.group(),
             bench: Arc::clone(&bench),

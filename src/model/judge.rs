@@ -3,6 +3,7 @@
 //! thread.
 
 use crate::engine::core::{Cleaner, Core};
+use crate::parts::queue::Queue;
 use crate::parts::slot::{State, Word};
 use crate::pool::Pool;
 use crate::sync::control::peek;
@@ -11,8 +12,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// In this execution workers run wakers of handles, during which nobody relies on them: in a pool that
+/// is closed or over its limit they count as nothing then.
+pub fn expect_wakers() {
+    WAKERS.set(true);
+}
+
 /// From now on, until the execution ends, the judge looks at this pool before each step.
 pub fn attend(pool: &Pool) {
+    WAKERS.set(false);
     let core = Arc::downgrade(pool.core());
     let starts = Starts::default();
     crate::sync::judge_by(Box::new(move || {
@@ -20,6 +28,7 @@ pub fn attend(pool: &Pool) {
             // It may be in the middle of its drop, or of a step that waits.
             let _ = peek(|| {
                 assert_counted(&core);
+                note_hooks(&core);
                 starts.look(&core);
             });
         }
@@ -29,15 +38,16 @@ pub fn attend(pool: &Pool) {
 std::thread_local! {
     /// Looks of all judges so far.
     static MOMENT: Cell<u64> = const { Cell::new(0) };
-    /// By thread and pool: when its call began.
-    static CALLS: RefCell<HashMap<(usize, u64), u64>> = RefCell::default();
+    /// By thread and pool: when its call began, and how many workers without a task were busy since.
+    static CALLS: RefCell<HashMap<(usize, u64), (u64, u64)>> = RefCell::default();
+    static WAKERS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A call of a pool, until it is dropped.
 #[derive(Debug)]
 pub struct Call {
     of: (usize, u64),
-    outer: Option<u64>,
+    outer: Option<(u64, u64)>,
 }
 
 impl Call {
@@ -45,8 +55,15 @@ impl Call {
     #[must_use]
     pub fn begin(pool: &Pool) -> Self {
         let of = (me(), pool.core().env.id);
-        let outer = CALLS.with_borrow_mut(|calls| calls.insert(of, MOMENT.get()));
+        let outer = CALLS.with_borrow_mut(|calls| calls.insert(of, (MOMENT.get(), 0)));
         Self { of, outer }
+    }
+
+    /// How many workers were busy with a hook at one moment of the call, at most. They have no task
+    /// that counts.
+    #[must_use]
+    pub fn in_hooks(&self) -> u64 {
+        CALLS.with_borrow(|calls| calls[&self.of].1)
     }
 }
 
@@ -79,6 +96,7 @@ impl Starts {
         // Who starts one takes the next step, too.
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
+            let call = call.map(|(began, _)| began);
             let nobody = self.nobody.get();
             let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
             assert!(
@@ -115,15 +133,56 @@ fn assert_counted(core: &Core) {
     let [awake, notified, returning] = core.in_flight.figures();
     let searches = |word: Word| word.state() == State::Searching && !word.is_starting();
     let searching = count(core, searches);
-    assert!(searching <= awake + notified, "{core:?}");
+    let shows = || {
+        let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
+        let benched = core.benched.load(Ordering::SeqCst);
+        format!("{words:?}: {awake} awake, {notified} notified, {returning} returning, {benched} benched")
+    };
+    if core.env.is_closed_or_over() && WAKERS.get() {
+        return;
+    }
+    assert!(searching <= awake + notified, "{}", shows());
     if core.env.hooks.stop.is_none() {
         let away = searching + count(core, |word| word.state() == State::Retiring);
-        assert!(away <= awake + notified + returning, "{core:?}");
+        assert!(away <= awake + notified + returning, "{}", shows());
     }
     assert!(
         count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst),
         "{core:?}"
     );
+}
+
+/// A start hook is looked at without the task that goes with it, as that may be taken back.
+fn note_hooks(core: &Core) {
+    if core.env.hooks.start.is_none() && core.env.hooks.stop.is_none() {
+        return;
+    }
+    let stops = core.env.hooks.stop.is_some();
+    let (head, free) = core.free.held();
+    let is_free = |slot| (0..free).any(|n| core.free.entry(head.wrapping_add(n)) == Some(slot));
+    let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
+        State::Retiring => stops,
+        // On its way back to the ring, a few steps after the hook.
+        State::Free => stops && !is_free(slot),
+        _ => word.is_starting(),
+    };
+    let words = core.slots.iter().map(|slot| slot.see()).enumerate();
+    let in_hooks = words.filter(|one| is_in_hook(*one)).count() as u64;
+    CALLS.with_borrow_mut(|calls| {
+        for ((_, pool), (_, most)) in calls.iter_mut() {
+            if *pool == core.env.id {
+                *most = in_hooks.max(*most);
+            }
+        }
+    });
+}
+
+/// Places in the queue of tasks that were taken out, behind an older one that is still there, or may
+/// be. Between two steps.
+#[must_use]
+pub fn dead_places(pool: &Pool) -> u64 {
+    let core = pool.core();
+    peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
 }
 
 /// Whether every worker sleeps, in an open pool of which none has ended and that has no cleaner;
@@ -135,7 +194,10 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
-        let is_settled = registry.retired == 0 && matches!(registry.cleaner, Cleaner::Absent);
+        // Nor a worker that sweeps in its place.
+        let is_cleaner_absent = matches!(registry.cleaner, Cleaner::Absent)
+            && core.clean_at.load(Ordering::SeqCst) == 0;
+        let is_settled = registry.retired == 0 && is_cleaner_absent;
         let quiet = (is_settled && !core.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {

@@ -83,7 +83,7 @@ impl Slot {
     /// `None`: a caller is just taking its task back.
     pub fn has_started(&self) -> Option<bool> {
         // SAFETY: as above.
-        unsafe { self.slot.has_started() }
+        unsafe { self.slot.has_started(|| ()) }
     }
 
     /// Claims by affinity, past the listing.

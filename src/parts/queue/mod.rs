@@ -423,6 +423,17 @@ impl<T> Queue<T> {
         (at.cell.stamp).store(at.stamp(State::Full).0, Ordering::SeqCst);
     }
 
+    /// For the judge: cells that are dead, or held by somebody who may leave them so, from the oldest on
+    /// that is not dead.
+    #[cfg(lazypool_shuttle)]
+    pub(crate) fn dead_places(&self) -> u64 {
+        let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
+        let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
+        let states = positions.map(|position| self.at(position).see().state());
+        let queued = states.skip_while(|state| *state == State::Dead);
+        queued.filter(|state| matches!(state, State::Dead | State::Held)).count() as u64
+    }
+
     /// For models, once nobody uses it: nothing is left in it.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");

@@ -3,7 +3,6 @@
 
 use super::world::{self, Published};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -149,19 +148,11 @@ pub fn is_parked(thread: usize) -> bool {
 pub struct JoinHandle<T> {
     inner: shuttle::thread::JoinHandle<T>,
     thread: Thread,
-    /// Its closure has returned.
-    finished: Arc<AtomicBool>,
 }
 
 impl<T> JoinHandle<T> {
     pub(crate) fn thread(&self) -> &Thread {
         &self.thread
-    }
-
-    /// Whether its closure has returned: then a join waits for no more than its end.
-    pub(crate) fn is_finished(&self) -> bool {
-        world::step();
-        self.finished.load(Ordering::SeqCst)
     }
 
     /// Waits until it has ended.
@@ -221,24 +212,16 @@ fn start<T: Send + 'static>(
     let known = Published::new();
     known.release(true);
     let known = Known(known);
-    let finished = Arc::new(AtomicBool::new(false));
-    let says_so = Arc::clone(&finished);
     let inner = builder
         .spawn(move || {
             let known = known;
             known.0.acquire();
             register(world::me(), own);
-            let value = f();
-            says_so.store(true, Ordering::SeqCst);
-            value
+            f()
         })
         .expect("shuttle always has one");
     debug_assert_eq!(parent, world::me());
-    JoinHandle {
-        inner,
-        thread,
-        finished,
-    }
+    JoinHandle { inner, thread }
 }
 
 struct Known(Published);
