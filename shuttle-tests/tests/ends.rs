@@ -23,7 +23,7 @@ fn shut_down(bench: &Bench, dice: &mut Dice, mode: Shutdown) {
         let left = (stats.running, stats.workers);
         assert_eq!(left, (0, 0), "after a clean report: {stats:?}");
         while bench.pool.stats().queued > 0 {
-            step();
+            lazypool::model::sleep(ticks(1));
         }
     }
 }

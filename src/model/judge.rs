@@ -158,8 +158,16 @@ fn note_hooks(core: &Core) {
         return;
     }
     let stops = core.env.hooks.stop.is_some();
-    let is_in_hook = |word: Word| word.is_starting() || stops && word.state() == State::Retiring;
-    let in_hooks = count(core, is_in_hook);
+    let (head, free) = core.free.held();
+    let is_free = |slot| (0..free).any(|n| core.free.entry(head.wrapping_add(n)) == Some(slot));
+    let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
+        State::Retiring => stops,
+        // On its way back to the ring, a few steps after the hook.
+        State::Free => stops && !is_free(slot),
+        _ => word.is_starting(),
+    };
+    let words = core.slots.iter().map(|slot| slot.see()).enumerate();
+    let in_hooks = words.filter(|one| is_in_hook(*one)).count() as u64;
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), (_, most)) in calls.iter_mut() {
             if *pool == core.env.id {
@@ -186,7 +194,10 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
-        let is_settled = registry.retired == 0 && matches!(registry.cleaner, Cleaner::Absent);
+        // Nor a worker that sweeps in its place.
+        let is_cleaner_absent = matches!(registry.cleaner, Cleaner::Absent)
+            && core.clean_at.load(Ordering::SeqCst) == 0;
+        let is_settled = registry.retired == 0 && is_cleaner_absent;
         let quiet = (is_settled && !core.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {

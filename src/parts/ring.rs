@@ -224,7 +224,9 @@ impl Ring {
         let head = self.head.load(Ordering::SeqCst);
         // Not the other way round: `tail` was here when `head` was read, too.
         let tail = self.tail.load(Ordering::SeqCst);
-        (head, tail.wrapping_sub(head))
+        // A pop may have moved `head` past an entry whose push is still to move `tail`.
+        let held = tail.wrapping_sub(head);
+        (head, if (held as i64) < 0 { 0 } else { held })
     }
 
     /// The entry at a position, if it is there.
