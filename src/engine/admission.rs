@@ -193,7 +193,7 @@ impl Core {
             return Err(Not::Refused(Refusal::Cancelled));
         }
         if !wait.is_its_turn() {
-            return Err(Not::Saturated);
+            return Err(self.not_its_turn());
         }
         let queue = self.queue.as_ref().filter(|_| wait.may_queue);
         if let Some(queue) = queue {
@@ -239,6 +239,14 @@ impl Core {
         } else {
             Not::Now
         })
+    }
+
+    /// What is in flight may be more space than those need who go first.
+    fn not_its_turn(&self) -> Not {
+        match self.in_flight.see().is_nobody() {
+            true => Not::Saturated,
+            false => Not::Now,
+        }
     }
 
     /// Whether a task may be queued for a worker that is awake or on its way to the queue. Not where
