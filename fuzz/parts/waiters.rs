@@ -121,7 +121,7 @@ impl Play<'_> {
 
     fn leave(&mut self, index: usize) {
         let waiter = self.all.remove(index);
-        let passes_on = waiter.is_notified || waiter.is_aged;
+        let passes_on = waiter.is_notified || waiter.is_aged || self.aged() != 0;
         drop(waiter);
         if passes_on {
             self.notified();

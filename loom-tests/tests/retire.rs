@@ -269,7 +269,11 @@ fn law01_cleaner_against_start_with_stop_hook() {
             thread::yield_now();
         }
         let s = pool.stats();
-        assert!(pool.serve(|| ()).is_ok(), "one worker is idle: {s:?} {:?}", pool.workers());
+        assert!(
+            pool.serve(|| ()).is_ok(),
+            "one worker is idle: {s:?} {:?}",
+            pool.workers()
+        );
         end(&pool);
     });
 }

@@ -8,9 +8,11 @@
 //! list passes the event on.
 //!
 //! **Fair in the end.** A thread that has waited for [`AGE`] counts as aged until it leaves. Others
-//! leave as much space as there are aged threads, and may sleep beside that space. So an aged thread
-//! that leaves always notifies the next, as does any other while there are aged ones; and a thread that becomes aged tries again, which nobody
-//! keeps it from then.
+//! leave as much space as there are aged threads, even if an event for that space was theirs. So:
+//!
+//! * A thread that leaves while there are aged ones, or is aged, notifies the next.
+//! * The first on the list tries again when it becomes aged: an event that it could not use was for
+//!   those behind it. Others do not, so that aged threads are served in their order.
 
 use crate::parts::deadline::Deadline;
 use crate::sync::{current_thread, lock, thread, AtomicU64, Mutex, Ordering};
@@ -189,17 +191,17 @@ impl Waiting<'_> {
         self.ages.is_none()
     }
 
-    /// Sleeps until an event, the deadline, or the moment at which it becomes aged.
+    /// Sleeps until an event, the deadline, or the moment at which it becomes aged and is the first.
     pub(crate) fn sleep(&mut self, deadline: &Deadline) {
         loop {
             let ages = self.ages.take_if(|ages| ages.has_passed());
             if ages.is_some() {
                 // Relaxed: see `aged`.
                 self.waiters.counts.aged.fetch_add(1, Ordering::Relaxed);
-                return;
             }
-            let is_notified = lock(&self.waiters.list).find(self.ticket).is_err();
-            if is_notified || deadline.has_passed() {
+            let place = lock(&self.waiters.list).find(self.ticket);
+            let is_to_try = ages.is_some() && place == Ok(0);
+            if place.is_err() || is_to_try || deadline.has_passed() {
                 return;
             }
             match &self.ages {
@@ -212,8 +214,9 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        // Relaxed, both: see `aged`; before this thread takes the lock.
+        let left_space = self.waiters.aged() != 0;
         if self.is_aged() {
-            // Relaxed: see `aged`; before this thread takes the lock.
             self.waiters.counts.aged.fetch_sub(1, Ordering::Relaxed);
         }
         let mut list = lock(&self.waiters.list);
@@ -224,8 +227,7 @@ impl Drop for Waiting<'_> {
             self.waiters.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         drop(list);
-        // It may have left the space of its event to an aged thread behind it.
-        if place.is_err() || self.is_aged() || self.waiters.aged() > 0 {
+        if place.is_err() || left_space {
             self.waiters.notify();
         }
     }

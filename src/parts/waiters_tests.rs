@@ -111,15 +111,38 @@ fn one_that_has_waited_long_counts_and_notifies_the_next() {
     }
 }
 
-/// It tries again as soon as it is aged: it may have left space to others that are aged.
+/// The first tries again as soon as it is aged: it may have left space to others that are aged.
 #[test]
-fn one_that_becomes_aged_stops_sleeping() {
+fn the_first_stops_sleeping_when_it_becomes_aged() {
     let waiters = Waiters::new();
     let joined = std::time::Instant::now();
     let mut waiting = waiters.join();
     waiting.sleep(&Deadline::never());
     assert!(waiting.is_aged() && !notified(&waiting));
     assert!(joined.elapsed() >= AGE);
+    // The next one sleeps on.
+    let mut next = waiters.join();
+    let deadline = Deadline::from_now(10 * AGE);
+    next.sleep(&deadline);
+    assert!(next.is_aged() && deadline.has_passed());
+}
+
+/// It may have left the space of its event to the aged one.
+#[test]
+fn one_that_leaves_beside_an_aged_one_notifies_it() {
+    for waiters in starts() {
+        let mut first = waiters.join();
+        let mut second = waiters.join();
+        let deadline = Deadline::from_now(2 * AGE);
+        while !second.is_aged() {
+            second.sleep(&deadline);
+        }
+        assert!(!first.is_aged());
+        waiters.notify();
+        assert!(first.rejoin() && !notified(&second));
+        drop(first);
+        assert!(notified(&second));
+    }
 }
 
 #[test]

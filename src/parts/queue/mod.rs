@@ -431,7 +431,9 @@ impl<T> Queue<T> {
         let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
         let states = positions.map(|position| self.at(position).see().state());
         let queued = states.skip_while(|state| *state == State::Dead);
-        queued.filter(|state| matches!(state, State::Dead | State::Held)).count() as u64
+        queued
+            .filter(|state| matches!(state, State::Dead | State::Held))
+            .count() as u64
     }
 
     /// For models, once nobody uses it: nothing is left in it.
