@@ -34,7 +34,8 @@ fn law20_others_take_space_only_beside_what_the_aged_need() {
         for waiting in &mut aged {
             while !waiting.is_aged() {
                 waiting.rejoin();
-                waiting.sleep(&Deadline::never());
+                // Only the first wakes up by itself once it is aged.
+                waiting.sleep(&Deadline::from_now(Duration::from_millis(2)));
             }
         }
         let refused = serve(&core, || ());
