@@ -265,15 +265,12 @@ fn law01_cleaner_against_start_with_stop_hook() {
             assert!(refused.is_saturated());
         }
         cleaner.join().unwrap();
-        while pool.stats().running > 0 {
+        // Both may be on their way to their end, and busy until their hooks are over.
+        let is_busy = |s: &lazypool::Stats| s.running > 0 || s.workers == 2 && s.idle == 0;
+        while is_busy(&pool.stats()) {
             thread::yield_now();
         }
-        let s = pool.stats();
-        assert!(
-            pool.serve(|| ()).is_ok(),
-            "one worker is idle: {s:?} {:?}",
-            pool.workers()
-        );
+        assert!(pool.serve(|| ()).is_ok(), "idle, or a free slot");
         end(&pool);
     });
 }
