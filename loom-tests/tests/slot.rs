@@ -199,8 +199,11 @@ fn bench_against_claim_by_affinity() {
         let cleaner = beside(&slot, |slot| slot.bench());
         let held = slot.claim_last_used();
         let benched = cleaner.join().unwrap();
-        // A claim by affinity fails if the word moves meanwhile.
-        let held = held.or_else(|| slot.claim_last_used()).expect("idle");
+        // A claim by affinity fails if the word moves meanwhile, and on the bench.
+        let held = held
+            .or_else(|| slot.claim_benched())
+            .or_else(|| slot.claim_last_used());
+        let held = held.expect("idle");
         assert!(benched.is_some());
         slot.hand_over(held, 1, false);
         assert_eq!(slot.wait(), Told::Run(1));
