@@ -1,8 +1,8 @@
-//! The queue against a list of tasks and tombstones, and three flags.
+//! The queue against a list of tasks and dead cells, and two flags.
 
-use crate::parts::queue::{NotPushed, Popped, Queue, Queued};
+use crate::parts::queue::{NotPushed, Popped, Queue};
 use crate::Step;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 /// Positions count in steps of this.
@@ -12,34 +12,21 @@ const STEP: u64 = 8;
 struct Known {
     name: u64,
     group: u8,
-    revocable: bool,
 }
 
 /// Boxed: the sanitizer counts them.
 #[derive(Debug)]
 struct Task(Box<Known>);
 
-impl Queued for Task {
-    type Worker = ();
-
-    fn announce(_: Option<&Self>, (): &()) {}
-
-    fn is_revocable(&self) -> bool {
-        self.0.revocable
-    }
-}
-
 #[derive(Debug, Default)]
 struct Model {
-    /// From `head` on; `None`: a tombstone.
+    /// From `head` on; `None`: dead.
     cells: VecDeque<Option<Known>>,
     head: u64,
     capacity: usize,
     pushed: u64,
     is_asleep: bool,
-    is_guarded: bool,
-    /// Where it was closed.
-    closed: Option<u64>,
+    is_closed: bool,
 }
 
 impl Model {
@@ -47,8 +34,19 @@ impl Model {
         self.head.wrapping_add(STEP * self.cells.len() as u64)
     }
 
-    fn tombstones(&self) -> usize {
-        self.cells.iter().filter(|cell| cell.is_none()).count()
+    fn is_full(&self) -> bool {
+        self.cells.len() == self.capacity && self.cells[0].is_some()
+    }
+
+    /// Dead cells before the oldest task go: all of them, or so many.
+    fn skip(&mut self, most: usize) {
+        for _ in 0..most {
+            if !matches!(self.cells.front(), Some(None)) {
+                return;
+            }
+            self.cells.pop_front();
+            self.head = self.head.wrapping_add(STEP);
+        }
     }
 
     fn cell(&mut self, position: u64) -> Option<&mut Option<Known>> {
@@ -57,7 +55,7 @@ impl Model {
     }
 
     fn is_open(&self) -> bool {
-        !self.is_asleep && self.closed.is_none()
+        !self.is_asleep && !self.is_closed
     }
 
     /// Room behind the last task.
@@ -70,19 +68,16 @@ impl Model {
         self.pushed += 1;
     }
 
-    /// The oldest task; tombstones before it go.
+    /// The oldest task; dead cells before it go.
     fn pop(&mut self) -> Option<(u64, Known)> {
-        loop {
-            let cell = self.cells.pop_front()?;
-            let at = self.head;
-            self.head = at.wrapping_add(STEP);
-            if let Some(task) = cell {
-                return Some((at, task));
-            }
-        }
+        self.skip(usize::MAX);
+        let task = self.cells.pop_front()??;
+        let at = self.head;
+        self.head = at.wrapping_add(STEP);
+        Some((at, task))
     }
 
-    /// The next revocable task of the group, and the names of all that were looked at.
+    /// The next task of the group, and the names of all that were looked at.
     fn take(&mut self, from: &mut u64, group: u8) -> (Option<Known>, Vec<u64>) {
         let mut looked = Vec::new();
         if (self.head.wrapping_sub(*from) as i64) > 0 {
@@ -91,7 +86,7 @@ impl Model {
         while *from != self.tail() {
             let cell = self.cell(*from).expect("between the ends");
             *from = from.wrapping_add(STEP);
-            if let Some(task) = cell.filter(|task| task.revocable) {
+            if let Some(task) = *cell {
                 looked.push(task.name);
                 if task.group == group {
                     *cell = None;
@@ -141,7 +136,7 @@ pub fn play(setup: u8, steps: &[Step]) {
         play.step(step);
         play.look();
     }
-    while play.pop_guarded() {}
+    while play.try_pop() {}
     play.look();
 }
 
@@ -154,19 +149,19 @@ impl Play {
                 assert_eq!(self.room, self.model.room());
             }
             4 => self.push_at(with),
-            5 | 6 => (0..=with >> 6).for_each(|_| self.try_pop()),
+            5 | 6 => (0..=with >> 6).for_each(|_| {
+                let _ = self.try_pop();
+            }),
             7 => self.try_pop_ready(),
-            8 => drop(self.pop_guarded()),
-            9 => {
-                self.model.is_guarded = with & 1 == 0;
-                self.queue.guard(with & 1 == 0);
-            }
-            10 | 11 => self.withdraw(with),
+            8 => self.pop_wanted(with),
+            9..12 => self.take(with),
             12 => self.take_wanted(with),
-            13 if with < 32 => self.close(),
-            13 => self.wake(),
-            14 => self.sleep(),
-            _ => self.push_again(),
+            13 if with < 32 => {
+                self.queue.close();
+                self.model.is_closed = true;
+            }
+            13 | 14 => self.wake(),
+            _ => self.sleep(),
         }
     }
 
@@ -175,7 +170,6 @@ impl Play {
         let known = Known {
             name: self.names,
             group: with >> 1 & 3,
-            revocable: with & 1 == 0,
         };
         (known, Some(Task(Box::new(known))))
     }
@@ -187,26 +181,21 @@ impl Play {
         assert_eq!(pushed.is_err(), task.is_some(), "it is taken or stays");
         let at = match pushed {
             Err(why) => {
-                let expected = if model.closed.is_some() {
+                let expected = if model.is_closed {
                     NotPushed::Closed
                 } else if model.is_asleep {
                     NotPushed::Asleep
                 } else {
-                    assert_eq!((model.room(), model.tombstones()), (None, 0));
+                    assert!(model.is_full());
                     NotPushed::Full
                 };
                 return assert_eq!(why, expected);
             }
-            Ok(at) if model.room().is_some() => {
+            Ok(at) => {
+                // One is enough for it.
+                model.skip(usize::from(model.room().is_none()));
                 assert_eq!(Some(at), model.room());
                 model.push_behind(known);
-                at
-            }
-            Ok(at) => {
-                assert!(model.is_open());
-                let cell = model.cell(at).expect("between the ends");
-                assert_eq!(cell.replace(known), None, "a tombstone");
-                model.pushed += 1;
                 at
             }
         };
@@ -226,34 +215,9 @@ impl Play {
         }
     }
 
-    fn try_pop(&mut self) {
+    fn try_pop(&mut self) -> bool {
         let mut place = None;
         let popped = self.queue.try_pop(&mut place);
-        let expected = (!self.model.is_guarded).then(|| self.model.pop());
-        assert_eq!(
-            popped,
-            match expected {
-                None => Popped::Guarded,
-                Some(None) => Popped::Empty,
-                Some(Some((at, _))) => Popped::Task(at),
-            }
-        );
-        let expected = expected.flatten().map(|(_, task)| task);
-        assert_eq!(place.map(|task| *task.0), expected);
-    }
-
-    /// The same with one look: alone it misses nothing.
-    fn try_pop_ready(&mut self) {
-        let mut place = None;
-        let popped = self.queue.try_pop_ready(&mut place, &());
-        let expected = (!self.model.is_guarded).then(|| self.model.pop()).flatten();
-        let place = place.map(|task| *task.0);
-        assert_eq!(popped.zip(place), expected);
-    }
-
-    fn pop_guarded(&mut self) -> bool {
-        let mut place = None;
-        let popped = self.queue.pop_guarded(&mut place);
         let expected = self.model.pop();
         assert_eq!(
             popped,
@@ -263,43 +227,64 @@ impl Play {
         expected.is_some()
     }
 
-    fn withdraw(&mut self, with: u8) {
+    /// The same with one look: alone it misses nothing.
+    fn try_pop_ready(&mut self) {
+        let mut place = None;
+        let popped = self.queue.try_pop_ready(&mut place);
+        let expected = self.model.pop();
+        let place = place.map(|task| *task.0);
+        assert_eq!(popped.zip(place), expected);
+    }
+
+    /// The oldest task of a group.
+    fn pop_wanted(&mut self, with: u8) {
+        let group = with & 3;
+        let mut place = None;
+        let popped = (self.queue).pop_wanted(&mut place, |task| task.0.group == group);
+        self.model.skip(usize::MAX);
+        let mut from = self.model.head;
+        let (expected, _) = self.model.take(&mut from, group);
+        let at = from.wrapping_sub(STEP);
+        assert_eq!(
+            popped,
+            match expected {
+                Some(_) => Popped::Task(at),
+                None if self.model.cells.is_empty() => Popped::Empty,
+                None => Popped::InProgress,
+            }
+        );
+        assert_eq!(place.map(|task| *task.0), expected);
+    }
+
+    /// By who pushed it, in time or too late.
+    fn take(&mut self, with: u8) {
         let count = self.positions.len();
         let Some(recent) = count.checked_sub(1 + usize::from(with) % 16) else {
             return;
         };
         let at = self.positions[recent];
-        let (queue, counted) = (&self.queue, Cell::new(0));
-        let taken = queue.withdraw(at, || check_room_made(queue, &counted));
-        let cell = self.model.cell(at);
-        let expected = cell.and_then(|cell| cell.take_if(|task| task.revocable));
+        let taken = self.queue.take(at);
+        let expected = self.model.cell(at).and_then(Option::take);
         assert_eq!(taken.map(|task| *task.0), expected);
-        assert_eq!(counted.get(), u32::from(expected.is_some()));
     }
 
     fn take_wanted(&mut self, with: u8) {
         if with & 8 == 0 {
             self.from = self.queue.first();
+            self.model.skip(usize::MAX);
             assert_eq!(self.from, self.model.head);
         }
         let group = with & 3;
         let mut from = self.from;
         let (expected, looked) = self.model.take(&mut from, group);
-        let (queue, counted, seen) = (&self.queue, Cell::new(0), RefCell::default());
+        let seen = RefCell::<Vec<u64>>::default();
         let wanted = |task: &Task| {
-            RefCell::<Vec<u64>>::borrow_mut(&seen).push(task.0.name);
+            seen.borrow_mut().push(task.0.name);
             task.0.group == group
         };
-        let taken = queue.take_wanted(&mut self.from, wanted, || check_room_made(queue, &counted));
+        let taken = self.queue.take_wanted(&mut self.from, wanted);
         assert_eq!(taken.map(|task| *task.0), expected);
-        assert_eq!(counted.get(), u32::from(expected.is_some()));
         assert_eq!((self.from, seen.into_inner()), (from, looked));
-    }
-
-    fn close(&mut self) {
-        let end = self.queue.close();
-        assert_eq!(end, self.model.tail());
-        self.model.closed = Some(end);
     }
 
     fn wake(&mut self) {
@@ -313,49 +298,21 @@ impl Play {
         self.model.is_asleep |= slept;
     }
 
-    /// As who closes does it with a task that stays.
-    fn push_again(&mut self) {
-        if self.model.closed.is_none() || self.model.is_asleep || self.model.is_guarded {
-            return;
-        }
-        let mut place = None;
-        let popped = self.queue.try_pop(&mut place);
-        match self.model.pop() {
-            None => assert_eq!(popped, Popped::Empty),
-            Some((at, known)) => {
-                assert_eq!(popped, Popped::Task(at));
-                let task = place.expect("a task");
-                assert_eq!(*task.0, known);
-                self.positions.push(self.model.tail());
-                self.queue.push_again(task);
-                self.model.push_behind(known);
-            }
-        }
-    }
-
     fn look(&self) {
         let (queue, model) = (&self.queue, &self.model);
         let is_empty = model.cells.is_empty();
-        let is_full = model.cells.len() == model.capacity && model.tombstones() == 0;
-        assert_eq!((queue.is_empty(), queue.is_full()), (is_empty, is_full));
+        assert_eq!(
+            (queue.is_empty(), queue.is_full()),
+            (is_empty, model.is_full())
+        );
         assert_eq!(queue.is_next_there(), !is_empty);
         assert_eq!((queue.pops(), queue.pushed()), (model.head, model.pushed));
         assert_eq!(queue.room(), model.room());
         let free = model.capacity - model.cells.len();
+        assert_eq!(queue.space(), free as u64);
         for pushes in 1..=model.capacity + 1 {
             let has_room = model.is_open() && pushes <= free;
             assert_eq!(queue.has_room_for(pushes as u64), has_room);
         }
-        assert_eq!(queue.is_before(model.tail()), !is_empty);
-        if let Some(end) = model.closed {
-            let is_before = (end.wrapping_sub(model.head) as i64) > 0;
-            assert_eq!(queue.is_before(end), is_before);
-        }
     }
-}
-
-/// A task is being taken out: it is room already, and the queue is not yet seen empty.
-fn check_room_made(queue: &Queue<Task>, counted: &Cell<u32>) {
-    counted.set(counted.get() + 1);
-    assert!(!queue.is_full() && !queue.is_empty());
 }

@@ -37,7 +37,8 @@ struct Play {
     generation: u64,
     holder: Option<Holder>,
     entry: Entry,
-    is_marked: bool,
+    /// In its start hook.
+    is_starting: bool,
     is_parked: bool,
     /// The task that nobody has taken out yet.
     mailbox: Option<u64>,
@@ -64,7 +65,7 @@ pub fn play(setup: u8, steps: &[Step]) {
         generation,
         holder: None,
         entry: Entry::None,
-        is_marked: false,
+        is_starting: false,
         is_parked: false,
         mailbox: None,
         is_at_work: false,
@@ -85,7 +86,8 @@ impl Play {
         let flag = with & 1 == 0;
         match what % 16 {
             0 | 1 if self.state == State::Free => {
-                own!(self.slot.begin_start());
+                own!(self.slot.begin_start(flag));
+                self.is_starting = flag;
                 self.state = State::Held;
                 self.holder = Some(Holder::Spawner);
             }
@@ -94,7 +96,7 @@ impl Play {
             4 => {
                 let last = self.generation.wrapping_sub(u64::from(with >> 1 & 3)) & GENERATIONS;
                 let last = if with & 8 == 0 { last } else { 0 };
-                let fits = self.is_fresh() && (flag || !self.is_parked);
+                let fits = self.is_listed_idle() && (flag || !self.is_parked);
                 self.claimed(fits, |slot| slot.claim_last_used(last, flag));
             }
             5 => {
@@ -105,36 +107,42 @@ impl Play {
                 }
             }
             6 if self.entry == Entry::Popped => {
+                let fits = self.state == State::Idle;
                 self.entry = Entry::None;
-                self.claimed(self.is_fresh(), Slot::claim_listed);
+                self.claimed(fits, Slot::claim_listed);
             }
-            6 | 7 => {
-                let fits = self.state == State::Idle && self.is_marked;
-                self.claimed(fits, |slot| slot.claim_marked(|_| true));
+            6 | 7 => self.claimed(self.is_benched(), Slot::claim_benched),
+            8 if self.entry == Entry::Popped => {
+                self.entry = Entry::None;
+                assert_eq!(self.slot.bench(), self.is_benched());
             }
-            8 => {
-                let marked = self.is_fresh();
-                assert_eq!(self.slot.mark(), marked);
-                self.is_marked |= marked;
-            }
-            9 => {
-                let fits = self.state == State::Idle && (flag || self.is_marked);
+            8 | 9 => {
+                let fits = self.state == State::Idle && (flag || self.is_benched());
                 self.left_idle(fits, State::Retiring, |slot| slot.retire(!flag));
             }
             10 => self.revoke(with),
+            11..=15 if self.is_starting => self.end_start_hook(),
             11 | 12 if !self.is_at_work && self.state != State::Free => self.poll(),
             13 if !self.is_at_work => self.rest(),
             14 if !self.is_at_work => {
                 let fits = self.state == State::Idle;
-                self.left_idle(fits, State::Searching, Slot::claim_self);
+                assert_eq!(self.slot.claim_self(), fits);
+                if fits {
+                    self.is_parked = false;
+                    self.state = State::Searching;
+                }
             }
-            _ => self.go_on_worker(flag),
+            _ => self.go_on_worker(with),
         }
     }
 
-    /// Idle, and a first choice.
-    fn is_fresh(&self) -> bool {
-        self.state == State::Idle && !self.is_marked
+    /// Idle, and its entry is in the ready ring or in the hands of a popper.
+    fn is_listed_idle(&self) -> bool {
+        self.state == State::Idle && self.entry != Entry::None
+    }
+
+    fn is_benched(&self) -> bool {
+        self.state == State::Idle && self.entry == Entry::None
     }
 
     /// Leaves `Idle`, if it should: with what it was.
@@ -147,11 +155,8 @@ impl Play {
         let claim = leave(&self.slot);
         assert_eq!(claim.is_some(), fits);
         let claim = claim?;
-        assert_eq!(
-            (claim.parked, claim.marked),
-            (self.is_parked, self.is_marked)
-        );
-        (self.is_parked, self.is_marked) = (false, false);
+        assert_eq!(claim.parked, self.is_parked);
+        self.is_parked = false;
         self.state = to;
         Some(claim)
     }
@@ -179,20 +184,15 @@ impl Play {
             (Holder::Spawner, 0) => {
                 own!(self.slot.start_failed());
                 self.state = State::Free;
+                self.is_starting = false;
                 return;
             }
             (Holder::Spawner, _) => own!(self.slot.set_thread(thread::current())),
             _ => {}
         }
         match (holder, with % 8) {
-            (Holder::Revoked, 0..4) | (_, 1) => self.publish_idle(),
-            (Holder::Revoked, _) | (_, 2) => {
-                own!(self.slot.publish_marked());
-                self.state = State::Idle;
-                self.is_marked = true;
-            }
-            (Holder::Spawner, 3) => {
-                own!(self.slot.start_searching());
+            (Holder::Revoked, _) | (Holder::Spawner, 1..4) => {
+                own!(self.slot.search_first());
                 self.state = State::Searching;
             }
             (Holder::Claimed(claim), 0 | 3) => {
@@ -245,6 +245,19 @@ impl Play {
         }
     }
 
+    /// The worker, unless its spawner has yet to let it go.
+    fn end_start_hook(&mut self) {
+        if matches!(self.holder, Some(Holder::Spawner)) {
+            return;
+        }
+        let mut counted = false;
+        let started = own!(self.slot.has_started(|| counted = true));
+        let searches = self.state == State::Searching;
+        let expected = (self.state != State::Held).then_some(searches);
+        assert_eq!((started, counted), (expected, searches));
+        self.is_starting = expected.is_none();
+    }
+
     /// The worker asks for its order.
     fn poll(&mut self) {
         match (own!(self.slot.poll_order()), self.state) {
@@ -273,8 +286,14 @@ impl Play {
     }
 
     /// The worker goes on from where it is.
-    fn go_on_worker(&mut self, flag: bool) {
+    fn go_on_worker(&mut self, with: u8) {
+        let flag = with & 1 == 0;
         match self.state {
+            State::Busy if self.is_at_work && with & 6 == 0 => {
+                own!(self.slot.search_after_task());
+                self.is_at_work = false;
+                self.state = State::Searching;
+            }
             State::Busy if self.is_at_work => {
                 self.is_at_work = false;
                 self.publish_idle();
@@ -283,6 +302,10 @@ impl Play {
                 own!(self.slot.start_queued());
                 self.is_at_work = true;
                 self.state = State::Busy;
+            }
+            State::Searching if with & 6 == 0 => {
+                own!(self.slot.retire_self());
+                self.state = State::Retiring;
             }
             State::Searching => self.publish_idle(),
             State::Retiring if flag => {
@@ -304,16 +327,14 @@ impl Play {
             (self.state, self.generation)
         );
         assert_eq!(
-            (word.is_marked(), word.is_parked()),
-            (self.is_marked, self.is_parked)
+            (word.is_starting(), word.is_parked(), word.is_benched()),
+            (self.is_starting, self.is_parked, self.is_benched())
         );
-        let is_occupied = matches!(self.state, State::Held | State::Offered | State::Busy);
-        assert_eq!(word.is_occupied(), is_occupied);
+        let has_task = matches!(self.state, State::Held | State::Offered | State::Busy);
+        assert_eq!(word.is_busy(), has_task || self.is_starting);
         assert_eq!(word.is_idle(), self.state == State::Idle);
         assert_eq!(self.slot.is_held(), self.state == State::Held);
         assert_eq!(self.ready.is_empty(), self.entry != Entry::InRing);
-        let can_be_found = self.entry != Entry::None || self.is_marked;
-        assert!(can_be_found || !word.is_idle(), "{word:?}");
     }
 }
 
