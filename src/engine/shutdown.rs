@@ -7,7 +7,7 @@
 
 use super::core::{Cleaner, Core, Registry};
 use super::discard::is_discarding;
-use super::threads;
+use super::threads::{self, NotSpawned};
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
@@ -79,6 +79,7 @@ pub(crate) fn shutdown(
 fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
+    let mut has_failed = false;
     while !registry.is_over() {
         // The cleaner, which runs no code of the user's, ends by itself.
         let has_workers = registry.live + registry.starting > 0;
@@ -88,16 +89,15 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
         let mut left = deadline.left().filter(|_| has_workers);
         if has_workers && whom == WaitsFor::Wanted {
             if core.is_nobody_wanted(&mut registry) {
-                if !core.lacks_a_worker(&registry) {
+                if has_failed || !core.lacks_a_worker(&registry) {
                     return core.stragglers(&mut registry);
                 }
-                // Whoever watched the queue until then may still owe it a look.
+                // Nobody relies on a look that one of these workers may owe the queue.
                 drop(registry);
-                core.notify_another();
+                has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
                 registry = lock(&core.registry);
-                let is_one_coming = core.in_flight.see().is_any_searching();
-                if !is_one_coming && core.is_nobody_wanted(&mut registry) {
-                    return core.stragglers(&mut registry);
+                if has_failed {
+                    continue;
                 }
             }
             left = Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
@@ -151,8 +151,7 @@ impl Core {
         self.call_cleaner(&registry);
     }
 
-    /// Whether tasks are queued that a further worker could look at. One that runs a task that
-    /// nobody waits for may owe them that look, and not have come to it yet.
+    /// Whether tasks are queued that a further worker could run.
     fn lacks_a_worker(&self, registry: &Registry) -> bool {
         registry.live + registry.starting < registry.limit && !self.nothing_queued()
     }
