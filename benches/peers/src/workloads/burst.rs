@@ -15,6 +15,8 @@ const REST: Duration = Duration::from_millis(3);
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     tasks: u64,
+    /// How long each of them sleeps.
+    length: Duration,
     times: usize,
 }
 
@@ -42,6 +44,7 @@ impl Trial for Burst {
 
     fn sample<C: Contender>(&self, _: &mut Pace) -> f64 {
         let pool = C::build(Shape::new(WORKERS, QUEUE));
+        let length = self.length;
         let total = Tally::start();
         let warm = 100;
         pool.feed(warm, tick);
@@ -51,7 +54,12 @@ impl Trial for Burst {
                 thread::sleep(REST);
                 let tally = Tally::start();
                 let took = time(|| {
-                    pool.feed(self.tasks, tick);
+                    pool.feed(self.tasks, move || {
+                        if !length.is_zero() {
+                            thread::sleep(length);
+                        }
+                        tick();
+                    });
                     wait_spinning(&tally, self.tasks);
                 });
                 took.as_nanos() as f64
@@ -97,10 +105,26 @@ impl Trial for First {
 pub(crate) fn list(options: &Options, add: Add<'_>) {
     let budget = options.budget;
     let times = options.scaled(20);
-    for (tasks, name, title) in [
-        (64, "burst/64", "64 tasks onto an idle pool, until all ran"),
+    let (none, long) = (Duration::ZERO, Duration::from_millis(1));
+    for (tasks, length, times, name, title) in [
+        (
+            64,
+            none,
+            times,
+            "burst/64",
+            "64 tasks onto an idle pool, until all ran",
+        ),
+        (
+            64,
+            long,
+            times.div_ceil(5),
+            "burst/64 of 1 ms",
+            "64 tasks that sleep 1 ms onto an idle pool, until all ran",
+        ),
         (
             1,
+            none,
+            times,
             "first/parked",
             "one task onto a parked worker, until it ran",
         ),
@@ -108,7 +132,11 @@ pub(crate) fn list(options: &Options, add: Add<'_>) {
         if !options.wants(name) {
             continue;
         }
-        let mut all = entrants(&Burst { tasks, times });
+        let mut all = entrants(&Burst {
+            tasks,
+            length,
+            times,
+        });
         all.push(Entrant::limit("parked round trip", move |pace| {
             pace.run(budget, parked_round_trips)
         }));

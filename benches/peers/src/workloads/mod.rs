@@ -13,6 +13,7 @@ mod overshoot;
 mod queue;
 mod refusal;
 mod scale;
+mod services;
 mod timed;
 
 use crate::contenders::{visit_all, Contender, Visitor};
@@ -43,6 +44,7 @@ pub(crate) const ALL: &[Group] = &[
     refusal::list,
     burst::list,
     original::list,
+    services::list,
     latency::list,
     overload::list,
     overshoot::list,
