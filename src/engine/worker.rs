@@ -305,7 +305,7 @@ impl Worker<'_> {
         }
         loop {
             let stop = || self.core.env.is_closed_or_over();
-            if let Some(next) = self.spin.look_for(false, || self.look(), stop) {
+            if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
             if self.watches.replace(false) {

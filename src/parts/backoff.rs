@@ -203,14 +203,11 @@ impl AdaptiveSpin {
     /// Looks until it finds something, or until it is time to sleep: at the end of the spin,
     /// or at once if the thread is to `stop`.
     ///
-    /// `twice`: for twice as long as usual.
-    ///
     /// What the first look finds says nothing about spins: it was there already, perhaps
     /// since the thread slept.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
-        twice: bool,
         mut look: impl FnMut() -> Option<T>,
         stop: impl Fn() -> bool,
     ) -> Option<T> {
@@ -218,7 +215,7 @@ impl AdaptiveSpin {
         if found.is_some() {
             return found;
         }
-        let mut spin = self.spin(twice);
+        let mut spin = self.spin();
         while !stop() && spin.step() != Step::Spent {
             found = look();
             if found.is_some() {
@@ -231,12 +228,8 @@ impl AdaptiveSpin {
     }
 
     #[inline]
-    fn spin(&self, twice: bool) -> BoundedSpin {
+    fn spin(&self) -> BoundedSpin {
         let mut spin = BoundedSpin::new(self.parallel).offering(self.offers.get());
-        if twice {
-            spin.looks *= 2;
-            spin.yields *= 2;
-        }
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
         }

@@ -3,7 +3,7 @@ use super::*;
 const SOON: Duration = Duration::from_micros(50);
 
 fn is_long(adaptive: &AdaptiveSpin) -> bool {
-    adaptive.spin(false).looks == limits::MANY_LOOKS
+    adaptive.spin().looks == limits::MANY_LOOKS
 }
 
 #[test]
@@ -14,26 +14,26 @@ fn one_long_spin_after_a_short_sleep() {
     assert!(!is_long(&adaptive), "it was idle");
     adaptive.slept(SOON);
     assert!(is_long(&adaptive));
-    assert!(adaptive.spin(false).looks > 8 * BoundedSpin::new(true).looks);
-    adaptive.met(&adaptive.spin(false));
+    assert!(adaptive.spin().looks > 8 * BoundedSpin::new(true).looks);
+    adaptive.met(&adaptive.spin());
     assert!(!is_long(&adaptive), "once");
     let alone = AdaptiveSpin::new(false);
     alone.slept(SOON);
-    assert_eq!(alone.spin(false).looks, 0, "nobody runs meanwhile");
+    assert_eq!(alone.spin().looks, 0, "nobody runs meanwhile");
 }
 
 #[test]
 fn what_was_there_at_once_uses_up_no_long_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(false, || Some(1), || false), Some(1));
+    assert_eq!(adaptive.look_for(|| Some(1), || false), Some(1));
     assert!(is_long(&adaptive), "the thread had slept");
     let mut looks = 0;
     let third = || {
         looks += 1;
         (looks == 3).then_some(3)
     };
-    assert_eq!(adaptive.look_for(false, third, || false), Some(3));
+    assert_eq!(adaptive.look_for(third, || false), Some(3));
     assert!(!is_long(&adaptive), "that was the long spin");
 }
 
@@ -45,15 +45,13 @@ fn a_wait_ends_with_its_spin_or_when_told() {
         looks.set(looks.get() + 1);
         None::<()>
     };
-    assert_eq!(adaptive.look_for(false, in_vain, || false), None);
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
     assert_eq!(looks.take(), 1 + limits::LOOKS + limits::YIELDS);
-    assert_eq!(adaptive.look_for(true, in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + 2 * (limits::LOOKS + limits::YIELDS));
     adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(false, in_vain, || false), None);
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
     assert_eq!(looks.take(), 1 + limits::MANY_LOOKS + limits::YIELDS);
     assert!(!is_long(&adaptive), "once");
-    assert_eq!(adaptive.look_for(false, in_vain, || true), None);
+    assert_eq!(adaptive.look_for(in_vain, || true), None);
     assert_eq!(looks.take(), 1);
 }
 
@@ -73,7 +71,7 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
     assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
     // Plain spins that were enough, but not for many tasks in a row.
-    let enough = |times| (0..times).for_each(|_| adaptive.met(&adaptive.spin(false)));
+    let enough = |times| (0..times).for_each(|_| adaptive.met(&adaptive.spin()));
     enough(Rarely::MANY - 1);
     adaptive.slept(SOON);
     enough(Rarely::MANY - 1);
@@ -86,7 +84,7 @@ fn long_spins_in_vain_get_rare_and_come_back() {
 fn the_core_is_offered_early_where_that_has_helped() {
     let adaptive = AdaptiveSpin::new(true);
     let until_offer = || {
-        let mut spin = adaptive.spin(false);
+        let mut spin = adaptive.spin();
         let looks = (1..).find(|_| spin.step() == Step::Yielded);
         (looks.expect("an offer"), spin)
     };

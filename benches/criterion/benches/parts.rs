@@ -234,7 +234,7 @@ fn hand_over(slot: &Slot) {
 fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
     loop {
         // SAFETY: the one thread that serves the slot, idle.
-        match adaptive.look_for(false, || unsafe { slot.poll_order() }, || false) {
+        match adaptive.look_for(|| unsafe { slot.poll_order() }, || false) {
             Some(Order::Run { task, .. }) => {
                 let _ = task.discard(NeverRan::Discarded);
                 // SAFETY: as above, with a task.
