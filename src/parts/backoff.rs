@@ -126,6 +126,8 @@ impl BoundedSpin {
 /// ends that. Where tasks do come that slowly it ends nothing; so each doubles the
 /// number of short sleeps before the next, until plain spins have been enough for
 /// many tasks in a row.
+///
+/// After a few spins in vain it does not spin at all, until a long one finds something.
 #[derive(Debug)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
@@ -134,6 +136,8 @@ pub(crate) struct AdaptiveSpin {
     long: Cell<bool>,
     /// Of the short sleeps: which are followed by a long spin.
     rarely: Rarely,
+    /// Spins in a row that have found nothing.
+    misses: Cell<u32>,
 }
 
 /// Something that helps once or not at all: done at the first occasion, then after twice as
@@ -189,6 +193,8 @@ impl Rarely {
 impl AdaptiveSpin {
     /// As a sleep where two miss each other: one thread is woken meanwhile.
     const SHORT: Duration = Duration::from_micros(200);
+    /// Spins in vain before it spins no more.
+    const IN_VAIN: u32 = 3;
 
     /// `parallel`: as for [`BoundedSpin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
@@ -197,6 +203,7 @@ impl AdaptiveSpin {
             offers: Cell::new(false),
             long: Cell::new(false),
             rarely: Rarely::new(),
+            misses: Cell::new(0),
         }
     }
 
@@ -232,6 +239,8 @@ impl AdaptiveSpin {
         let mut spin = BoundedSpin::new(self.parallel).offering(self.offers.get());
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
+        } else if self.misses.get() >= Self::IN_VAIN {
+            (spin.looks, spin.yields) = (0, 0);
         }
         spin
     }
@@ -240,6 +249,7 @@ impl AdaptiveSpin {
     #[inline]
     fn met(&self, spin: &BoundedSpin) {
         self.offers.set(spin.has_offered());
+        self.misses.set(0);
         if !self.long.replace(false) {
             self.rarely.went_well();
         }
@@ -249,6 +259,7 @@ impl AdaptiveSpin {
     fn missed(&self) {
         self.offers.set(false);
         self.long.set(false);
+        self.misses.set(self.misses.get().saturating_add(1));
     }
 
     /// It was woken, after so long.

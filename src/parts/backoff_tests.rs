@@ -56,6 +56,32 @@ fn a_wait_ends_with_its_spin_or_when_told() {
 }
 
 #[test]
+fn after_three_spins_in_vain_only_a_long_one_finds_something() {
+    let adaptive = AdaptiveSpin::new(true);
+    let looks = Cell::new(0_u32);
+    let in_vain = || {
+        looks.set(looks.get() + 1);
+        None::<()>
+    };
+    let plain = 1 + limits::LOOKS + limits::YIELDS;
+    for expected in [plain, plain, plain, 1, 1] {
+        assert_eq!(adaptive.look_for(in_vain, || false), None);
+        assert_eq!(looks.take(), expected);
+    }
+    adaptive.slept(SOON);
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), 1 + limits::MANY_LOOKS + limits::YIELDS);
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), 1, "the long one was in vain, too");
+    while !is_long(&adaptive) {
+        adaptive.slept(SOON);
+    }
+    adaptive.met(&adaptive.spin());
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), plain);
+}
+
+#[test]
 fn long_spins_in_vain_get_rare_and_come_back() {
     let adaptive = AdaptiveSpin::new(true);
     let until_long = |adaptive: &AdaptiveSpin| {
