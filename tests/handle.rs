@@ -117,6 +117,24 @@ fn until_cancelled(key: Key, started: mpsc::Sender<ThreadId>) -> bool {
     true
 }
 
+/// A task that waits until it is cancelled, then at the gate, and has this value: its handle, its
+/// thread, and whether it was cancelled.
+fn cancellable<R: Send + 'static>(
+    pool: &Pool,
+    gate: &Gate,
+    value: R,
+) -> (Handle<R>, ThreadId, mpsc::Receiver<bool>) {
+    let key = gate.key();
+    let (started, starts) = mpsc::channel();
+    let (told, tells) = mpsc::channel();
+    let handle = serve(pool.awaitable(), move || {
+        told.send(until_cancelled(key.clone(), started)).unwrap();
+        key.pass();
+        value
+    });
+    (handle, starts.recv().unwrap(), tells)
+}
+
 // ---- the value ----------------------------------------------------------------------------
 
 #[test]
@@ -345,16 +363,8 @@ fn law21_a_running_task_whose_handle_is_dropped_is_abandoned_and_its_value_dropp
         for queue in [0, 2] {
             let pool = pool(1, queue);
             let gate = Gate::new();
-            let key = gate.key();
-            let (started, starts) = mpsc::channel();
             let (dropped, drops) = mpsc::channel();
-            let (told, tells) = mpsc::channel();
-            let handle = serve(pool.awaitable(), move || {
-                told.send(until_cancelled(key.clone(), started)).unwrap();
-                key.pass();
-                DropsOn(dropped)
-            });
-            let worker = starts.recv().unwrap();
+            let (handle, worker, tells) = cancellable(&pool, &gate, DropsOn(dropped));
             assert_eq!(pool.stats().abandoned, 0);
             drop(handle);
             assert!(tells.recv().unwrap(), "it sees is_cancelled()");
@@ -381,15 +391,7 @@ fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_va
         for turn in 0..3 {
             let pool = pool(1, 0);
             let gate = Gate::new();
-            let key = gate.key();
-            let (started, starts) = mpsc::channel();
-            let (told, tells) = mpsc::channel();
-            let handle = serve(pool.awaitable(), move || {
-                told.send(until_cancelled(key.clone(), started)).unwrap();
-                key.pass();
-                11
-            });
-            starts.recv().unwrap();
+            let (handle, _, tells) = cancellable(&pool, &gate, 11);
             handle.cancel();
             handle.cancel();
             assert!(tells.recv().unwrap());
@@ -409,15 +411,8 @@ fn law21_a_value_is_dropped_on_the_worker_if_a_cancelled_handle_goes() {
     timed(|| {
         let pool = pool(1, 0);
         let gate = Gate::new();
-        let key = gate.key();
-        let (started, starts) = mpsc::channel();
         let (dropped, drops) = mpsc::channel();
-        let handle = serve(pool.awaitable(), move || {
-            until_cancelled(key.clone(), started);
-            key.pass();
-            DropsOn(dropped)
-        });
-        let worker = starts.recv().unwrap();
+        let (handle, worker, _tells) = cancellable(&pool, &gate, DropsOn(dropped));
         handle.cancel();
         drop(handle);
         gate.open();

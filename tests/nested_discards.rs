@@ -173,20 +173,26 @@ fn law10_a_capture_may_wait_for_a_group_that_the_same_shutdown_discards() {
     });
 }
 
+/// A pool whose worker waits until the last of its senders is gone.
+fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
+    let pool = Arc::new(pool(1, queue));
+    let (stop, stopped) = mpsc::channel::<()>();
+    let (told, started) = mpsc::channel();
+    must_serve(&pool, move || {
+        told.send(()).unwrap();
+        let _ = stopped.recv();
+    });
+    started.recv().unwrap();
+    (pool, stop)
+}
+
 /// Law 10: the drop of a discarded capture may end the pool again, and wait for that end, where a worker
 /// waits for another capture of the same discard; whichever thread does it.
 #[test]
 fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
     timed(|| {
         for on_another_thread in [false, true] {
-            let pool = Arc::new(pool(1, 2));
-            let (stop, stopped) = mpsc::channel::<()>();
-            let (told, started) = mpsc::channel();
-            must_serve(&pool, move || {
-                told.send(()).unwrap();
-                let _ = stopped.recv();
-            });
-            started.recv().unwrap();
+            let (pool, stop) = until_unsent(2);
             let its = Arc::clone(&pool);
             let (tell, told) = mpsc::channel();
             let end = move || tell.send(its.shutdown(Shutdown::Discard, LONG)).unwrap();
@@ -206,26 +212,13 @@ fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
     });
 }
 
-/// A pool whose worker waits until the last of its senders is gone.
-fn until_unsent() -> (Arc<Pool>, mpsc::Sender<()>) {
-    let pool = Arc::new(pool(1, 8));
-    let (stop, stopped) = mpsc::channel::<()>();
-    let (told, started) = mpsc::channel();
-    must_serve(&pool, move || {
-        told.send(()).unwrap();
-        let _ = stopped.recv();
-    });
-    started.recv().unwrap();
-    (pool, stop)
-}
-
 /// Law 10: several discarded captures each end the pool, as long as that takes, where its worker waits
 /// for what is dropped after them. The third nested call once waited for that worker.
 #[test]
 fn law10_captures_end_the_pool_one_within_the_other() {
     timed(|| {
         for captures in 0..4 {
-            let (pool, stop) = until_unsent();
+            let (pool, stop) = until_unsent(8);
             for _ in 0..captures {
                 let its = Arc::clone(&pool);
                 let ends = OnDrop(Some(move || {
@@ -247,7 +240,7 @@ fn law10_captures_end_the_pool_one_within_the_other() {
 fn law10_a_capture_that_a_cancel_drops_may_end_the_pool() {
     timed(|| {
         for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
-            let (pool, stop) = until_unsent();
+            let (pool, stop) = until_unsent(8);
             let group = pool.group();
             let its = Arc::clone(&pool);
             let ends = OnDrop(Some(move || {

@@ -2,7 +2,6 @@
 //! `lazypool::docs::beyond_one_machine` why it is done so.
 #![allow(missing_docs)]
 
-pub mod kinds;
 pub mod queue;
 #[path = "../story/mod.rs"]
 pub mod story;

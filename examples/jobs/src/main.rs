@@ -1,12 +1,13 @@
 //! `jobs --help`
 
 use jobs::queue::{Job, Place};
-use jobs::story;
+use jobs::story::{self, kinds};
 use jobs::work::{work, Settings};
 use lazypool::Pool;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 const HELP: &str = "\
 Durable jobs on Redis Streams: many processes, a bounded pool in each. Needs Redis 7.
@@ -83,8 +84,8 @@ impl Options {
         let Some(text) = self.0.remove(name) else {
             return default;
         };
-        text.parse()
-            .unwrap_or_else(|e| end(2, format!("--{name} {text}: {e}")))
+        let value = text.parse();
+        value.unwrap_or_else(|e| end(2, format!("--{name} {text}: {e}")))
     }
 
     fn ms(&mut self, name: &str, default: u32) -> Duration {
@@ -125,31 +126,27 @@ fn main() {
     exit(result.unwrap_or_else(|e| end(1, e)));
 }
 
-fn run_work(mut options: Options) -> Result<i32, String> {
-    let workers = options.get("workers", 4);
-    let open = |path: String| match File::options().append(true).create(true).open(&path) {
-        Ok(file) => Arc::new(file),
-        Err(e) => end(1, format!("{path}: {e}")),
-    };
+fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
+    let (workers, queue) = (options.get("workers", 4_usize), options.get("queue", 4));
     let s = Settings {
         place: options.place(),
-        workers,
-        queue: options.get("queue", 4),
         deadline: options.ms("deadline-ms", 5_000),
         attempts: options.get("attempts", 3),
         backoff: options.ms("backoff-ms", 200),
         deaths: options.get("deaths", 3),
         lost: options.get("lost", workers.div_ceil(2)),
         grace: options.ms("grace-ms", 5_000),
-        effects: options.0.remove("effects").map(open),
     };
+    let append = |path: String| match File::options().append(true).create(true).open(&path) {
+        Ok(file) => file,
+        Err(e) => end(1, format!("{path}: {e}")),
+    };
+    let effects = options.0.remove("effects").map(append);
     let address = options.0.remove("metrics");
     options.none_left();
-    let pool = Pool::builder()
-        .max_workers(workers)
-        .queue_capacity(s.queue)
-        .thread_name("jobs");
-    let pool = Arc::new(pool.build().unwrap_or_else(|e| end(2, e)));
+    let pool = Pool::builder().max_workers(workers).queue_capacity(queue);
+    let pool = pool.thread_name("jobs").build();
+    let pool = Arc::new(pool.unwrap_or_else(|e| end(2, e)));
     if s.deadline >= s.place.visibility {
         end(2, "--deadline-ms must be less than --visibility-ms");
     }
@@ -158,17 +155,17 @@ fn run_work(mut options: Options) -> Result<i32, String> {
     }
     if let Some(address) = address {
         let listener = TcpListener::bind(&address).map_err(|e| format!("{address}: {e}"))?;
-        let metrics = PrometheusBuilder::new()
-            .install_recorder()
-            .map_err(|e| e.to_string())?;
+        let metrics = PrometheusBuilder::new().install_recorder()?;
         let pool = Arc::clone(&pool);
         thread::spawn(move || serve_metrics(&listener, &metrics, &pool));
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| e.to_string())?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let lost = work(&s, &pool, &stop)?;
+    let name = s.place.consumer.clone();
+    let run = Arc::new(move |job: &Job| kinds::run(job, &name, effects.as_ref()));
+    let lost = work(&s, &pool, run, &stop)?;
     std::mem::forget(pool); // dropping it could wait for what hangs
     Ok(if lost { 3 } else { 0 })
 }
@@ -185,11 +182,8 @@ fn serve_metrics(listener: &TcpListener, metrics: &PrometheusHandle, pool: &Pool
     }
 }
 
-fn produce(mut options: Options) -> Result<i32, String> {
-    let (place, now) = (
-        options.place(),
-        SystemTime::now().duration_since(UNIX_EPOCH),
-    );
+fn produce(mut options: Options) -> Result<i32, Box<dyn Error>> {
+    let (place, now) = (options.place(), UNIX_EPOCH.elapsed());
     let key = options.get("key", now.map_or(0, |now| now.as_nanos()).to_string());
     let kind = options.get("kind", "hash".to_owned());
     let payload = options.get("payload", "1".to_owned());
@@ -206,7 +200,7 @@ fn produce(mut options: Options) -> Result<i32, String> {
     Ok(0)
 }
 
-fn status(mut options: Options) -> Result<i32, String> {
+fn status(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let place = options.place();
     options.none_left();
     print!("{}", place.status().map_err(|e| place.explain(&e))?);

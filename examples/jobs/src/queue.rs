@@ -1,13 +1,16 @@
 //! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys that are done.
 
-use redis::{Cmd, Connection, Pipeline, RedisError, RedisResult};
+use redis::{cmd, pipe, Connection, RedisError, RedisResult, ToRedisArgs, Value};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-type Fields = Vec<(String, Vec<u8>)>;
-type Entries = Vec<(String, Fields)>;
-type Letters = Vec<(String, BTreeMap<String, Vec<u8>>)>;
-type Pending = Vec<(String, String, u64, u64)>;
+/// For how long to claim nothing once Redis answers: consumers that it was gone for, too, report
+/// first.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Of a stream: each with its id.
+pub type Entries = Vec<(String, Fields)>;
+pub type Fields = BTreeMap<String, Vec<u8>>;
 
 /// Why a job did not succeed; the texts are the reasons in the dead letters.
 #[derive(Clone, Debug)]
@@ -37,7 +40,7 @@ pub struct Job {
     /// How often this entry was delivered; more than once: a consumer died with it.
     pub deliveries: u64,
     /// Why it cannot be run.
-    pub bad: Option<Failure>,
+    pub bad: Option<String>,
 }
 
 impl Job {
@@ -47,35 +50,31 @@ impl Job {
         job
     }
 
-    fn read(id: String, fields: Fields, deliveries: u64) -> Self {
-        let mut job = Self::default();
-        (job.key, job.id, job.deliveries) = (id.clone(), id, deliveries);
-        for (name, value) in fields {
-            let text = String::from_utf8_lossy(&value).into_owned();
-            let mut number = || {
-                text.parse().unwrap_or_else(|_| {
-                    let why = format!("bad payload: `{name}` is not a number");
-                    job.bad = Some(Failure::Lasting(why));
-                    0
-                })
-            };
-            match name.as_str() {
-                "attempt" => job.attempt = number(),
-                "deadline_ms" => job.deadline_ms = number(),
-                "key" => job.key = text,
-                "kind" => job.kind = text,
-                "payload" => job.payload = value,
-                _ => {}
-            }
+    fn read(id: String, mut fields: Fields, deliveries: u64) -> Self {
+        let mut bad = None;
+        let mut number = |name| {
+            let number = text(&fields, name, "0").parse();
+            number.unwrap_or_else(|_| {
+                bad = Some(format!("bad payload: `{name}` is not a number"));
+                0
+            })
+        };
+        Self {
+            attempt: number("attempt"),
+            deadline_ms: number("deadline_ms"),
+            key: text(&fields, "key", &id),
+            kind: text(&fields, "kind", ""),
+            payload: fields.remove("payload").unwrap_or_default(),
+            id,
+            deliveries,
+            bad,
         }
-        job
     }
 
-    fn write(&self, attempt: u32, cmd: &mut Cmd) {
-        cmd.arg(&["key", &self.key, "kind", &self.kind]);
-        cmd.arg("payload").arg(&self.payload);
-        cmd.arg("attempt").arg(attempt);
-        cmd.arg("deadline_ms").arg(self.deadline_ms);
+    fn fields(&self, attempt: u32) -> impl ToRedisArgs + '_ {
+        let Self { key, kind, .. } = self;
+        let named = ("key", key, "kind", kind, "payload", &self.payload);
+        (named, "attempt", attempt, "deadline_ms", self.deadline_ms)
     }
 }
 
@@ -100,10 +99,14 @@ pub struct Place {
     pub visibility: Duration,
 }
 
-pub fn command(words: &[&str]) -> Cmd {
-    let mut cmd = Cmd::new();
-    cmd.arg(words);
-    cmd
+/// A field as text.
+pub fn text(fields: &Fields, name: &str, default: &str) -> String {
+    let value = fields.get(name).map(|value| String::from_utf8_lossy(value));
+    value.unwrap_or(default.into()).into_owned()
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
 }
 
 impl Place {
@@ -120,25 +123,31 @@ impl Place {
     /// Connects, and makes the functions, the stream and the group.
     pub fn connect(&self) -> RedisResult<Queue> {
         let mut con = self.open()?;
-        command(&["FUNCTION", "LOAD", "REPLACE", include_str!("jobs.lua")]).exec(&mut con)?;
-        let Self { stream, group, .. } = self;
-        let group = command(&["XGROUP", "CREATE", stream, group, "0", "MKSTREAM"]);
-        match group.exec(&mut con) {
+        let functions = ("LOAD", "REPLACE", include_str!("jobs.lua"));
+        cmd("FUNCTION").arg(functions).exec(&mut con)?;
+        let group = ("CREATE", &self.stream, &self.group, "0", "MKSTREAM");
+        let made = cmd("XGROUP").arg(group).exec(&mut con);
+        let queue = Queue {
+            place: self.clone(),
+            con,
+            claim_at: Instant::now() + PAUSE,
+            cursor: "0-0".to_owned(),
+        };
+        match made {
             Err(e) if e.code() != Some("BUSYGROUP") => Err(e),
-            _ => Ok(Queue(self.clone(), con)),
+            _ => Ok(queue),
         }
     }
 
     pub fn explain(&self, error: &RedisError) -> String {
         let Self { url, stream, .. } = self;
-        match error.code() {
-            Some("WRONGTYPE") => {
-                format!("`{stream}` (or a key that begins so) is no stream: {error}")
-            }
-            Some("NOGROUP") => format!("no group reads the stream `{stream}`: {error}"),
-            Some(_) => format!("Redis at {url}: {error}"),
-            None => format!("no Redis answers at {url}: {error}"),
-        }
+        let what = match error.code() {
+            Some("WRONGTYPE") => format!("`{stream}` (or a key that begins so) is no stream"),
+            Some("NOGROUP") => format!("no group reads the stream `{stream}`"),
+            Some(_) => format!("Redis at {url}"),
+            None => format!("no Redis answers at {url}"),
+        };
+        format!("{what}: {error}")
     }
 
     /// In a Redis Cluster, write the stream's name in braces: then all are on one node.
@@ -146,137 +155,140 @@ impl Place {
         ["", ":retry", ":dead", ":done"].map(|suffix| format!("{}{suffix}", self.stream))
     }
 
-    fn call(&self, function: &str) -> Cmd {
-        let mut cmd = command(&["FCALL", function, "4"]);
-        cmd.arg(&self.keys()).arg(&[&self.group, &self.consumer]);
-        cmd
+    /// The first arguments of each function.
+    fn arguments(&self) -> impl ToRedisArgs + '_ {
+        (4, self.keys().to_vec(), &self.group, &self.consumer)
+    }
+
+    /// How many entries are in each of the keys.
+    pub fn counts(&self) -> RedisResult<[usize; 4]> {
+        let mut all = pipe();
+        all.atomic(); // a job goes from one to the other
+        for (count, key) in ["XLEN", "ZCARD", "XLEN", "SCARD"].iter().zip(self.keys()) {
+            all.cmd(count).arg(key);
+        }
+        all.query(&mut self.open()?)
+    }
+
+    /// How many jobs are pending with each consumer that has any.
+    pub fn pending(&self) -> RedisResult<Vec<(String, usize)>> {
+        type Summary = (usize, Value, Value, Option<Vec<(String, usize)>>);
+        let group = (&self.stream, &self.group);
+        let (.., consumers): Summary = cmd("XPENDING").arg(group).query(&mut self.open()?)?;
+        Ok(consumers.unwrap_or_default())
     }
 
     /// For people: what waits, what is pending with whom, the last dead letters.
     pub fn status(&self) -> RedisResult<String> {
-        let ([stream, retry, dead, done], mut con) = (&self.keys(), self.open()?);
-        let pending = command(&["XPENDING", stream, &self.group, "-", "+", "100000"]);
-        let pending: Pending = pending.query(&mut con)?;
-        let letters = command(&["XREVRANGE", dead, "+", "-", "COUNT", "10"]);
-        let letters: Letters = letters.query(&mut con)?;
-        let mut count = |what, key: &String| command(&[what, key]).query::<usize>(&mut con);
-        let (stream, retry) = (count("XLEN", stream)?, count("ZCARD", retry)?);
-        let (done, dead) = (count("SCARD", done)?, count("XLEN", dead)?);
-        let (waiting, pending_now) = (stream.saturating_sub(pending.len()), pending.len());
-        let mut text = format!("waiting {waiting}, pending {pending_now}, ");
-        text += &format!("retries {retry}, done {done}, dead {dead}\n");
-        let mut of = BTreeMap::<_, usize>::new();
-        for (_, consumer, ..) in pending {
-            *of.entry(consumer).or_default() += 1;
-        }
-        for (consumer, pending) in of {
-            text += &format!("pending with {consumer}: {pending}\n");
+        let (pending, [stream, retries, dead, done]) = (self.pending()?, self.counts()?);
+        let last = (&self.keys()[2], "+", "-", "COUNT", 10);
+        let letters: Entries = cmd("XREVRANGE").arg(last).query(&mut self.open()?)?;
+        let all = pending.iter().map(|(_, count)| count).sum();
+        let waiting = stream.saturating_sub(all);
+        let mut status = format!("waiting {waiting}, pending {all}, retries {retries}, ");
+        status += &format!("done {done}, dead {dead}\n");
+        for (consumer, count) in pending {
+            status += &format!("pending with {consumer}: {count}\n");
         }
         for (_, letter) in letters {
-            let field = |name| {
-                letter
-                    .get(name)
-                    .map_or("".into(), |v| String::from_utf8_lossy(v))
-            };
-            let (key, kind, why) = (field("key"), field("kind"), field("reason"));
-            text += &format!("dead: {key} ({kind}): {why}\n");
+            let [key, kind, why] = ["key", "kind", "reason"].map(|name| text(&letter, name, ""));
+            status += &format!("dead: {key} ({kind}): {why}\n");
         }
-        Ok(text)
+        Ok(status)
     }
 }
 
 /// A connection.
 #[allow(missing_debug_implementations)]
-pub struct Queue(Place, Connection);
+pub struct Queue {
+    place: Place,
+    con: Connection,
+    /// When to look for jobs whose consumer died, and from where in the stream.
+    claim_at: Instant,
+    cursor: String,
+}
 
 impl Queue {
     /// Adds jobs. After an error nobody knows which: add all of them again, with the same keys.
     pub fn produce(&mut self, jobs: &[Job]) -> RedisResult<()> {
         for some in jobs.chunks(500) {
-            let mut pipe = Pipeline::new();
+            let mut all = pipe();
             for job in some {
-                let mut cmd = command(&["XADD", &self.0.stream, "*"]);
-                job.write(0, &mut cmd);
-                pipe.add_command(cmd);
+                let entry = (&self.place.stream, "*", job.fields(0));
+                all.cmd("XADD").arg(entry);
             }
-            pipe.exec(&mut self.1)?;
+            all.exec(&mut self.con)?;
         }
         Ok(())
     }
 
-    /// Takes up to `count` new jobs; waits for the first one for up to `block`.
-    pub fn take(&mut self, count: usize, block: Duration) -> RedisResult<Vec<Job>> {
-        let mut cmd = command(&["XREADGROUP", "GROUP", &self.0.group, &self.0.consumer]);
-        cmd.arg("COUNT").arg(count);
-        cmd.arg("BLOCK").arg(block.as_millis() as u64);
-        cmd.arg(&["STREAMS", &self.0.stream, ">"]);
-        let reply: Option<Vec<(String, Entries)>> = cmd.query(&mut self.1)?;
+    /// Takes up to `count` new jobs.
+    pub fn take(&mut self, count: usize) -> RedisResult<Vec<Job>> {
+        let (p, con) = (&self.place, &mut self.con);
+        let who = ("GROUP", &p.group, &p.consumer, "COUNT", count);
+        let new = (who, "STREAMS", &p.stream, ">");
+        let reply: Option<Vec<(String, Entries)>> = cmd("XREADGROUP").arg(new).query(con)?;
         let entries = reply.into_iter().flatten().flat_map(|(_, entries)| entries);
         let jobs = entries.map(|(id, fields)| Job::read(id, fields, 1));
         Ok(jobs.collect())
     }
 
-    /// Claims the next job past its visibility timeout, from `cursor` on, and moves the cursor.
-    pub fn claim(&mut self, cursor: &mut String) -> RedisResult<Option<Job>> {
-        let (place, con) = (&self.0, &mut self.1);
-        let (stream, group) = (&place.stream, &place.group);
-        let mut cmd = command(&["XAUTOCLAIM", stream, group, &place.consumer]);
-        cmd.arg(place.visibility.as_millis() as u64);
-        cmd.arg(&[&*cursor, "COUNT", "1"]);
-        let (next, claimed, _deleted): (_, Entries, Vec<String>) = cmd.query(con)?;
-        *cursor = next;
+    /// Claims a job past its visibility timeout.
+    pub fn claim(&mut self) -> RedisResult<Option<Job>> {
+        if Instant::now() < self.claim_at {
+            return Ok(None);
+        }
+        let (p, con) = (&self.place, &mut self.con);
+        let (of, silent) = ((&p.stream, &p.group), millis(p.visibility));
+        let next = (of, &p.consumer, silent, &self.cursor, "COUNT", 1);
+        let (cursor, claimed, _): (_, Entries, Value) = cmd("XAUTOCLAIM").arg(next).query(con)?;
+        self.cursor = cursor;
+        if self.cursor == "0-0" {
+            self.claim_at = Instant::now() + (p.visibility / 8).min(Duration::from_secs(1));
+        }
         let Some((id, fields)) = claimed.into_iter().next() else {
             return Ok(None);
         };
-        let cmd = command(&["XPENDING", stream, group, &id, &id, "1"]);
-        let pending: Pending = cmd.query(con)?;
-        let job = pending.first().map(|job| Job::read(id, fields, job.3));
-        Ok(job)
+        type Pending = Vec<(String, String, u64, u64)>;
+        let pending: Pending = cmd("XPENDING").arg((of, &id, &id, 1)).query(con)?;
+        let deliveries = pending.first().map(|entry| entry.3);
+        Ok(deliveries.map(|deliveries| Job::read(id, fields, deliveries)))
     }
 
     /// Starts the visibility timeout of jobs again.
     pub fn extend(&mut self, ids: &[&String]) -> RedisResult<()> {
-        self.0.call("jobs_extend").arg(ids).exec(&mut self.1)
-    }
-
-    /// Moves retries that are due into the stream.
-    pub fn due(&mut self) -> RedisResult<()> {
-        self.0.call("jobs_due").exec(&mut self.1)
+        let extend = ("jobs_extend", self.place.arguments(), ids);
+        cmd("FCALL").arg(extend).exec(&mut self.con)
     }
 
     /// Which of these jobs were done before, under their keys.
     pub fn done(&mut self, jobs: &[Job]) -> RedisResult<Vec<bool>> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
         let keys: Vec<&String> = jobs.iter().map(|job| &job.key).collect();
-        let mut cmd = command(&["SMISMEMBER", &self.0.keys()[3]]);
-        cmd.arg(keys).query(&mut self.1)
+        let done = (&self.place.keys()[3], keys);
+        cmd("SMISMEMBER").arg(done).query(&mut self.con)
     }
 
-    /// Writes down what became of jobs. After an error, do it again.
+    /// Writes down what became of jobs (after an error, do it again), and moves retries that are
+    /// due into the stream.
     pub fn settle(&mut self, jobs: &[(&Job, &Outcome)]) -> RedisResult<()> {
-        let mut pipe = Pipeline::new();
+        let (mut all, arguments) = (pipe(), self.place.arguments());
         for (job, outcome) in jobs {
-            let mut cmd;
+            let (call, of) = (all.cmd("FCALL"), (&arguments, &job.id));
+            let (attempt, visibility) = (job.attempt, millis(self.place.visibility));
             match outcome {
-                Outcome::Done => {
-                    cmd = self.0.call("jobs_done");
-                    cmd.arg(&[&job.id, &job.key]);
-                }
+                Outcome::Done => call.arg(("jobs_done", of, &job.key)),
                 Outcome::Retried(why, delay) => {
-                    cmd = self.0.call("jobs_failed");
-                    cmd.arg(&job.id).arg(delay.as_millis() as u64).arg(why);
-                    job.write(job.attempt + 1, &mut cmd);
+                    let next = job.fields(attempt + 1);
+                    call.arg(("jobs_failed", of, millis(*delay), why, next))
                 }
-                Outcome::Dead(why) => {
-                    cmd = self.0.call("jobs_failed");
-                    job.write(job.attempt, cmd.arg(&[&job.id, "-1", why]));
-                }
-                Outcome::Released => {
-                    cmd = self.0.call("jobs_released");
-                    cmd.arg(&job.id).arg(self.0.visibility.as_millis() as u64);
-                }
-            }
-            pipe.add_command(cmd);
+                Outcome::Dead(why) => call.arg(("jobs_failed", of, -1, why, job.fields(attempt))),
+                Outcome::Released => call.arg(("jobs_released", of, visibility)),
+            };
         }
-        pipe.exec(&mut self.1)
+        all.cmd("FCALL").arg(("jobs_due", arguments));
+        all.exec(&mut self.con)
     }
 }

@@ -1,6 +1,6 @@
 //! What became of jobs: Redis's account beside that of the jobs' effects.
 
-use crate::queue::Place;
+use crate::queue::{text, Entries, Place};
 use redis::RedisResult;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +18,6 @@ pub struct Ledger {
 impl Ledger {
     /// Reads it. `effects` is the file that `jobs work --effects` has written.
     pub fn read(place: &Place, effects: &Path) -> RedisResult<Self> {
-        type Letters = Vec<(String, BTreeMap<String, Vec<u8>>)>;
         let [stream, retry, dead, done] = &place.keys();
         // At one moment: a job goes from one to the other.
         let mut at_once = redis::pipe();
@@ -33,7 +32,7 @@ impl Ledger {
             .arg(retry)
             .cmd("XRANGE")
             .arg(&[dead, "-", "+"]);
-        let (done, waiting, later, letters): (_, usize, usize, Letters) =
+        let (done, waiting, later, letters): (_, usize, usize, Entries) =
             at_once.query(&mut place.open()?)?;
         let unsettled = waiting + later;
         let mut ledger = Self {
@@ -42,8 +41,8 @@ impl Ledger {
             ..Self::default()
         };
         for (_, letter) in letters {
-            let field = |name| String::from_utf8_lossy(&letter[name]).into_owned();
-            ledger.dead.insert(field("key"), field("reason"));
+            let [key, why] = ["key", "reason"].map(|name| text(&letter, name, ""));
+            ledger.dead.insert(key, why);
         }
         let text = std::fs::read_to_string(effects).unwrap_or_default();
         for (key, consumer) in text.lines().filter_map(|line| line.split_once(' ')) {

@@ -1,5 +1,6 @@
 //! The whole story: three processes, ten thousand jobs, and what goes wrong in between.
 
+pub mod kinds;
 pub mod ledger;
 pub mod process;
 
@@ -7,6 +8,7 @@ use crate::queue::{Job, Place};
 use ledger::Ledger;
 use process::{log, Process, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::error::Error;
 use std::io::{stdout, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::Command;
@@ -74,10 +76,10 @@ impl Fleet {
 }
 
 /// Tells it; returns whether the ledger is as it should be.
-pub fn tell() -> Result<bool, String> {
+pub fn tell() -> Result<bool, Box<dyn Error>> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&asked)).map_err(|e| e.to_string())?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
     let mut server = Server::start("story")?;
     println!(
@@ -168,7 +170,8 @@ fn run(
             return Err("stopped by a signal".to_owned());
         }
         fleet.keep(processes)?;
-        let (done, dead, left) = progress(&place).map_err(explain)?;
+        let [waiting, later, dead, done] = place.counts().map_err(explain)?;
+        let left = waiting + later;
         let percent = 100 * (done + dead) / jobs.len();
         let seconds = start.elapsed().as_secs_f64();
         if stdout().is_terminal() {
@@ -225,19 +228,4 @@ fn run(
     }
     let ledger = Ledger::read(&place, &fleet.effects).map_err(explain)?;
     Ok((took, ledger, fleet.hung))
-}
-
-/// How many are done, dead, and neither.
-fn progress(place: &Place) -> redis::RedisResult<(usize, usize, usize)> {
-    let [stream, retry, dead, done] = &place.keys();
-    let mut at_once = redis::pipe();
-    at_once
-        .atomic()
-        .cmd("SCARD")
-        .arg(done)
-        .cmd("XLEN")
-        .arg(dead);
-    at_once.cmd("XLEN").arg(stream).cmd("ZCARD").arg(retry);
-    let (done, dead, waiting, later): (_, _, usize, usize) = at_once.query(&mut place.open()?)?;
-    Ok((done, dead, waiting + later))
 }

@@ -311,9 +311,8 @@ fn what_another_consumer_has_claimed_is_its_own() {
     };
     let (mut slow, mut quick) = (consumer("slow"), consumer("quick"));
     site.produce(&some(1, "j", "hash", "1"));
-    let jobs = slow.take(5, LONG).expect("jobs");
-    let claimed = quick.claim(&mut "0-0".to_owned()).expect("an answer");
-    let claimed = claimed.expect("a job");
+    let jobs = slow.take(5).expect("jobs");
+    let claimed = until("it is claimed", || quick.claim().expect("an answer"));
     assert_eq!((&claimed.id, claimed.deliveries), (&jobs[0].id, 2));
     let later = Outcome::Retried("late".to_owned(), Duration::ZERO);
     for outcome in [Outcome::Released, later, Outcome::Dead("late".to_owned())] {
@@ -381,92 +380,39 @@ fn produce_and_status() {
 #[test]
 fn errors_say_what_is_wrong() {
     let site = Site::new("errors");
-    let url = site.place.url.as_str();
     let _: () = site.query(&["SET", "text", "no stream"]);
-    let nobody = "redis://127.0.0.1:1/";
-    let at = |words: &[&str]| {
-        ["--redis", url]
-            .into_iter()
-            .chain(words.iter().copied())
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let cases: &[(&str, Vec<String>, i32, &str)] = &[
+    let no_stream = "`text` (or a key that begins so) is no stream: ";
+    let no_group = "no group reads the stream `nothing`: ";
+    let nobody = "no Redis answers at redis://127.0.0.1:1/: ";
+    let cases = [
+        ("work --stream text", 1, no_stream),
+        ("produce --stream text", 1, no_stream),
+        ("status --stream text", 1, no_stream),
+        ("status --stream nothing", 1, no_group),
+        ("work --redis redis://127.0.0.1:1/", 1, nobody),
+        ("produce --redis redis://127.0.0.1:1/", 1, nobody),
+        ("status --redis what?", 1, "what?"),
         (
-            "work",
-            at(&["--stream", "text"]),
-            1,
-            "`text` (or a key that begins so) is no stream: ",
-        ),
-        (
-            "produce",
-            at(&["--stream", "text"]),
-            1,
-            "`text` (or a key that begins so) is no stream: ",
-        ),
-        (
-            "status",
-            at(&["--stream", "text"]),
-            1,
-            "`text` (or a key that begins so) is no stream: ",
-        ),
-        (
-            "status",
-            at(&["--stream", "nothing"]),
-            1,
-            "no group reads the stream `nothing`: ",
-        ),
-        (
-            "work",
-            at(&["--redis", nobody]),
-            1,
-            "no Redis answers at redis://127.0.0.1:1/: ",
-        ),
-        (
-            "produce",
-            at(&["--redis", nobody]),
-            1,
-            "no Redis answers at redis://127.0.0.1:1/: ",
-        ),
-        ("status", at(&["--redis", "what?"]), 1, "what?"),
-        (
-            "work",
-            at(&["--deadline-ms", "15000"]),
+            "work --deadline-ms 15000",
             2,
             "--deadline-ms must be less than --visibility-ms",
         ),
-        (
-            "work",
-            at(&["--lost", "9"]),
-            2,
-            "--lost must be from 1 to --workers, 4",
-        ),
-        (
-            "work",
-            at(&["--workers", "many"]),
-            2,
-            "--workers many: invalid digit",
-        ),
-        ("work", at(&["--worker", "2"]), 2, "unknown option --worker"),
-        (
-            "work",
-            at(&["--workers"]),
-            2,
-            "options are written --name value",
-        ),
-        ("walk", at(&[]), 2, "unknown command `walk`"),
+        ("work --lost 9", 2, "--lost must be from 1 to --workers, 4"),
+        ("work --workers many", 2, "--workers many: invalid digit"),
+        ("work --worker 2", 2, "unknown option --worker"),
+        ("work --workers", 2, "options are written --name value"),
+        ("walk", 2, "unknown command `walk`"),
     ];
-    for (command, args, code, text) in cases {
-        let output = jobs(&[command]).args(args).output().expect("it runs");
+    for (words, code, text) in cases {
+        let (command, options) = words.split_once(' ').unwrap_or((words, ""));
+        let mut command = jobs(&[command, "--redis", &site.place.url]);
+        let output = command.args(options.split_whitespace()).output();
+        let output = output.expect("it runs");
         let said = stderr(&output);
-        assert_eq!(
-            output.status.code(),
-            Some(*code),
-            "{command} {args:?}: {said}"
-        );
+        assert_eq!(output.status.code(), Some(code), "{words}: {said}");
         assert!(
             said.starts_with("jobs: ") && said.contains(text),
-            "{command} {args:?}: {said}"
+            "{words}: {said}"
         );
     }
     let made: Vec<String> = site.query(&["KEYS", "*"]);

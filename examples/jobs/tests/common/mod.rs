@@ -1,7 +1,7 @@
 //! A real redis-server, and real processes of `jobs work` beside it.
 #![allow(dead_code, unreachable_pub)] // each file of tests uses a part
 
-use jobs::queue::{command, Job, Place};
+use jobs::queue::{Job, Place};
 use jobs::story::ledger::Ledger;
 use jobs::story::process::{log, Process, Server};
 use std::process::{Command, Output};
@@ -83,23 +83,13 @@ impl Site {
 
     pub fn query<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut con = self.place.open().expect("a connection");
-        command(words).query(&mut con).expect("an answer")
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).query(&mut con).expect("an answer")
     }
 
     /// Jobs pending with each consumer that has any.
     pub fn pending(&self) -> Vec<(String, usize)> {
-        type Pending = (
-            usize,
-            Option<String>,
-            Option<String>,
-            Option<Vec<(String, String)>>,
-        );
-        let (_, _, _, consumers) =
-            self.query::<Pending>(&["XPENDING", &self.place.stream, &self.place.group]);
-        let consumers = consumers.unwrap_or_default().into_iter();
-        consumers
-            .map(|(name, pending)| (name, pending.parse().expect("a number")))
-            .collect()
+        self.place.pending().expect("an answer")
     }
 }
 
