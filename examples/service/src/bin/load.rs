@@ -95,7 +95,7 @@ fn main() -> Outcome<()> {
 /// left of their deadline what the service has learned, a number, or nothing. The number is right for
 /// the first tasks, and not for the second: as where a backend has become slower.
 fn overload(address: SocketAddr, connections: usize, span: Duration) {
-    for ms in [100, 150] {
+    for ms in [100, 130] {
         println!("\noverload: tasks of {ms} ms on 8 workers, deadline 250 ms");
         for (what, takes, connections) in [
             ("no overload", "", 8),
