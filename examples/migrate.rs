@@ -16,7 +16,6 @@
 //!
 //! What it prints it has checked.
 
-use std::future::Future;
 use std::sync::{mpsc, LazyLock};
 use std::time::Duration;
 
@@ -129,19 +128,16 @@ fn from_rayon_scope(words: &[String]) -> usize {
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-async fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
+fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
+    let look_ups = pool.with_deadline(DEADLINE); // a task that waits longer never starts
     let mut total = 0;
     for word in WORDS {
-        let (reply, answer) = oneshot::channel(); // tokio::sync::oneshot
-        let group = pool.with_deadline(DEADLINE).group();
-        let unwanted = group.drop_guard(); // if this future is dropped, the task is cancelled
-        group.serve(move || reply.send(look_up(word)))?; // never blocks: the pool refuses
-        total += answer.await.ok_or("it panicked, or its time was up")?;
-        unwanted.disarm();
+        let length = look_ups.awaitable().serve(move || look_up(word))?; // never blocks: the pool refuses
+        total += length.join()?; //     in async code: timeout(DEADLINE, length).await??
     }
     Ok(total)
 }
-// In full, with its answers for a timeout, a panic and a shutdown:
+// In async code, with its answers for a timeout, a panic and a shutdown:
 // examples/service/examples/minimal.rs.
 
 fn main() -> Outcome<()> {
@@ -157,7 +153,7 @@ fn main() -> Outcome<()> {
     same("rayon::spawn", from_rayon_spawn()?)?;
     same("rayon::scope", from_rayon_scope(&WORDS.map(String::from)))?;
     let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
-    same("spawn_blocking", block_on(from_spawn_blocking(&pool))?)?;
+    same("spawn_blocking", from_spawn_blocking(&pool)?)?;
 
     let report = POOL.shutdown(Shutdown::Drain, DEADLINE);
     println!("the static pool has ended: {}", report.is_clean());
@@ -165,79 +161,4 @@ fn main() -> Outcome<()> {
         return Err("it should have".into());
     }
     Ok(())
-}
-
-// ---- what tokio has, so that this runs without it -------------------------------------
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    use std::sync::Arc;
-    use std::task::{Context, Poll, Wake};
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-mod oneshot {
-    use std::future::{poll_fn, Future};
-    use std::sync::{Arc, Mutex, PoisonError};
-    use std::task::{Poll, Waker};
-
-    struct State<T> {
-        value: Option<T>,
-        waker: Option<Waker>,
-        gone: bool,
-    }
-
-    pub(crate) struct Sender<T>(Arc<Mutex<State<T>>>);
-
-    impl<T> Sender<T> {
-        pub(crate) fn send(self, value: T) {
-            with(&self.0, |state| state.value = Some(value));
-        }
-    }
-
-    impl<T> Drop for Sender<T> {
-        fn drop(&mut self) {
-            let waker = with(&self.0, |state| {
-                state.gone = true;
-                state.waker.take()
-            });
-            waker.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    fn with<T, R>(state: &Mutex<State<T>>, f: impl FnOnce(&mut State<T>) -> R) -> R {
-        f(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// `None`: the sender went without a value.
-    pub(crate) fn channel<T>() -> (Sender<T>, impl Future<Output = Option<T>>) {
-        let state = Arc::new(Mutex::new(State {
-            value: None,
-            waker: None,
-            gone: false,
-        }));
-        let sender = Sender(Arc::clone(&state));
-        let receiver = poll_fn(move |context| {
-            with(&state, |state| {
-                if state.gone {
-                    return Poll::Ready(state.value.take());
-                }
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            })
-        });
-        (sender, receiver)
-    }
 }

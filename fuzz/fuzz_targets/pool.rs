@@ -9,12 +9,14 @@
 
 #[path = "../shared/fate.rs"]
 mod fate;
+#[path = "../shared/handles.rs"]
+mod handles;
 #[path = "../shared/threads.rs"]
 mod threads;
 
 use fate::{add, defuse, explode, get, lock, take_back};
 use fate::{Fate, Fault, Hold, Nest, Sums, Token, Value, Why, Work, LABEL};
-use lazypool::{DeadlineError, Group, Pool, Shutdown, ShutdownReport, Stats, WhenFull};
+use lazypool::{DeadlineError, Group, Handle, Pool, Shutdown, ShutdownReport, Stats, WhenFull};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use soak::faults::{Round, Table};
@@ -53,6 +55,10 @@ enum Step {
     Serve(Work, Through),
     Do(Work, Limit, bool),
     Scope(u8, Work),
+    /// A task with a handle, in a group or not, with a run limit or not.
+    Await(Work, Through, bool),
+    /// What is done with one of the handles.
+    Use(u8),
     /// A call from another thread, which may have to wait.
     Aside(Work, Option<Limit>),
     Open(u8),
@@ -90,8 +96,17 @@ impl Arbitrary<'_> for Step {
                 let work = u.arbitrary()?;
                 Self::Aside(work, Some(u.arbitrary()?))
             }
-            9 | 10 => Self::Open(rest),
-            11 | 12 => Self::Settle,
+            9 => Self::Open(rest),
+            10 => Self::Use(rest),
+            11 => Self::Settle,
+            12 => {
+                let through = match rest & 7 {
+                    0..3 => Through::Pool,
+                    3..5 => Through::Submitter,
+                    n => Through::Group(n & 1 == 0),
+                };
+                Self::Await(u.arbitrary()?, through, rest & 8 != 0)
+            }
             13 if rest < 4 => Self::Rest,
             13 => Self::Look,
             14 if rest & 2 == 0 => Self::Wait(rest & 1 == 0),
@@ -205,6 +220,9 @@ struct Entry {
     ended: bool,
     /// No shutdown discards it.
     kept: bool,
+    /// By its handle.
+    cancelled: bool,
+    handle: Option<Handle<Value>>,
 }
 
 impl Entry {
@@ -271,26 +289,46 @@ impl Play<'_> {
     fn load(&self) -> Load {
         // With those they submit.
         let asides: usize = self.asides.len() * 2;
+        let dead = self.dead_places();
         if self.holding() == self.max {
             let least = self.max + self.waiting();
             return Load {
                 least,
-                most: least + asides,
+                most: least + asides + dead,
             };
         }
         let mut load = Load {
             least: 0,
-            most: asides,
+            most: asides + dead,
         };
         for entry in &self.entries {
             if entry.ended || entry.aside || entry.is_discarded() || entry.came == Came::Done {
                 continue;
             }
             load.most += 1 + usize::from(entry.work.nest != Nest::Nothing);
-            let may_go = entry.group.is_some_and(|g| self.cancelled[g]) && !entry.fate.is_holding();
+            let may_go = self.is_cancelled(entry) && !entry.fate.is_holding();
             load.least += usize::from(entry.is_held() && !may_go);
         }
         load
+    }
+
+    /// At most so many places of cancelled tasks are taken, as older tasks wait before them.
+    fn dead_places(&self) -> usize {
+        let waits = |f: &Fate| !f.has_run() && !f.is_dropped();
+        let is_nested = lock(&self.sums.nested).iter().any(|f| waits(f));
+        let own = |e: &Entry| e.came == Came::In && !e.ended && waits(&e.fate);
+        let oldest = match self.entries.iter().position(own) {
+            _ if is_nested || !self.asides.is_empty() => 0,
+            Some(oldest) => oldest,
+            None => return 0,
+        };
+        let dead = |e: &&Entry| e.is_discarded();
+        self.entries[oldest..].iter().filter(dead).count()
+    }
+
+    /// By its group or its handle.
+    fn is_cancelled(&self, entry: &Entry) -> bool {
+        entry.cancelled || entry.group.is_some_and(|g| self.cancelled[g])
     }
 
     fn capacity(&self) -> usize {
@@ -313,6 +351,8 @@ impl Play<'_> {
             freed: false,
             ended: false,
             kept: false,
+            cancelled: false,
+            handle: None,
         }
     }
 
@@ -466,7 +506,8 @@ impl Play<'_> {
             Outcome::Expired => {
                 let free = self.closed.is_none() || matches!(limit, Limit::Zero);
                 assert!(free, "{}", self.state());
-                return;
+                // For the place that it had in the queue, perhaps.
+                entry.came = Came::Done;
             }
             Outcome::Refused(why) => {
                 self.check_refusal(why, &load, false);
@@ -780,7 +821,7 @@ impl Play<'_> {
         let holding = |e: &&Entry| e.is_held() && e.fate.is_holding();
         let labeled = self.entries.iter().filter(holding).filter(|e| e.label);
         let left = self.entries.iter().filter(holding);
-        let left = left.filter(|e| e.came == Came::Left && !e.aside);
+        let left = left.filter(|e| (e.came == Came::Left || e.cancelled) && !e.aside);
         // Counted first: more tasks may start.
         let (labeled, left) = (labeled.count(), left.count());
         let workers = self.pool.workers();
@@ -863,6 +904,8 @@ impl Play<'_> {
             Step::Serve(work, through) => self.serve(work, through),
             Step::Do(work, limit, label) => self.call(work, limit, label),
             Step::Scope(count, work) => self.scope(count, work),
+            Step::Await(work, through, limited) => self.awaited(work, through, limited),
+            Step::Use(n) => self.use_handle(n),
             Step::Aside(work, limit) => self.aside(work, limit),
             Step::Open(n) => {
                 let held = |(n, e): (usize, &Entry)| e.is_held().then_some(n);
@@ -907,7 +950,7 @@ impl Play<'_> {
             cancelled,
             ..
         } = self;
-        // The last handle, unless a task holds one for the moment.
+        // The last handle to the pool, unless a task holds one for the moment.
         drop(pool);
         entries.iter().for_each(|e| e.fate.open());
         wait_for(
@@ -917,10 +960,16 @@ impl Play<'_> {
         );
         assert!(groups[1].serve(|| ()).is_err());
         entries.retain(|e| e.came != Came::Done);
-        for entry in &entries {
+        for entry in &mut entries {
+            let handle = entry.handle.take();
+            let is_cancelled = entry.cancelled || entry.group.is_some_and(|g| cancelled[g]);
+            if let Some(handle) = handle {
+                assert!(handle.is_finished(), "{entry:?}");
+                handles::check(handle.join(), entry, is_cancelled, may_discard);
+            }
             entry.fate.check_ended();
             assert_eq!(Arc::strong_count(&entry.fate), 1, "{entry:?}");
-            let may_go = may_discard && !entry.kept || entry.group.is_some_and(|g| cancelled[g]);
+            let may_go = may_discard && !entry.kept || is_cancelled;
             let ran = entry.fate.has_run();
             assert!(ran || may_go && entry.came == Came::In, "{entry:?}");
         }

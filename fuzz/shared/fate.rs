@@ -43,6 +43,8 @@ pub struct Work {
     pub nest: Nest,
     /// More than fits into a task without a box.
     pub large: bool,
+    /// It ends only when its run limit has passed.
+    pub overruns: bool,
 }
 
 /// One byte, so that a short input is a long play; mostly plain.
@@ -69,6 +71,7 @@ impl Arbitrary<'_> for Work {
                 _ => Nest::Nothing,
             },
             large: byte == 255,
+            overruns: false,
         })
     }
 }
@@ -79,6 +82,7 @@ impl Work {
         fault: Fault::Nothing,
         nest: Nest::Nothing,
         large: false,
+        overruns: false,
     };
 
     pub fn panics(&self) -> bool {
@@ -219,6 +223,13 @@ impl Token {
                     std::thread::sleep(Duration::from_micros(50));
                 }
             }
+        }
+        if work.overruns {
+            while task::remaining() != Some(Duration::ZERO) {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            sums.check(task::is_cancelled(), "late, and not cancelled");
+            add(&sums.timed_out);
         }
         match work.fault {
             Fault::Panics => {

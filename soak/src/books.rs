@@ -29,6 +29,7 @@ pub(crate) struct Books {
     pub(crate) hook_panics: AtomicU64,
     /// Discarded tasks of groups, by the groups' own counts.
     pub(crate) group_discards: AtomicU64,
+    pub(crate) handles: Handles,
     pub(crate) results_made: AtomicU64,
     pub(crate) results_dropped: AtomicU64,
     /// Ran twice, dropped twice, another task's data.
@@ -40,6 +41,32 @@ pub(crate) struct Books {
     /// This pool, and another one with its books, for tasks that submit.
     pub(crate) own: OnceLock<Weak<Pool>>,
     pub(crate) peer: OnceLock<(Weak<Pool>, Weak<Books>)>,
+}
+
+/// Handles, by what they had, or by how they were left.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    pub(crate) values: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    /// Or cancelled; without those of groups.
+    pub(crate) discarded: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) detached: AtomicU64,
+}
+
+impl Handles {
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("values", &self.values),
+            ("panics", &self.panics),
+            ("expired", &self.expired),
+            ("discarded", &self.discarded),
+            ("dropped", &self.dropped),
+            ("detached", &self.detached),
+        ]
+        .map(|(name, n)| (name, get(n)))
+    }
 }
 
 impl Books {
@@ -57,6 +84,7 @@ impl Books {
             panics: AtomicU64::new(0),
             hook_panics: AtomicU64::new(0),
             group_discards: AtomicU64::new(0),
+            handles: Handles::default(),
             results_made: AtomicU64::new(0),
             results_dropped: AtomicU64::new(0),
             wrong: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! What submitters do, and what must hold for each call.
 
 use crate::books::{add, as_caller, caller_runs, get, quiet_panic, Books, Ticket, Value, PROGRESS};
+use crate::handles::{self, Awaited, Told, Witness};
 use crate::plan::Plan;
 use crate::rng::Rng;
 use lazypool::{task, DeadlineError, Group, Pool, Refusal, Refused, Shutdown, WhenFull};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) const LABEL: &str = "soak";
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Where a call comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Act {
     /// Nothing at all, under `serve`.
     pub(crate) const IDLE: Self = Self(1 << 9);
 
-    fn random(rng: &mut Rng, plan: &Plan, depth: u32) -> Self {
+    pub(crate) fn random(rng: &mut Rng, plan: &Plan, depth: u32) -> Self {
         let does = match rng.below(200) {
             0..90 => Does::Nothing,
             90..120 => Does::Yields,
@@ -78,12 +79,39 @@ impl Act {
         Self(does as u64 | (fault as u64) << 4 | rng.below(most) << 16 | rng.draw() << 32)
     }
 
-    fn labeled(self, yes: bool) -> Self {
+    pub(crate) fn labeled(self, yes: bool) -> Self {
         Self(self.0 | u64::from(yes) << 8)
     }
 
-    fn without_end(self, yes: bool) -> Self {
+    pub(crate) fn without_end(self, yes: bool) -> Self {
         Self(self.0 | u64::from(yes) << 9)
+    }
+
+    /// Runs until its own deadline has passed.
+    pub(crate) fn overrunning(self) -> Self {
+        Self(self.0 | 1 << 10)
+    }
+
+    /// Its result does not explode.
+    pub(crate) fn without_bomb(self) -> Self {
+        match self.fault() {
+            Fault::ResultExplodes => Self(self.0 & !(15 << 4)),
+            _ => self,
+        }
+    }
+
+    /// Its capture explodes.
+    pub(crate) fn bomb(self) -> bool {
+        self.fault() == Fault::CaptureExplodes
+    }
+
+    /// Its caller gets a payload.
+    pub(crate) fn panics(self) -> bool {
+        !matches!(self.fault(), Fault::None | Fault::ResultExplodes)
+    }
+
+    fn overruns(self) -> bool {
+        self.0 >> 10 & 1 == 1
     }
 
     fn does(self) -> Does {
@@ -125,7 +153,7 @@ impl Drop for PayloadBomb {
 }
 
 /// Drops what may explode.
-fn defuse<T>(what: T) {
+pub(crate) fn defuse<T>(what: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
 }
 
@@ -168,6 +196,15 @@ pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
         }
         Does::Submits | Does::ShutsDown => {}
     }
+    if act.overruns() && !caller_runs() {
+        while task::remaining() != Some(Duration::ZERO) {
+            thread::sleep(Duration::from_micros(100));
+        }
+        if !task::is_cancelled() {
+            add(&ticket.books.wrong);
+        }
+        add(&ticket.books.timed_out);
+    }
     ticket.end();
     let fault = act.fault();
     match fault {
@@ -197,11 +234,17 @@ fn nest(books: &Arc<Books>, act: Act) {
         .get()
         .and_then(|(pool, books)| Some((pool.upgrade()?, books.upgrade()?)));
     match (own, peer) {
+        (_, Some((pool, books))) if rng.one_in(5) => {
+            handles::one(&pool, &books, &mut rng, From::OtherPool, 1);
+        }
         (_, Some((pool, books))) if rng.one_in(2) => {
             one(&pool, &books, &mut rng, From::OtherPool, 1);
         }
         (Some(pool), _) if rng.one_in(5) => {
             scope(&pool, books, &mut rng, From::OwnWorker, 1, 3);
+        }
+        (Some(pool), _) if rng.one_in(4) => {
+            handles::one(&pool, books, &mut rng, From::OwnWorker, 1);
         }
         (Some(pool), _) => one(&pool, books, &mut rng, From::OwnWorker, 1),
         (None, _) => {}
@@ -219,7 +262,7 @@ macro_rules! check {
 pub(crate) use check;
 
 /// Whether a pool may have refused with this reason.
-fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: From) {
+pub(crate) fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: From) {
     match reason {
         Refusal::Saturated => {
             check!(!plan.careful, "refused with room to spare: {:?}", pool);
@@ -239,7 +282,7 @@ fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: From) {
 }
 
 /// A refused closure: dropped, or run by its caller.
-fn take_back<F: FnOnce() -> R, R>(refused: Refused<F>, books: &Books, rng: &mut Rng) {
+pub(crate) fn take_back<F: FnOnce() -> R, R>(refused: Refused<F>, books: &Books, rng: &mut Rng) {
     add(&books.back);
     if rng.one_in(4) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -416,13 +459,35 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
     let cancel = !plan.careful && rng.one_in(4);
     let cancel_at = rng.below(count);
     let mut accepted = 0;
+    let mut awaited = Vec::new();
     for n in 0..count {
         if cancel && n == cancel_at {
             group.cancel();
         }
         let act = Act::random(rng, plan, 0).without_end(true);
-        let ticket = Ticket::new(books, act.0, act.fault() == Fault::CaptureExplodes);
+        let ticket = Ticket::new(books, act.0, act.bomb());
         let large = rng.one_in(10);
+        if rng.one_in(4) {
+            let (witness, seen) = Witness::new();
+            let task = move || {
+                witness.run();
+                body(ticket, act)
+            };
+            match group.awaitable().serve(task) {
+                Ok(handle) => {
+                    let is_member = true;
+                    let told = Told {
+                        act,
+                        seen,
+                        is_member,
+                    };
+                    awaited.push(Awaited { handle, told });
+                }
+                Err(refused) => refused_in_group(refused, pool, books, rng),
+            }
+            add(&PROGRESS);
+            continue;
+        }
         let small = move || drop(body(ticket, act));
         let weight = [act.0; 24];
         let ok = if large {
@@ -436,6 +501,7 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
         };
         accepted += usize::from(ok);
     }
+    accepted += awaited.len();
     let other = group.clone();
     drop(group);
     while other.wait_timeout(rng.micros(2_000)).is_err() && rng.one_in(2) {}
@@ -449,6 +515,7 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
     books
         .group_discards
         .fetch_add(other.discarded() as u64, Ordering::Relaxed);
+    awaited.into_iter().for_each(|task| task.join(books));
 }
 
 fn serve_in<F: FnOnce() + Send + 'static>(
@@ -463,13 +530,22 @@ fn serve_in<F: FnOnce() + Send + 'static>(
     match outcome {
         Ok(()) => true,
         Err(refused) => {
-            if !matches!(refused.reason(), Refusal::Cancelled) {
-                check_refusal(pool, refused.reason(), &books.plan, From::Outside);
-            }
-            take_back(refused, books, rng);
+            refused_in_group(refused, pool, books, rng);
             false
         }
     }
+}
+
+fn refused_in_group<F: FnOnce() -> R, R>(
+    refused: Refused<F>,
+    pool: &Pool,
+    books: &Books,
+    rng: &mut Rng,
+) {
+    if !matches!(refused.reason(), Refusal::Cancelled) {
+        check_refusal(pool, refused.reason(), &books.plan, From::Outside);
+    }
+    take_back(refused, books, rng);
 }
 
 /// A scope whose tasks borrow.
@@ -523,6 +599,7 @@ pub(crate) fn submitter(pool: &Pool, books: &Arc<Books>, number: u64, over: &Ato
         match rng.below(40) {
             0 => group(pool, books, &mut rng, batch),
             1 => scope(pool, books, &mut rng, From::Outside, 0, batch),
+            2..10 => handles::one(pool, books, &mut rng, From::Outside, 0),
             _ => one(pool, books, &mut rng, From::Outside, 0),
         }
         if plan.pause_in > 0 && rng.one_in(plan.pause_in) {
@@ -613,8 +690,10 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         get(&books.timed_out) == s.timed_out,
         "timed out: {s:?}\n{books:?}"
     );
+    let expired = get(&books.handles.expired);
+    let most = get(&books.back_expired) - get(&books.zero) + expired;
     check!(
-        s.expired + get(&books.zero) <= get(&books.back_expired),
+        (expired..=most).contains(&s.expired),
         "expired: {s:?}\n{books:?}"
     );
     // A worker without a task may be in a hook: it has panicked there before it is
@@ -629,9 +708,10 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         most <= books.plan.workers as u64,
         "{most} inside at once: {s:?}\n{books:?}"
     );
-    let silent = get(&books.made) - get(&books.ran) - get(&books.back);
+    let silent = get(&books.made) - get(&books.ran) - get(&books.back) - expired;
+    let told = get(&books.group_discards) + get(&books.handles.discarded);
     check!(
-        silent <= s.discarded && silent >= get(&books.group_discards),
+        silent <= s.discarded && silent >= told,
         "{silent} dropped without a word: {s:?}\n{books:?}"
     );
     check_drops(books);

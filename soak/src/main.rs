@@ -9,6 +9,7 @@
 //! take some repetitions. Linux only.
 
 mod books;
+mod handles;
 mod load;
 mod pairs;
 mod plan;

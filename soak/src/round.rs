@@ -6,6 +6,7 @@ use crate::os;
 use crate::plan::{Kind, Plan};
 use crate::rng::{mix, Rng};
 use lazypool::{BuildError, Pool, Refusal, Shutdown, WhenFull};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
@@ -29,6 +30,7 @@ pub(crate) struct Totals {
     pub(crate) panicked: u64,
     pub(crate) overshoot: u64,
     pub(crate) pools: u64,
+    pub(crate) handles: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
@@ -40,6 +42,9 @@ impl Totals {
         self.panicked += get(&books.panics);
         self.overshoot = self.overshoot.max(get(&books.overshoot));
         self.pools += 1;
+        for (name, n) in books.handles.counts() {
+            *self.handles.entry(name).or_default() += n;
+        }
     }
 }
 
@@ -357,9 +362,16 @@ fn fill(pool: &Pool, books: &Arc<Books>) {
     };
     let cap = books.plan.workers + books.plan.queue;
     let fits = |n| {
-        if let Err(refused) = pool.serve(task()) {
-            crate::fail(&format!("task {n} of {cap}: {refused}; {pool:?}"));
-        }
+        // A worker in its stop hook counts as busy until that ends.
+        wait_for("a worker in its hook", || match pool.serve(task()) {
+            Ok(()) => true,
+            Err(refused) => {
+                let in_hook = books.plan.hooks && refused.is_saturated();
+                check!(in_hook, "task {n} of {cap}: {refused}; {pool:?}");
+                add(&books.back);
+                false
+            }
+        });
     };
     (0..cap).for_each(fits);
     if books.plan.policy == WhenFull::Refuse {

@@ -1,7 +1,7 @@
 //! What we set out to reach, and whether this run did.
 
 use crate::compare::Run;
-use crate::contenders::{GUARDED, OURS, UNQUEUED};
+use crate::contenders::{GUARDED, OURS, TOKIO, UNQUEUED};
 use crate::harness::{aligned, figure, Kind, Row, Spread, Table};
 use crate::limits::ROUND_TRIP;
 
@@ -47,6 +47,10 @@ const TARGETS: &[Target] = &[
     ("timed/2c", UNQUEUED, Cpu, TimesPeer(1.05)),
     ("timed/8c", UNQUEUED, Cpu, TimesPeer(1.05)),
     ("oversubscribed/8c/8w", OURS, Cpu, TimesPeer(1.05)),
+    ("await/1", OURS, Median, TimesRow(1.0, TOKIO)),
+    ("await/64", OURS, Median, TimesRow(1.0, TOKIO)),
+    ("await/multi/1", OURS, Median, TimesRow(1.0, TOKIO)),
+    ("await/multi/64", OURS, Median, TimesRow(1.0, TOKIO)),
     ("queue/tiny/1p/24B", OURS, Median, TimesPeer(0.5)),
     ("queue/tiny/2p/24B", OURS, Median, TimesPeer(0.5)),
     ("queue/tiny/1p/24B", OURS, Median, TimesRow(1.3, "raw ring")),

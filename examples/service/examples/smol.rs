@@ -10,7 +10,7 @@ use lazypool::{Handle, Pool, TaskError};
 use std::time::Duration;
 
 /// Awaits the task, at most for `d`. `None`: it is too late, and the task is cancelled.
-async fn within<T>(d: Duration, task: Handle<T>) -> Option<Result<T, TaskError>> {
+pub(crate) async fn within<T>(d: Duration, task: Handle<T>) -> Option<Result<T, TaskError>> {
     let too_late = async {
         Timer::after(d).await;
         None

@@ -1,6 +1,6 @@
 //! The routes.
 
-use crate::offload::{offload, offload_all, Failure, Terms};
+use crate::takes::Takes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{header, HeaderValue, StatusCode};
@@ -8,7 +8,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use lazypool::{task, Pool, Stats};
+use lazypool::{task, Handle, Pool, Refused, Stats, TaskError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use num_bigint::BigUint;
 use serde::Deserialize;
@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::time::{error::Elapsed, timeout};
 
 /// Where the service is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,20 +44,29 @@ pub struct App {
     pub phase: watch::Receiver<Phase>,
     /// How many requests got which status.
     pub ledger: Arc<Ledger>,
+    /// How long a task of `/factorial` takes.
+    pub factorial: Takes,
+    /// How long a task of `/sleep` takes.
+    pub sleep: Takes,
 }
 
 impl App {
-    fn terms(&self, label: &'static str, takes: Duration) -> Terms {
-        Terms {
-            label,
-            deadline: self.deadline,
-            // What can never be in time is tried all the same: its 504 comes at the deadline.
-            takes: if takes < self.deadline {
-                takes
-            } else {
-                Duration::ZERO
-            },
-        }
+    /// Submits a task of a route. It never blocks, as the pool refuses when it is full. Dropping the
+    /// handle cancels the task: at a timeout, or when axum drops a request whose client hung up.
+    fn submit<T: Send + 'static>(
+        &self,
+        label: &'static str,
+        takes: &Takes,
+        needs: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Handle<T>, Error> {
+        let takes = takes.clone();
+        let tasks = self.pool.labeled(label).with_deadline(self.deadline);
+        let task = move || {
+            let _lap = takes.start();
+            work()
+        };
+        Ok(tasks.min_remaining(needs).awaitable().serve(task)?)
     }
 }
 
@@ -98,7 +108,7 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
         // In this order: what a task has sent before the time was up is still delivered.
         biased;
         response = next.run(request) => response,
-        _ = phase.wait_for(|p| *p == Phase::GivingUp) => Error::from(Failure::Closed).into_response(),
+        _ = phase.wait_for(|p| *p == Phase::GivingUp) => Error::closed().into_response(),
     };
     if *app.phase.borrow() != Phase::Serving {
         // The client shall not send its next request here. To close an idle connection
@@ -113,15 +123,43 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
 /// An error as HTTP tells it: a status and a reason.
 struct Error(StatusCode, String);
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let (status, reason) = match failure {
-            Failure::Saturated => (StatusCode::SERVICE_UNAVAILABLE, "saturated, retry later"),
-            Failure::Closed => (StatusCode::SERVICE_UNAVAILABLE, "shutting down"),
-            Failure::Late => (StatusCode::GATEWAY_TIMEOUT, "the deadline passed"),
-            Failure::Panicked => (StatusCode::INTERNAL_SERVER_ERROR, "the task panicked"),
-        };
-        Self(status, reason.to_owned())
+impl Error {
+    fn closed() -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, "shutting down".into())
+    }
+
+    fn late() -> Self {
+        Self(StatusCode::GATEWAY_TIMEOUT, "the deadline passed".into())
+    }
+}
+
+impl<F> From<Refused<F>> for Error {
+    fn from(refused: Refused<F>) -> Self {
+        if refused.is_closed() {
+            return Self::closed();
+        }
+        // Also where the OS could not create a thread; the metrics tell them apart.
+        let reason = "saturated, retry later";
+        Self(StatusCode::SERVICE_UNAVAILABLE, reason.into())
+    }
+}
+
+impl From<TaskError> for Error {
+    fn from(error: TaskError) -> Self {
+        match error {
+            TaskError::Panicked(_) => {
+                let reason = "the task panicked";
+                Self(StatusCode::INTERNAL_SERVER_ERROR, reason.into())
+            }
+            TaskError::Discarded => Self::closed(), // by a shutdown
+            _ => Self::late(),                      // its turn came too late
+        }
+    }
+}
+
+impl From<Elapsed> for Error {
+    fn from(_: Elapsed) -> Self {
+        Self::late()
     }
 }
 
@@ -172,7 +210,8 @@ fn one() -> u64 {
 /// A task should take longer than its way to a worker: so many sums are one task.
 const PER_TASK: u64 = 64;
 
-/// `count` times the factorial of `n`, computed `count` times and summed, by a group.
+/// `count` times the factorial of `n`, computed `count` times and summed, by many tasks: all are
+/// submitted, then awaited. If one of them has no value, all others are cancelled, with their handles.
 async fn factorial(
     State(app): State<App>,
     query: Result<Query<Factorial>, QueryRejection>,
@@ -180,13 +219,21 @@ async fn factorial(
     let Query(Factorial { n, count }) = query?;
     within("n", n, 0..=1000)?;
     within("count", count, 1..=4096)?;
+    let needs = app.factorial.needs(app.deadline);
     let tasks = (0..count.div_ceil(PER_TASK)).map(|i| {
         let share = PER_TASK.min(count - i * PER_TASK);
-        move || (0..share).map(|_| (1..=n).product::<BigUint>()).sum()
+        let sum = move || (0..share).map(|_| (1..=n).product::<BigUint>()).sum();
+        app.submit("factorial", &app.factorial, needs, sum)
     });
-    let terms = app.terms("factorial", Duration::ZERO);
-    let sums: Vec<BigUint> = offload_all(&app.pool, terms, tasks).await?;
-    let sum: BigUint = sums.into_iter().sum();
+    let tasks: Vec<Handle<BigUint>> = tasks.collect::<Result<_, _>>()?;
+    let sum = timeout(app.deadline, async {
+        let mut sum = BigUint::ZERO;
+        for task in tasks {
+            sum += task.await?;
+        }
+        Ok::<_, Error>(sum)
+    });
+    let sum = sum.await??;
     Ok(Json(
         json!({ "n": n, "count": count, "sum": sum.to_string() }),
     ))
@@ -200,9 +247,9 @@ struct Sleep {
     /// what a shutdown does about them.
     #[serde(default)]
     deaf: bool,
-    /// Whether it is started even if too little time is left: to show what that costs.
-    #[serde(default)]
-    eager: bool,
+    /// Milliseconds that it needs to have left when it starts, in place of what is learned; with 0
+    /// it is started however late: to show what that costs.
+    takes: Option<u64>,
 }
 
 /// Stands for any call that blocks: a driver, a file, a library.
@@ -210,30 +257,32 @@ async fn sleep(
     State(app): State<App>,
     query: Result<Query<Sleep>, QueryRejection>,
 ) -> Result<Json<Value>, Error> {
-    let Query(Sleep { ms, deaf, eager }) = query?;
+    let Query(Sleep { ms, deaf, takes }) = query?;
     within("ms", ms, 0..=60_000)?;
-    let nap_time = Duration::from_millis(ms);
-    // A nap may last a little longer than it should, and the answer has a way to go.
-    let takes = nap_time + nap_time / 8 + Duration::from_millis(5);
-    let terms = app.terms("sleep", if eager { Duration::ZERO } else { takes });
-    let slept = offload(&app.pool, terms, move || nap(nap_time, deaf)).await?;
+    let learned = || app.sleep.needs(app.deadline);
+    let needs = takes.map_or_else(learned, Duration::from_millis);
+    let duration = Duration::from_millis(ms);
+    let task = app.submit("sleep", &app.sleep, needs, move || nap(duration, deaf))?;
+    let slept = timeout(app.deadline, task).await??;
+    let slept = slept.ok_or_else(Error::late)?;
     Ok(Json(json!({ "slept_ms": slept.as_millis() as u64 })))
 }
 
-fn nap(duration: Duration, deaf: bool) -> Duration {
+/// `None`: its deadline passed. That may be seen before the timeout is.
+fn nap(duration: Duration, deaf: bool) -> Option<Duration> {
     let start = Instant::now();
     while start.elapsed() < duration && (deaf || !task::is_cancelled()) {
         let left = duration.saturating_sub(start.elapsed());
         std::thread::sleep(left.min(Duration::from_millis(5)));
     }
-    start.elapsed()
+    (task::remaining() != Some(Duration::ZERO)).then(|| start.elapsed())
 }
 
 /// Whether a balancer should send requests here.
 async fn health(State(app): State<App>) -> Result<&'static str, Error> {
     match *app.phase.borrow() {
         Phase::Serving => Ok("ok\n"),
-        _ => Err(Failure::Closed.into()),
+        _ => Err(Error::closed()),
     }
 }
 

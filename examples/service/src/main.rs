@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p service -- examples/service/service.toml
-//! curl -i 'localhost:8080/factorial?n=50&count=1024'   sums a group of tasks
+//! curl -i 'localhost:8080/factorial?n=50&count=1024'   sums many tasks' values
 //! curl -i 'localhost:8080/sleep?ms=100'                200; 504 past the deadline
 //! curl -i 'localhost:8080/metrics'                     for Prometheus; /stats in JSON
 //! ```
@@ -25,6 +25,7 @@ use lazypool::Shutdown;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use service::app::{router, App, Ledger, Phase, ROUTES};
 use service::settings::Settings;
+use service::takes::Takes;
 use std::future::{Future, IntoFuture};
 use std::io::Write;
 use std::path::PathBuf;
@@ -82,6 +83,8 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
         exporter,
         phase: phase_seen,
         ledger: Arc::new(Ledger::default()),
+        factorial: Takes::default(),
+        sleep: Takes::default(),
     };
     let stop = asked_to_stop()?;
     let listener = TcpListener::bind(settings.listen).await?;

@@ -161,6 +161,38 @@ async fn shutdown() {
     assert_eq!(refused, Err(StatusCode::SERVICE_UNAVAILABLE));
 }
 
+/// The runtime drops its futures, and with them the handles: a running task is cancelled, a queued one
+/// never starts.
+#[test]
+fn a_runtime_that_ends_before_the_task() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().expect("runtime");
+    let pool = pool(1);
+    let never = Arc::new(AtomicBool::new(false));
+    for n in 0..2_u64 {
+        let (ran, pool) = (Arc::clone(&never), Arc::clone(&pool));
+        let work = move || match n {
+            0 => patient(),
+            _ => ran.store(true, Ordering::SeqCst),
+        };
+        let pool_too = Arc::clone(&pool);
+        runtime.spawn(async move { offload(&pool_too, LONG, work).await });
+        runtime.block_on(until("it to be there", || {
+            let stats = pool.stats();
+            stats.running == 1 && stats.queued as u64 == n
+        }));
+    }
+    drop(runtime);
+    let start = Instant::now();
+    while pool.stats().running > 0 {
+        assert!(start.elapsed() < LIMIT, "it does not see the cancel");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.completed, stats.discarded), (1, 1), "{stats:?}");
+    assert!(!never.load(Ordering::SeqCst));
+}
+
 #[tokio::test]
 async fn refusal() {
     let pool = pool(0);

@@ -27,6 +27,7 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
     const DEADLINE: bool = true;
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let policy = if shape.refuse {
@@ -66,6 +67,13 @@ impl<const QUEUED: bool> Contender for Lazypool<QUEUED> {
         limit: Duration,
     ) -> Called<R> {
         called(self.0.do_with_deadline(f, limit))
+    }
+
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        match self.0.awaitable().serve(f) {
+            Ok(task) => task.await.expect("no panic"),
+            Err(refused) => panic!("refused: {:?}", refused.reason()),
+        }
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {

@@ -6,12 +6,14 @@ mod pools;
 mod runtimes;
 
 use crossbeam_channel::{bounded, Receiver, Sender};
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 pub(crate) use lazy::{Guarded, Lazypool, Retrying, GUARDED, OURS, UNQUEUED};
+pub(crate) use runtimes::TOKIO;
 
 /// What pool a workload asks for.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     const UNQUEUED: bool = false;
     /// Can stop waiting for a value at a deadline with what it has of its own.
     const DEADLINE: bool = false;
+    /// Has a future of a task's value.
+    const AWAITABLE: bool = false;
 
     fn build(shape: Shape) -> Self;
 
@@ -122,6 +126,14 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
         } else {
             Called::Refused
         }
+    }
+
+    /// Runs `f` on a worker and awaits its value, on the runtime of the caller.
+    fn value<R: Send + 'static>(
+        &self,
+        _: impl FnOnce() -> R + Send + 'static,
+    ) -> impl Future<Output = R> + Send {
+        async { unreachable!("only asked of an AWAITABLE contender") }
     }
 
     /// Runs `f(0)` to `f(n - 1)` as `n` tasks and waits for all.

@@ -73,6 +73,7 @@ impl Drop for Threadpool {
 
 impl Contender for RustyPool {
     const NAME: &'static str = "rusty_pool";
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let keep_alive = Duration::from_secs(60);
@@ -85,6 +86,10 @@ impl Contender for RustyPool {
 
     fn execute(&self, f: impl FnOnce() + Send + 'static) {
         self.0.execute(f);
+    }
+
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        self.0.evaluate(f).receiver.await.expect("no panic")
     }
 
     // `batch` with a latch, as where a pool has nothing of its own: `join` was
@@ -120,6 +125,7 @@ impl Contender for Threadfin {
     const BOUNDED: bool = true;
     const UNQUEUED: bool = true;
     const DEADLINE: bool = true;
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let pool = threadfin::builder()
@@ -154,6 +160,10 @@ impl Contender for Threadfin {
             Ok(task) => Called::of(task.join_timeout(limit).ok()),
             Err(_) => Called::Refused,
         }
+    }
+
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        self.0.execute(f).await
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {

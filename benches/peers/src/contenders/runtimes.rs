@@ -10,6 +10,9 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
+/// What its row is called.
+pub(crate) const TOKIO: &str = "tokio spawn_blocking";
+
 /// `tokio::task::spawn_blocking`.
 #[derive(Debug)]
 pub(crate) struct Tokio(tokio::runtime::Runtime);
@@ -37,8 +40,9 @@ impl fmt::Debug for Affinitypool {
 }
 
 impl Contender for Tokio {
-    const NAME: &'static str = "tokio spawn_blocking";
+    const NAME: &'static str = TOKIO;
     const DEADLINE: bool = true;
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -70,6 +74,11 @@ impl Contender for Tokio {
         waited.ok().map(|joined| joined.expect("no panic"))
     }
 
+    /// On the blocking threads of the runtime that awaits it, as a program has one.
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        tokio::task::spawn_blocking(f).await.expect("no panic")
+    }
+
     fn batch(&self, n: usize, f: fn(usize)) {
         let tasks: Vec<_> = (0..n)
             .map(|i| self.0.spawn_blocking(move || f(i)))
@@ -84,6 +93,7 @@ impl Contender for Tokio {
 
 impl Contender for Blocking {
     const NAME: &'static str = "blocking";
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         let workers = NonZeroUsize::new(shape.workers).expect("at least one");
@@ -93,6 +103,10 @@ impl Contender for Blocking {
 
     fn execute(&self, f: impl FnOnce() + Send + 'static) {
         blocking::unblock(f).detach();
+    }
+
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        blocking::unblock(f).await
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {
@@ -108,6 +122,7 @@ impl Contender for Blocking {
 impl Contender for Affinitypool {
     const NAME: &'static str = "affinitypool";
     const DEADLINE: bool = true;
+    const AWAITABLE: bool = true;
 
     fn build(shape: Shape) -> Self {
         Self {
@@ -147,6 +162,10 @@ impl Contender for Affinitypool {
         let value = reply.recv_timeout(limit).ok();
         drop(task);
         value
+    }
+
+    async fn value<R: Send + 'static>(&self, f: impl FnOnce() -> R + Send + 'static) -> R {
+        self.pool.spawn(f).await
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {

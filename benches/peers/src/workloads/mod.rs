@@ -1,5 +1,6 @@
 //! The workloads, by group.
 
+mod awaited;
 mod batch;
 mod burst;
 mod direct;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[Group] = &[
     queue::list,
     direct::list,
     timed::list,
+    awaited::list,
     batch::list,
     refusal::list,
     burst::list,

@@ -1,0 +1,84 @@
+//! The example without tokio, for each way in which a task can end: the very file that the guide to async
+//! code shows, which `guides.rs` compares.
+
+#[allow(dead_code)] // its `main`
+#[path = "../examples/smol.rs"]
+mod smol;
+
+use futures_lite::future::block_on;
+use lazypool::{task, Pool, Shutdown, TaskError};
+use std::panic::resume_unwind;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn pool(queue: usize) -> Pool {
+    let builder = Pool::builder().max_workers(1).queue_capacity(queue);
+    builder.build().expect("pool")
+}
+
+fn until(what: &str, cond: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !cond() {
+        assert!(start.elapsed() < LIMIT, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_value_and_a_panic() {
+    let pool = pool(0);
+    let tasks = pool.with_deadline(LONG);
+    let value = tasks.awaitable().serve(|| 6 * 7).expect("it is idle");
+    assert!(matches!(block_on(smol::within(LONG, value)), Some(Ok(42))));
+    let panic = || -> u32 { resume_unwind(Box::new("on purpose")) };
+    let panic = tasks.awaitable().serve(panic).expect("it is idle");
+    let outcome = block_on(smol::within(LONG, panic));
+    assert!(
+        matches!(outcome, Some(Err(TaskError::Panicked(_)))),
+        "{outcome:?}"
+    );
+}
+
+/// The future is dropped at the limit: what runs is cancelled, what is queued never starts.
+#[test]
+fn too_late() {
+    let pool = pool(1);
+    let (tell, told) = mpsc::channel();
+    let running = pool.awaitable().serve(move || {
+        until("the cancel", task::is_cancelled);
+        tell.send(()).expect("it is waited for");
+    });
+    let queued = pool.awaitable().serve(|| panic!("it never starts"));
+    let (running, queued) = (running.expect("an idle pool"), queued.expect("space"));
+    until("it to run", || pool.stats().running == 1);
+    let limit = Duration::from_millis(20);
+    assert!(block_on(smol::within(limit, queued)).is_none());
+    let stats = pool.stats();
+    assert_eq!((stats.queued, stats.discarded), (0, 1), "{stats:?}");
+    assert!(block_on(smol::within(limit, running)).is_none());
+    told.recv_timeout(LIMIT).expect("it saw the cancel");
+}
+
+#[test]
+fn a_shutdown_while_it_is_awaited() {
+    let pool = pool(1);
+    let patient = || until("the cancel", task::is_cancelled);
+    let running = pool.awaitable().serve(patient).expect("an idle pool");
+    let queued = pool.awaitable().serve(|| ()).expect("space");
+    let outcome = std::thread::scope(|s| {
+        let waiter = s.spawn(|| block_on(smol::within(LONG, queued)));
+        pool.shutdown(Shutdown::Cancel, LONG);
+        waiter.join().expect("no panic")
+    });
+    assert!(
+        matches!(outcome, Some(Err(TaskError::Discarded))),
+        "{outcome:?}"
+    );
+    assert!(matches!(
+        block_on(smol::within(LONG, running)),
+        Some(Ok(()))
+    ));
+}
