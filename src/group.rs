@@ -262,9 +262,9 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3: before it looks through the queue.
+        // ORDERING: P5: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        // What is pushed after the look through the queue, its submitter takes out (P3). So where
+        // What is pushed after the look through the queue, its submitter takes out (P5). So where
         // each of many tasks cancels its group as it is dropped, one call looks.
         if self.core.env.is_forked() || self.members.is_swept() {
             return;
@@ -290,7 +290,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: a cancel that has returned is seen.
+        // ORDERING: P5: a cancel that has returned is seen.
         self.members.cancelled.load(Ordering::SeqCst)
     }
 

@@ -63,7 +63,7 @@ pub(crate) unsafe fn submit_member<J: Job>(
     // SAFETY: by this function's contract.
     match unsafe { submit_with(core, Member { pending, job }, extras, options) } {
         Ok(location) => {
-            // ORDERING: P3: a cancel that looked through the queue before this task was
+            // ORDERING: P5: a cancel that looked through the queue before this task was
             // in it has set the flag before.
             if members.cancelled.load(Ordering::SeqCst) {
                 core.discard(take_queued(core, members), NeverRan::Cancelled);

@@ -123,7 +123,7 @@ impl<T> CellAt<'_, T> {
 
     #[inline]
     pub(super) fn see(self) -> Stamp {
-        // ORDERING: Q1: acquires the task of the push that wrote the stamp.
+        // ORDERING: M1: acquires the task of the push that wrote the stamp.
         Stamp(self.cell.stamp.load(Ordering::Acquire))
     }
 
@@ -135,7 +135,7 @@ impl<T> CellAt<'_, T> {
     #[inline]
     pub(super) unsafe fn write(self, from: State, to: State) {
         assert_legal(from, to);
-        // ORDERING: Q1: releases the task to who takes it, or the emptied cell to the
+        // ORDERING: M1: releases the task to who takes it, or the emptied cell to the
         // next push.
         store_release(&self.cell.stamp, self.stamp(to).0);
         taken(from, to);
@@ -154,7 +154,7 @@ impl<T> CellAt<'_, T> {
     /// The caller holds the cell, and has read its task.
     pub(super) unsafe fn leave_dead(self) {
         assert_legal(State::Held, State::Dead);
-        // ORDERING: Q1, P7: releases the cell to who skips it; and before this thread looks who
+        // ORDERING: M1, P7: releases the cell to who skips it; and before this thread looks who
         // waits for space.
         let dead = self.stamp(State::Dead).0;
         self.cell.stamp.swap(dead, Ordering::SeqCst);
@@ -166,7 +166,7 @@ impl<T> CellAt<'_, T> {
     #[must_use]
     pub(super) fn hold(self, from: State) -> bool {
         assert_legal(from, State::Held);
-        // ORDERING: Q1: acquires the task.
+        // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(from).0,
             self.stamp(State::Held).0,

@@ -175,11 +175,11 @@ impl<T> Queue<T> {
     pub(crate) fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         let place = self.at(tail);
-        // Acquires the emptied cell (Q1).
+        // Acquires the emptied cell (M1).
         if place.see() != place.stamp(State::Empty) {
             return false;
         }
-        // ORDERING: P1, P3, P6: announces the task before this thread looks for an idle worker,
+        // ORDERING: P1, P5, P6: announces the task before this thread looks for an idle worker,
         // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
         // Success says that there is space: `tail` has not moved since it was compared with
         // `head`, which only grows; and that it has no flag.

@@ -51,7 +51,7 @@ impl<T> Queue<T> {
         if (head.wrapping_sub(*from) as i64) > 0 {
             *from = head;
         }
-        // ORDERING: P3: after the group's flag was set; a push that moves it later sees the flag.
+        // ORDERING: P5: after the group's flag was set; a push that moves it later sees the flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while (tail.wrapping_sub(*from) as i64) > 0 {
             let position = *from;

@@ -40,7 +40,7 @@ pub(crate) fn watch() {
     // ever. Two threads that come at once register two handlers, and the number grows
     // twice as fast, which does no harm.
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    // ORDERING: F1: the handler is registered before this returns.
+    // ORDERING: M1: the handler is registered before this returns.
     if WATCHED.load(Ordering::Acquire) {
         return;
     }
@@ -48,7 +48,7 @@ pub(crate) fn watch() {
     // signal handler may. Declared as POSIX has it.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
     // Out of memory, or the system has not called `before_main`: the next pool tries again.
-    // ORDERING: F1: after the registration.
+    // ORDERING: M1: after the registration.
     WATCHED.store(failed == 0, Ordering::Release);
 }
 
