@@ -168,28 +168,30 @@ fn a_runtime_that_ends_before_the_task() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().build().expect("runtime");
     let pool = pool(1);
-    let never = Arc::new(AtomicBool::new(false));
-    for n in 0..2_u64 {
-        let (ran, pool) = (Arc::clone(&never), Arc::clone(&pool));
-        let work = move || match n {
-            0 => patient(),
-            _ => ran.store(true, Ordering::SeqCst),
+    let [started, never] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (open, gate) = mpsc::channel();
+    let (first, pool_too) = (Arc::clone(&started), Arc::clone(&pool));
+    runtime.spawn(async move {
+        let work = move || {
+            first.store(true, Ordering::SeqCst);
+            patient();
+            // Else its worker might take the other, before that is dropped.
+            gate.recv().expect("until it is told");
         };
-        let pool_too = Arc::clone(&pool);
-        runtime.spawn(async move { offload(&pool_too, LONG, work).await });
-        runtime.block_on(until("it to be there", || {
-            let stats = pool.stats();
-            stats.running == 1 && stats.queued as u64 == n
-        }));
-    }
+        offload(&pool_too, LONG, work).await
+    });
+    runtime.block_on(until("the first to run", || started.load(Ordering::SeqCst)));
+    let (ran, pool_too) = (Arc::clone(&never), Arc::clone(&pool));
+    let work = move || ran.store(true, Ordering::SeqCst);
+    runtime.spawn(async move { offload(&pool_too, LONG, work).await });
+    runtime.block_on(until("the other to queue", || pool.stats().queued == 1));
     drop(runtime);
-    let start = Instant::now();
-    while pool.stats().running > 0 {
-        assert!(start.elapsed() < LIMIT, "it does not see the cancel");
-        std::thread::sleep(Duration::from_millis(1));
-    }
     let stats = pool.stats();
-    assert_eq!((stats.completed, stats.discarded), (1, 1), "{stats:?}");
+    assert_eq!((stats.queued, stats.discarded), (0, 1), "{stats:?}");
+    open.send(()).expect("it waits");
+    let report = pool.shutdown(Shutdown::Drain, LIMIT);
+    assert!(report.is_clean(), "it does not see the cancel");
+    assert_eq!(pool.stats().completed, 1);
     assert!(!never.load(Ordering::SeqCst));
 }
 

@@ -48,18 +48,20 @@ fn too_late() {
     let pool = pool(1);
     let (tell, told) = mpsc::channel();
     let running = pool.awaitable().serve(move || {
+        tell.send("started").expect("it is waited for");
         until("the cancel", task::is_cancelled);
-        tell.send(()).expect("it is waited for");
+        tell.send("cancelled").expect("it is waited for");
     });
-    let queued = pool.awaitable().serve(|| panic!("it never starts"));
+    let never = || -> u32 { panic!("it never starts") };
+    let queued = pool.awaitable().serve(never);
     let (running, queued) = (running.expect("an idle pool"), queued.expect("space"));
-    until("it to run", || pool.stats().running == 1);
+    assert_eq!(told.recv_timeout(LIMIT), Ok("started"));
     let limit = Duration::from_millis(20);
     assert!(block_on(smol::within(limit, queued)).is_none());
     let stats = pool.stats();
     assert_eq!((stats.queued, stats.discarded), (0, 1), "{stats:?}");
     assert!(block_on(smol::within(limit, running)).is_none());
-    told.recv_timeout(LIMIT).expect("it saw the cancel");
+    assert_eq!(told.recv_timeout(LIMIT), Ok("cancelled"));
 }
 
 #[test]
