@@ -32,7 +32,6 @@ const NAMES: [&str; COUNT] = [
     "min remaining",
     "pool dropped",
     "min workers",
-    "tombstone filled",
     "thread paused",
 ];
 
@@ -59,16 +58,15 @@ enum Fault {
     MinRemaining,
     Dropped,
     MinWorkers,
-    Refilled,
     Paused,
 }
 
 const COUNT: usize = Fault::Paused as usize + 1;
-/// The library tells of the last two only where it has pauses.
+/// The library tells of the last one only where it has pauses.
 const MET: usize = if cfg!(lazypool_pauses) {
     COUNT
 } else {
-    Fault::Refilled as usize
+    Fault::Paused as usize
 };
 
 /// How often each fault happened to one pool, and its closures' fates.
@@ -355,10 +353,6 @@ mod pauses {
     pub(super) fn count() -> u64 {
         0
     }
-
-    pub(super) fn refilled() -> u64 {
-        0
-    }
 }
 
 /// What happens to the pool while others submit.
@@ -457,7 +451,7 @@ fn play(mut round: Round) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let plan = round.plan;
     let threads = os::threads();
-    let (paused, refilled) = (pauses::count(), pauses::refilled());
+    let paused = pauses::count();
     pauses::pause_one_in(if plan.has(Fault::Paused) { 300 } else { 0 });
     let Some(pool) = build(plan, &mut round.rng, &seen) else {
         wait_for_threads(threads);
@@ -510,7 +504,6 @@ fn play(mut round: Round) -> Arc<Seen> {
         (Fault::NoThread, spawn_failures > 0),
         (Fault::TakenBack, plan.has(Fault::TakenBack) && expired > 0),
         (Fault::Retired, retired),
-        (Fault::Refilled, pauses::refilled() > refilled),
         (Fault::Paused, pauses::count() > paused),
     ] {
         if happened {
