@@ -247,6 +247,9 @@ struct Play<'a> {
     threads: u64,
     entries: Vec<Entry>,
     asides: Vec<(usize, thread::JoinHandle<Came>)>,
+    /// For each caller that may have taken its task out of the queue: how many entries are
+    /// older than that task, at most.
+    taken_out: Vec<usize>,
     groups: [Group; 2],
     cancelled: [bool; 2],
     closed: Option<Shutdown>,
@@ -255,7 +258,7 @@ struct Play<'a> {
     rests: u32,
 }
 
-/// How many accepted tasks have not ended: at least, at most.
+/// How many accepted tasks have not ended, at least; and how many places are taken, at most.
 struct Load {
     least: usize,
     most: usize,
@@ -286,20 +289,38 @@ impl Play<'_> {
         self.entries.iter().filter(own).count() + nested.iter().filter(|f| waits(f)).count()
     }
 
+    /// Places in the queue whose task was taken out, at most: they are taken while an older task
+    /// is queued.
+    fn dead(&self) -> usize {
+        let waits = |f: &Fate| !f.has_run() && !f.is_dropped();
+        let all_held = self.holding() == self.max;
+        let nested = lock(&self.sums.nested).iter().any(|f| waits(f));
+        let may_wait = |e: &Entry| {
+            let nests = e.work.nest == Nest::Serve && (nested || !all_held && !e.ended);
+            e.aside || nests || !e.ended && waits(&e.fate)
+        };
+        let Some(oldest) = self.entries.iter().position(may_wait) else {
+            return 0;
+        };
+        let by_callers = self.taken_out.iter().filter(|&&older| older > oldest);
+        let discarded = |e: &&Entry| e.came == Came::In && e.is_discarded();
+        by_callers.count() + self.entries[oldest..].iter().filter(discarded).count()
+    }
+
     fn load(&self) -> Load {
         // With those they submit.
         let asides: usize = self.asides.len() * 2;
-        let dead = self.dead_places();
+        let more = asides + self.dead();
         if self.holding() == self.max {
             let least = self.max + self.waiting();
             return Load {
                 least,
-                most: least + asides + dead,
+                most: least + more,
             };
         }
         let mut load = Load {
             least: 0,
-            most: asides + dead,
+            most: more,
         };
         for entry in &self.entries {
             if entry.ended || entry.aside || entry.is_discarded() || entry.came == Came::Done {
@@ -310,20 +331,6 @@ impl Play<'_> {
             load.least += usize::from(entry.is_held() && !may_go);
         }
         load
-    }
-
-    /// At most so many places of cancelled tasks are taken, as older tasks wait before them.
-    fn dead_places(&self) -> usize {
-        let waits = |f: &Fate| !f.has_run() && !f.is_dropped();
-        let is_nested = lock(&self.sums.nested).iter().any(|f| waits(f));
-        let own = |e: &Entry| e.came == Came::In && !e.ended && waits(&e.fate);
-        let oldest = match self.entries.iter().position(own) {
-            _ if is_nested || !self.asides.is_empty() => 0,
-            Some(oldest) => oldest,
-            None => return 0,
-        };
-        let dead = |e: &&Entry| e.is_discarded();
-        self.entries[oldest..].iter().filter(dead).count()
     }
 
     /// By its group or its handle.
@@ -481,6 +488,7 @@ impl Play<'_> {
         let all_held = self.holding() == self.max;
         let (idle, was_settled) = (self.idle(), self.settled.get());
         self.settled.set(false);
+        let expired = self.pool.stats().expired;
         let mut entry = self.entry(work);
         entry.label = label;
         let (sums, fate) = (Arc::clone(&self.sums), Arc::clone(&entry.fate));
@@ -506,8 +514,10 @@ impl Play<'_> {
             Outcome::Expired => {
                 let free = self.closed.is_none() || matches!(limit, Limit::Zero);
                 assert!(free, "{}", self.state());
-                // For the place that it had in the queue, perhaps.
-                entry.came = Came::Done;
+                if self.pool.stats().expired > expired {
+                    self.taken_out.push(self.entries.len());
+                }
+                return;
             }
             Outcome::Refused(why) => {
                 self.check_refusal(why, &load, false);
@@ -633,6 +643,10 @@ impl Play<'_> {
                 let entry = &mut self.entries[index];
                 (entry.came, entry.aside) = (came, false);
                 entry.ended = came == Came::Done;
+                if entry.ended {
+                    // It may have come to the queue later than all that have an entry.
+                    self.taken_out.push(self.entries.len());
+                }
                 self.settled.set(false);
             } else {
                 self.asides.push((index, helper));
@@ -1186,6 +1200,7 @@ fn alone(input: &Input) {
         threads,
         entries: Vec::new(),
         asides: Vec::new(),
+        taken_out: Vec::new(),
         groups: [pool.group(), pool.group()],
         cancelled: [false; 2],
         closed: None,

@@ -62,7 +62,7 @@ enum Fault {
 }
 
 const COUNT: usize = Fault::Paused as usize + 1;
-/// The library tells of the last only where it has pauses.
+/// The library tells of the last one only where it has pauses.
 const MET: usize = if cfg!(lazypool_pauses) {
     COUNT
 } else {

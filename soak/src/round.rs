@@ -93,24 +93,26 @@ fn build(plan: &Plan, books: &Arc<Books>) -> Option<Arc<Pool>> {
             Arc::clone(&misbehave),
             misbehave,
         );
-        builder = builder
-            .on_worker_start(move |_| start())
-            .on_worker_stop(move |_| stop())
-            .on_panic(move |_| panicked())
-            .around(move |task| {
-                match turn() % 8 {
-                    0 => {}
-                    1 => {
-                        task();
-                        task();
-                    }
-                    2 => around(),
-                    _ => task(),
+        // A worker in its start or stop hook counts as busy: then a careful load may be refused.
+        if !plan.careful {
+            builder = builder
+                .on_worker_start(move |_| start())
+                .on_worker_stop(move |_| stop());
+        }
+        builder = builder.on_panic(move |_| panicked()).around(move |task| {
+            match turn() % 8 {
+                0 => {}
+                1 => {
+                    task();
+                    task();
                 }
-                if turn() % 8 == 0 {
-                    around();
-                }
-            });
+                2 => around(),
+                _ => task(),
+            }
+            if turn() % 8 == 0 {
+                around();
+            }
+        });
     }
     match builder.build() {
         Ok(pool) => {
@@ -347,7 +349,8 @@ fn settle(pool: &Pool) {
     });
 }
 
-/// The whole cap is usable: as many as may be accepted are, and no more.
+/// The whole cap is usable: as many as may be accepted are, and no more. Where workers may be in
+/// their hooks, they are accepted once those are over.
 fn fill(pool: &Pool, books: &Arc<Books>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let task = || {
@@ -361,19 +364,16 @@ fn fill(pool: &Pool, books: &Arc<Books>) {
         }
     };
     let cap = books.plan.workers + books.plan.queue;
-    let fits = |n| {
-        // A worker in its stop hook counts as busy until that ends.
-        wait_for("a worker in its hook", || match pool.serve(task()) {
-            Ok(()) => true,
-            Err(refused) => {
-                let in_hook = books.plan.hooks && refused.is_saturated();
-                check!(in_hook, "task {n} of {cap}: {refused}; {pool:?}");
-                add(&books.back);
-                false
-            }
-        });
+    let hooked = books.plan.hooks && !books.plan.careful;
+    let is_taken = |n| match pool.serve(task()) {
+        Ok(()) => true,
+        Err(refused) if hooked && refused.is_saturated() => {
+            add(&books.back);
+            false
+        }
+        Err(refused) => crate::fail(&format!("task {n} of {cap}: {refused}; {pool:?}")),
     };
-    (0..cap).for_each(fits);
+    (0..cap).for_each(|n| wait_for("the end of hooks", || is_taken(n)));
     if books.plan.policy == WhenFull::Refuse {
         match pool.serve(task()) {
             Ok(()) => crate::fail(&format!("one more than {cap} accepted: {pool:?}")),

@@ -22,17 +22,6 @@ pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-static REFILLED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
-
-/// How many tasks have been put where another was taken out of the queue.
-pub fn refilled() -> u64 {
-    REFILLED.load(Ordering::Relaxed)
-}
-
-pub(crate) fn note_refilled() {
-    REFILLED.fetch_add(1, Ordering::Relaxed);
-}
-
 /// How often a thread is stopped where the environment asked for it: tests with many steps end, too.
 const MOST: u32 = 300;
 
