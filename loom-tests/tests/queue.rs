@@ -319,7 +319,7 @@ fn cancel_against_pop() {
 }
 
 /// A push, then a look at the group's flag; beside it the flag is set, then the queue looked
-/// through (P3). Excludes: a cancel that does not see the push, beside a push that reads that nothing
+/// through (P5). Excludes: a cancel that does not see the push, beside a push that reads that nothing
 /// is cancelled. All interleavings.
 #[test]
 fn cancel_against_push() {

@@ -1,4 +1,4 @@
-//! Threads that the system does not give; tombstones in a full queue; all at once.
+//! Threads that the OS does not give; dead cells in a full queue; all at once.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
@@ -39,11 +39,11 @@ fn no_threads() {
     });
 }
 
-/// Short deadlines and a cancelled group make tombstones in the queue, and others fill
-/// them, perhaps while threads are refused.
+/// Short deadlines and a cancelled group leave dead cells in the queue, which others push
+/// behind, perhaps while threads are refused.
 #[test]
-fn tombstones() {
-    explore("tombstones", |dice| {
+fn dead_cells() {
+    explore("dead_cells", |dice| {
         let (workers, queue) = (dice.between(1, 2) as usize, dice.between(1, 4) as usize);
         let bench = Bench::new(workers, queue, |b| b);
         if dice.one_in(2) {

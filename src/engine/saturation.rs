@@ -1,7 +1,7 @@
 //! Saturation: when nobody could be given a task, and when a submission is refused for it.
 //!
 //! **Never refused in vain.** A worker or slot that is neither occupied nor visible through
-//! the rings is counted in flight or marked, *before* it leaves the rings and until it is
+//! the rings is counted in flight or on the bench, *before* it leaves the rings and until it is
 //! back. A submission refuses only if, between two equal readings of the rings' pushes and the
 //! queue's pops, with nobody counted at either end, the free ring was empty, then the ready
 //! ring, and then the queue full (P4). A worker can have become unoccupied in between only by

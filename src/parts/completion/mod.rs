@@ -5,7 +5,7 @@
 //!
 //! **Start.** Until a worker starts the task, the caller may take it back. In a slot's
 //! mailbox that is `Offered -> Busy` (worker) against `Offered -> Held` (caller), in the
-//! queue `Revocable -> Held` by the pop against the same step by the caller. Who wins owns
+//! queue `Full -> Held` by the pop against the same step by the caller. Who wins owns
 //! the closure.
 //!
 //! **End.** A started task's result belongs to whoever moves the [`Decision`] of the
