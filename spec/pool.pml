@@ -86,7 +86,7 @@ bit lost[W];
 byte unended;        /* accepted, and neither ended nor taken back nor discarded */
 byte finished;       /* all but workers and the cleaner that have returned */
 bit sent[W];         /* `Held` by who will send it to the queue */
-bit hand[W];         /* its entry of the ready ring is in the hands of a submission */
+byte hand[W];        /* its entry of the ready ring is in the hands of a submission (1) or a notifier (2) */
 bit taken[W];        /* its entry of the free ring is in the hands of a submission */
 bit incall[S]; bit filled[S];   /* at some moment of the call all was busy, */
 bit unseen[S];                  /* or no worker was idle */
@@ -139,7 +139,7 @@ hidden byte hf; hidden byte ht;
 /* Refusals. A worker is busy that has a task, that a submission is just taking, that is being
  * started for a task, or that is in a hook. A slot that the limit withholds is no worker. */
 #define BUSY(i) (st[i] == sBusy || st[i] == sOffered || hook[i] || (st[i] == sHeld && !sent[i]) || \
-                 (st[i] == sIdle && hand[i]) || (st[i] == sFree && (taken[i] || withheld[i])) || \
+                 (st[i] == sIdle && hand[i] == 1) || (st[i] == sFree && (taken[i] || withheld[i])) || \
                  (HOOKS && (st[i] == sRetiring || (st[i] == sFree && !freed[i]))))
 #define OLDEST_STAYS (CAP == 0 || (cs[C(head)] != cDead && cs[C(head)] != cHeld))
 #define ALLBUSY (ALL(BUSY) && tail - head >= CAP && OLDEST_STAYS)
@@ -257,7 +257,7 @@ inline pop(t, h, once) {
 
 /* ---- claims, and what becomes of them ---------------------------------------------------- */
 #define CLAIM(i) wk = parked[i]; parked[i] = 0; sent[i] = !submits; slot_step(i, sIdle, sHeld)
-#define POP_READY(k) :: atomic { ready[k] -> ready[k] = 0; i = k; hand[k] = submits; NOTE }
+#define POP_READY(k) :: atomic { ready[k] -> ready[k] = 0; i = k; hand[k] = 2 - submits; NOTE }
 #define IN_READY(k) ready[k]
 #define POP_BENCH(k) :: atomic { bench[k] -> bench[k] = bench[k] - 1; i = k }
 #define IN_BENCH(k) bench[k]
@@ -661,7 +661,7 @@ inline take_out(q, until, all, back) {
 
 /* Saturated: `r` is `NO_SPACE`; else it stays `OK`: something moves. */
 #define IF(condition) if :: (condition) -> skip :: else -> break fi
-inline nobody_in_flight() { IF(NOBODY_MOVES); IF(benched == 0); IF(NOBODY_MOVES) }
+inline nobody_in_flight() { IF(benched == 0); IF(NOBODY_MOVES) }
 inline look_for_saturation() {
   atomic { watch[me] = 1; seen[me] = 0; r = OK }
   do
@@ -671,11 +671,12 @@ inline look_for_saturation() {
 #endif
      IF(NO_FREE);
      atomic { IF(ALL(BUSY_ENTRY)); EACH(REMEMBER) seen[me] = seen[me] & (READY + FREED + POPS) }
-     IF(tail - head >= CAP && (OLDEST_STAYS || FAULT == 18));
+     IF(tail - head >= CAP);
      IF(ALL(STILL));
 #if FAULT != 10 && FAULT != 7
      nobody_in_flight();
 #endif
+     IF(OLDEST_STAYS || FAULT == 18);
      IF(!(seen[me] & (READY + FREED + POPS)) || FAULT == 10);
      r = NO_SPACE; break
   od;

@@ -107,6 +107,9 @@ pub struct Scope<'scope, 'env: 'scope> {
     extras: Extras,
     /// Opened on a worker of the pool: that worker waits for each task, whoever serves it.
     on_worker: bool,
+    /// Opened by a waker, on a worker that is idle for others: whoever serves, that worker must not be
+    /// given the task.
+    refuses: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -199,6 +202,9 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
+        if self.refuses {
+            return Err(Refused::new(closure, self.core.refuse_on_worker()));
+        }
         let members = &self.inner.members;
         let pending = members.enter();
         let job = Scoped {
@@ -258,6 +264,7 @@ where
         },
         extras,
         on_worker: core.env.is_own_worker(),
+        refuses: core.env.is_between_tasks(),
         scope: PhantomData,
         env: PhantomData,
     };

@@ -13,7 +13,9 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, Awaitable, Handle, Pool, Refusal, Refused, Shutdown, TaskError, WhenFull};
+use lazypool::{
+    task, Awaitable, DeadlineError, Handle, Pool, Refusal, Refused, Shutdown, TaskError, WhenFull,
+};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Handle<Cell<u8>>: Send, Sync, Unpin, std::fmt::Debug, Future);
@@ -84,6 +86,18 @@ where
     R: Send + 'static,
 {
     on.serve(f).map_err(Refused::without_closure).expect("room")
+}
+
+/// A task that is at the gate, and wakes this at its end.
+fn at_the_gate<W: Wake + Send + Sync + 'static>(
+    gate: &Gate,
+    on: Awaitable<'_>,
+    wakes: W,
+) -> Handle<()> {
+    let mut handle = serve(on, gate.task());
+    gate.wait_entered(1);
+    assert!(poll(&mut handle, &Waker::from(Arc::new(wakes))).is_pending());
+    handle
 }
 
 /// A pool of one whose worker is at the gate, with a queue.
@@ -881,13 +895,9 @@ fn a_waker_that_blocks_holds_up_one_worker() {
         let pool = Arc::new(pool(2, 1));
         let (gates, waker_gate) = ([Gate::new(), Gate::new()], Gate::new());
         let group = pool.group();
-        let key = gates[0].key();
-        let mut handle = serve(group.awaitable(), move || key.pass());
-        gates[0].wait_entered(1);
+        let handle = at_the_gate(&gates[0], group.awaitable(), Blocks(waker_gate.key()));
         assert!(pool.serve(gates[1].task()).is_ok());
         gates[1].wait_entered(1);
-        let waker = Waker::from(Arc::new(Blocks(waker_gate.key())));
-        assert!(poll(&mut handle, &waker).is_pending());
         // Awaited: its caller leaves at its deadline, whichever worker has its task.
         let core = Arc::clone(&pool);
         let caller = thread::spawn(move || {
@@ -911,6 +921,176 @@ fn a_waker_that_blocks_holds_up_one_worker() {
         wait_until("the other worker", || pool.stats().queued == 0);
         waker_gate.open();
         handle.join().unwrap();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+/// The same where the next task of the worker is past its deadline and never runs: the one after it is
+/// not yet in the worker's hand.
+#[test]
+fn a_waker_that_blocks_before_an_expired_task_holds_up_no_caller() {
+    timed(|| {
+        let pool = Arc::new(pool(1, 2));
+        let (gate, waker_gate) = (Gate::new(), Gate::new());
+        let first = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
+        let late = pool.with_deadline(ms(1));
+        let mut expired = serve(late.awaitable(), || ());
+        let waker = Waker::from(Arc::new(Blocks(waker_gate.key())));
+        assert!(poll(&mut expired, &waker).is_pending());
+        thread::sleep(ms(2));
+        let core = Arc::clone(&pool);
+        let (told, back) = mpsc::channel();
+        thread::spawn(move || told.send(core.do_with_deadline(|| (), ms(300)).is_ok()));
+        wait_until("both to queue", || pool.stats().queued == 2);
+        gate.open();
+        waker_gate.wait_entered(1);
+        let ran = back.recv_timeout(LIMIT);
+        waker_gate.open();
+        assert_eq!(ran, Ok(false), "back at its deadline");
+        first.join().unwrap();
+        assert!(matches!(expired.join(), Err(TaskError::Expired)));
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+/// Calls its pool and waits for the task when it is woken; says how that ended.
+struct Calls {
+    pool: Arc<Pool>,
+    ends: mpsc::Sender<Option<Refusal>>,
+}
+
+impl Calls {
+    /// Has one woken by a task that ends after `before`. How its calls end.
+    fn ends_of(pool: &Arc<Pool>, before: impl FnOnce()) -> [Option<Refusal>; 3] {
+        let (gate, core) = (Gate::new(), Arc::clone(pool));
+        let (ends, back) = mpsc::channel();
+        let handle = at_the_gate(&gate, pool.awaitable(), Calls { pool: core, ends });
+        before();
+        gate.open();
+        let next = || back.recv_timeout(LIMIT);
+        let ends = [(); 3].map(|()| next().expect("it does not wait for itself"));
+        handle.join().unwrap();
+        ends
+    }
+
+    fn end<F>(&self, served: Result<(), Refused<F>>) {
+        let why = served.err().map(|refused| refused.into_parts().1);
+        self.ends.send(why).unwrap_or(());
+    }
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        let called = self.pool.do_with_deadline(|| (), Duration::MAX);
+        self.end(called.map_err(|error| match error {
+            DeadlineError::Refused(refused) => refused,
+            other => panic!("without a deadline: {other:?}"),
+        }));
+        self.pool.scope(|s| self.end(s.serve(|| ())));
+        // Served by another thread: the worker that waits is the same.
+        self.pool
+            .scope(|s| thread::scope(|t| drop(t.spawn(|| self.end(s.serve(|| ()))))));
+    }
+}
+
+/// A waker runs on a worker that is idle already: that worker must not be given the task which it waits
+/// for itself. Laws 14 and 21.
+#[test]
+fn a_waker_that_waits_for_its_pool_is_refused_or_served_by_another() {
+    timed(|| {
+        for (workers, queue) in [(1, 0), (1, 2), (2, 0), (2, 2)] {
+            let pool = Arc::new(pool(workers, queue));
+            for end in Calls::ends_of(&pool, || ()) {
+                assert!(matches!(end, None | Some(Refusal::OnWorker)), "{end:?}");
+            }
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+    });
+}
+
+/// Serves tasks to its pool until one is refused, when it is woken; says how many were accepted.
+struct Serves {
+    pool: Arc<Pool>,
+    accepted: mpsc::Sender<usize>,
+}
+
+impl Wake for Serves {
+    fn wake(self: Arc<Self>) {
+        let mut accepted = 0;
+        while self.pool.serve(|| ()).is_ok() {
+            accepted += 1;
+        }
+        self.accepted.send(accepted).unwrap_or(());
+    }
+}
+
+/// A submission of a waker's that finds the queue full does not wait for the worker that it runs on,
+/// which was sent to look at the queue meanwhile.
+#[test]
+fn a_waker_that_serves_into_a_full_queue_is_refused() {
+    timed(|| {
+        for queue in [0, 2, 64] {
+            let pool = Arc::new(pool(1, queue));
+            let gate = Gate::new();
+            let (accepted, back) = mpsc::channel();
+            let core = Arc::clone(&pool);
+            let serves = Serves {
+                pool: core,
+                accepted,
+            };
+            let handle = at_the_gate(&gate, pool.awaitable(), serves);
+            gate.open();
+            let accepted = back.recv_timeout(LIMIT).expect("it waits for nobody");
+            assert!(accepted >= queue, "{accepted} of {queue}");
+            handle.join().unwrap();
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(pool.stats().completed, accepted as u64 + 1);
+        }
+    });
+}
+
+/// A worker over the limit that runs a waker is one of those that stay, as another one leaves: no
+/// submission is refused beside it. Law 1.
+#[test]
+fn law01_a_worker_over_the_limit_that_runs_a_waker_can_be_had() {
+    timed(|| {
+        let pool = Arc::new(pool(3, 0));
+        let (gate, waker_gate) = (Gate::new(), Gate::new());
+        let handle = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
+        let others = [Gate::new(), Gate::new()];
+        for other in &others {
+            pool.serve(other.task()).unwrap();
+            other.wait_entered(1);
+        }
+        pool.set_limit(2).unwrap();
+        gate.open();
+        waker_gate.wait_entered(1);
+        others[0].open();
+        wait_until("the surplus worker to end", || pool.stats().workers == 2);
+        let core = Arc::clone(&pool);
+        let served = thread::spawn(move || core.serve(|| ()).map_err(|back| back.into_parts().1));
+        thread::sleep(ms(20));
+        waker_gate.open();
+        let served = served.join().unwrap();
+        assert!(served.is_ok(), "{served:?} with one of two workers busy");
+        others[1].open();
+        handle.join().unwrap();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+/// In a closed pool a scope that a waker opens says so.
+#[test]
+fn law10_a_scope_of_a_waker_in_a_closed_pool() {
+    timed(|| {
+        let pool = Arc::new(pool(1, 0));
+        let ends = Calls::ends_of(&pool, || {
+            let report = pool.shutdown(Shutdown::Drain, ms(1));
+            assert!(!report.is_clean(), "{report:?}");
+        });
+        for end in ends {
+            assert!(matches!(end, Some(Refusal::Closed)), "{end:?}");
+        }
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }

@@ -330,6 +330,13 @@ impl Play<'_> {
             let may_go = self.is_cancelled(entry) && !entry.fate.is_holding();
             load.least += usize::from(entry.is_held() && !may_go);
         }
+        if self.input.hooks & 1 != 0 {
+            // A worker in a hook is busy, also without a task; an idle one may come to its stop hook.
+            let stats = self.pool.stats();
+            let idle = if self.input.retires { 0 } else { stats.idle };
+            let busy = stats.workers.saturating_sub(idle);
+            load.most = load.most.max(busy + load.most.min(self.room));
+        }
         load
     }
 

@@ -11,7 +11,7 @@
 //! **Ledger.** Each closure carries a [`Ticket`] that knows how often it ran and that
 //! it was dropped.
 
-use crate::ledger::{me, Books, Fate, Known, Ledger};
+use crate::ledger::{me, Books, Fate, Known, Ledger, Limit};
 use crate::{Dice, Ticket};
 use lazypool::model::{self, peek};
 use lazypool::{Builder, DeadlineError, Group, Pool, Refusal, Refused, Shutdown};
@@ -245,7 +245,7 @@ impl Bench {
         let call = self.enter();
         let judged = model::judge::Call::begin(&self.pool);
         let answer = serve(closure);
-        let most = self.leave(call).saturating_add(judged.in_hooks());
+        let most = self.leave(call).saturating_add(judged.taken_otherwise());
         drop(judged);
         match answer {
             Ok(()) => {
@@ -311,13 +311,16 @@ impl Bench {
         self.room.fetch_min(room as u64, Ordering::Relaxed);
     }
 
-    /// Sets the limit; all that is submitted after that obeys it to the letter, in a pool
-    /// without a queue.
+    /// Sets the limit, which holds from now on as [`Limit`] has it.
     pub fn limit_for_good(&self, limit: usize) {
         self.expect_limit(limit);
         self.pool.set_limit(limit).expect("within bounds");
         let mut book = self.books.book();
-        book.limit = Some((book.tickets.len(), limit));
+        book.limit = Some(Limit {
+            limit,
+            started: vec![false; self.pool.max_workers()],
+            running_again: 0,
+        });
     }
 
     /// Serves a task with a deadline of its own.
@@ -480,7 +483,7 @@ impl Bench {
         let answer = verb(closure);
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
-        let most = most.saturating_add(judged.in_hooks());
+        let most = most.saturating_add(judged.taken_otherwise());
         drop(judged);
         let known = self.books.book().tickets[number];
         let runs = known.runs;

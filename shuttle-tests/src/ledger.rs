@@ -27,10 +27,7 @@ pub(crate) struct Book {
     pub(crate) expired: u64,
     /// Tasks may have a deadline of their own.
     pub(crate) timed: bool,
-    /// From this ticket on at most so many run at once, all others included.
-    pub(crate) limit: Option<(usize, usize)>,
-    /// Of those that run: from that ticket on.
-    pub(crate) running_new: usize,
+    pub(crate) limit: Option<Limit>,
     /// A shutdown may cancel what runs.
     pub(crate) may_cancel: bool,
     /// By slot: the closure that ran there last.
@@ -39,6 +36,28 @@ pub(crate) struct Book {
     pub(crate) answered: u64,
     /// Panics that the pool told of.
     pub(crate) reported: u64,
+}
+
+/// A limit that `set_limit` has set. Law 4: a worker that was busy runs one more task at most; then as
+/// many run at once as the limit says.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    pub(crate) limit: usize,
+    /// By slot: it has started a task since.
+    pub(crate) started: Vec<bool>,
+    /// Of those that run: not the first of their worker since.
+    pub(crate) running_again: usize,
+}
+
+impl Limit {
+    /// A task starts; whether it counts.
+    fn start(&mut self, slot: usize) -> bool {
+        let is_again = std::mem::replace(&mut self.started[slot], true);
+        self.running_again += usize::from(is_again);
+        let (again, limit) = (self.running_again, self.limit);
+        assert!(again <= limit, "{again} with a limit of {limit}");
+        is_again
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -176,25 +195,21 @@ impl Ticket {
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         HOME.with(|home| home.set(Arc::as_ptr(&self.books) as usize));
         let slot = lazypool::task::slot().expect("on a worker");
-        struct Running<'a>(&'a Books, usize);
+        struct Running<'a>(&'a Books, usize, bool);
         impl Drop for Running<'_> {
             fn drop(&mut self) {
                 let mut book = self.0.book();
                 book.tickets[self.1].ended = Some(crate::steps());
                 book.running -= 1;
-                if book.limit.is_some_and(|(from, _)| self.1 >= from) {
-                    book.running_new -= 1;
+                if let Some(limit) = &mut book.limit {
+                    limit.running_again -= usize::from(self.2);
                 }
             }
         }
-        let (running, runs) = {
+        let (running, runs, is_again) = {
             let mut book = self.books.book();
             book.running += 1;
-            if let Some((from, limit)) = book.limit {
-                book.running_new += usize::from(self.number >= from);
-                let (all, new) = (book.running, book.running_new);
-                assert!(new == 0 || all <= limit, "{all} with a limit of {limit}");
-            }
+            let is_again = (book.limit.as_mut()).is_some_and(|limit| limit.start(slot));
             if book.last.len() <= slot {
                 book.last.resize(slot + 1, 0);
             }
@@ -204,9 +219,9 @@ impl Ticket {
             known.slot = slot;
             known.runs += 1;
             let runs = known.runs;
-            (book.running, runs)
+            (book.running, runs, is_again)
         };
-        let _running = Running(&self.books, self.number);
+        let _running = Running(&self.books, self.number, is_again);
         assert_eq!(runs, 1, "closure {} runs again", self.number);
         assert!(running <= self.books.workers, "more closures than workers");
         let value = work();

@@ -47,6 +47,14 @@ impl Bench {
         let later = self.pool.stats();
         let gone = (later.discarded + later.expired) as usize;
         let left = stats.queued + stats.running;
+        // `queued` is never more than there are places: those that workers have just taken, and not
+        // counted yet, may be in no sum.
+        let in_motion = if stats.queued == room {
+            stats.workers
+        } else {
+            0
+        };
+        let gone = gone + in_motion;
         assert!(unended <= left + gone, "of {unended}: {stats:?}");
         assert!(stats.queued <= room && stats.running <= max, "{stats:?}");
         assert!(

@@ -28,11 +28,12 @@ impl Drop for Value {
     }
 }
 
-/// Says that it was woken. Some panic, some take their time.
+/// Says that it was woken. Some panic, some take their time, some call the pool.
 struct Flag {
     woken: Mutex<u64>,
     told: Condvar,
     panics: bool,
+    calls: Mutex<Option<(Arc<Bench>, Dice)>>,
 }
 
 impl Wake for Flag {
@@ -40,6 +41,10 @@ impl Wake for Flag {
         step();
         *self.woken.lock().unwrap() += 1;
         self.told.notify_all();
+        let calls = self.calls.lock().unwrap().take();
+        if let Some((bench, mut dice)) = calls {
+            bench.act(&mut dice, 0);
+        }
         if self.panics {
             planned_panic();
         }
@@ -47,11 +52,12 @@ impl Wake for Flag {
 }
 
 impl Flag {
-    fn new(panics: bool) -> Arc<Self> {
+    fn new(panics: bool, calls: Option<(Arc<Bench>, Dice)>) -> Arc<Self> {
         Arc::new(Self {
             woken: Mutex::new(0),
             told: Condvar::new(),
             panics,
+            calls: Mutex::new(calls),
         })
     }
 
@@ -64,10 +70,11 @@ impl Flag {
 }
 
 /// Awaits it, with another waker for each of a few polls: the last must be woken.
-fn block_on<R>(mut handle: Handle<R>, dice: &mut Dice) -> Result<R, TaskError> {
+fn block_on<R>(mut handle: Handle<R>, bench: &Arc<Bench>, dice: &mut Dice) -> Result<R, TaskError> {
     let mut earlier = Vec::new();
     let outcome = loop {
-        let flag = Flag::new(dice.one_in(4));
+        let calls = dice.one_in(4).then(|| (Arc::clone(bench), dice.fork()));
+        let flag = Flag::new(dice.one_in(4), calls);
         let waker = Waker::from(Arc::clone(&flag));
         match Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => break outcome,
@@ -132,9 +139,9 @@ impl Run {
             3 => match handle.join_timeout(ticks(dice.below(20))) {
                 Ok(outcome) => outcome,
                 Err(handle) if dice.one_in(2) => return drop(handle),
-                Err(handle) => block_on(handle, dice),
+                Err(handle) => block_on(handle, &self.bench, dice),
             },
-            _ => block_on(handle, dice),
+            _ => block_on(handle, &self.bench, dice),
         };
         match outcome {
             Ok(_) => assert!(!panics),
@@ -152,7 +159,6 @@ fn handles() {
     explore("handles", |dice| {
         let (workers, queue) = (dice.between(1, 3) as usize, dice.below(5) as usize);
         let bench = Bench::blocking(workers, queue, |b| b);
-        lazypool::model::judge::expect_wakers();
         let run = Arc::new(Run {
             group: bench.pool.group(),
             bench: Arc::clone(&bench),
@@ -175,6 +181,16 @@ fn handles() {
             all.extend(bench.submitters(dice, 1, move |_, dice| {
                 dice.pause(60);
                 group.cancel();
+            }));
+        }
+        if dice.one_in(4) {
+            let limits = [1, dice.between(1, workers as u64) as usize];
+            bench.expect_limit(1);
+            all.extend(bench.submitters(dice, 1, move |bench, dice| {
+                for limit in limits {
+                    dice.pause(40);
+                    bench.pool.set_limit(limit).expect("within bounds");
+                }
             }));
         }
         all.extend(bench.may_shut_down(dice, 4, 90));

@@ -49,8 +49,8 @@ fn limits() {
     });
 }
 
-/// The limit holds to the letter for all that is submitted after `set_limit` has
-/// returned, whatever was under way. Law 4.
+/// From the return of `set_limit` on, whatever was under way: each worker runs one more task at
+/// most, then no more run at once than the limit says. Law 4.
 #[test]
 fn limit_is_exact() {
     explore("limit_is_exact", |dice| {

@@ -206,6 +206,13 @@ fn waiters() {
             all.push(spawn(move || {
                 dice.pause(60);
                 if dice.one_in(3) {
+                    // As places of tasks that were taken out: an event for each, and the room later, all
+                    // at once.
+                    (1..share).for_each(|_| room.waiters.notify());
+                    dice.pause(60);
+                    room.free.fetch_add(share as usize, Ordering::SeqCst);
+                    room.waiters.notify();
+                } else if dice.one_in(3) {
                     room.free.fetch_add(share as usize, Ordering::SeqCst);
                     room.waiters.notify_all();
                 } else {

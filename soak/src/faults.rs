@@ -80,6 +80,8 @@ pub struct Seen {
     zero: AtomicU64,
     /// Tasks by which a pool at rest showed that it is whole.
     whole: AtomicU64,
+    /// How often these were refused before, by a worker in a hook.
+    hooked: AtomicU64,
 }
 
 impl Seen {
@@ -513,7 +515,8 @@ fn play(mut round: Round) -> Arc<Seen> {
     seen
 }
 
-/// Whatever happened before: an open pool at rest runs as many tasks at once as it has workers.
+/// Whatever happened before: an open pool at rest runs as many tasks at once as it has workers. One
+/// in a hook counts as busy: there a refused task is tried again.
 fn check_whole(pool: &Pool, plan: Plan, seen: &Seen) {
     // Who submits or shuts down in a destructor does so at any time.
     let undisturbed = !plan.has(Fault::LocalSubmits) && !plan.has(Fault::LocalEnds);
@@ -528,11 +531,22 @@ fn check_whole(pool: &Pool, plan: Plan, seen: &Seen) {
     });
     let meet = Arc::new(Barrier::new(workers + 1));
     for _ in 0..workers {
-        let meet = Arc::clone(&meet);
-        let served = pool.when_full(WhenFull::Refuse).serve(move || {
-            meet.wait();
-        });
-        let reason = served.map_err(|refused| refused.into_parts().1);
+        let serve = || {
+            let meet = Arc::clone(&meet);
+            let served = pool.when_full(WhenFull::Refuse).serve(move || {
+                meet.wait();
+            });
+            served.map_err(|refused| refused.into_parts().1)
+        };
+        if plan.has(Fault::HookSlow) || plan.has(Fault::HookPanics) {
+            wait_for("a worker out of its hook", || {
+                let served = serve().is_ok();
+                seen.hooked.fetch_add(u64::from(!served), SeqCst);
+                served
+            });
+            continue;
+        }
+        let reason = serve();
         assert!(reason.is_ok(), "at rest, and refused: {reason:?}, {pool:?}");
     }
     meet.wait();
@@ -560,7 +574,7 @@ fn check_ledger(pool: &Pool, seen: &Seen) {
         s.accepted == ended && (s.queued, s.running, s.workers) == (0, 0, 0),
         "the ledger does not balance: {s:?}"
     );
-    let offered = get(&seen.made) - get(&seen.zero) + get(&seen.whole);
+    let offered = get(&seen.made) - get(&seen.zero) + get(&seen.whole) + get(&seen.hooked);
     assert!(
         offered == s.accepted + s.refused,
         "{offered} offered: {s:?}"

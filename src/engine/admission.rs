@@ -99,11 +99,13 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // Whoever is on its way to the queue at first is idle before it is counted no more:
-                // no reason to wake or start another, if nobody is.
-                let is_one_coming = || seen.is_any_searching() && !self.is_somebody_idle();
-                let comes = || (awake || is_one_coming()) && self.relies_on_workers();
-                if all_busy.is_some() || comes() {
+                // A worker that searches is idle before it is counted no more. So if nobody is idle, it
+                // still searches, or has taken a task, which the look after the push finds: no other
+                // needs to be woken or started yet.
+                if all_busy.is_some()
+                    || (awake || seen.is_any_searching() && !self.is_somebody_idle())
+                        && self.relies_on_workers()
+                {
                     return self.push_fast(queue, tail, task, options, all_busy);
                 }
                 even_parked = !self.spreads(queue);
@@ -148,10 +150,6 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
-        if self.env.is_forked() {
-            self.counts.refuse(Reason::of(&Refusal::Forked));
-            return Err(SubmitError::Refused(Refusal::Forked));
-        }
         options.start(&self.env);
         let mut wait = Wait::new(self, options);
         let why = loop {
@@ -161,6 +159,9 @@ impl Core {
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
                 Err(Not::Saturated) if !wait.may_block => {
                     break SubmitError::Refused(wait.no_room());
+                }
+                Err(Not::Now) if wait.may_wait_for_itself() => {
+                    break SubmitError::Refused(Refusal::OnWorker);
                 }
                 Err(Not::Saturated) => true,
                 Err(Not::Now) => false,
@@ -186,11 +187,8 @@ impl Core {
         options: &SubmitOptions<'_>,
         wait: &Wait<'_>,
     ) -> Result<Location, Not> {
-        if self.is_closed() {
-            return Err(Not::Refused(Refusal::Closed));
-        }
-        if options.is_cancelled() {
-            return Err(Not::Refused(Refusal::Cancelled));
+        if let Some(why) = self.may_not(options, wait) {
+            return Err(Not::Refused(why));
         }
         if !wait.is_its_turn() {
             return Err(self.not_its_turn());
@@ -241,9 +239,31 @@ impl Core {
         })
     }
 
+    /// Why it is refused, however much space there is.
+    fn may_not(&self, options: &SubmitOptions<'_>, wait: &Wait<'_>) -> Option<Refusal> {
+        let waits_for_itself = options.awaited && wait.between_tasks;
+        (self.may_not_any())
+            .or_else(|| options.is_cancelled().then_some(Refusal::Cancelled))
+            .or_else(|| waits_for_itself.then_some(Refusal::OnWorker))
+    }
+
+    /// The same for every task.
+    fn may_not_any(&self) -> Option<Refusal> {
+        let forked = self.env.is_forked().then_some(Refusal::Forked);
+        forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
+    }
+
+    /// Refuses a task that its worker would wait for itself.
+    #[cold]
+    pub(crate) fn refuse_on_worker(&self) -> Refusal {
+        let why = self.may_not_any().unwrap_or(Refusal::OnWorker);
+        self.counts.refuse(Reason::of(&why));
+        why
+    }
+
     /// What is in flight may be more space than those need who go first.
     fn not_its_turn(&self) -> Not {
-        match self.in_flight.see().is_nobody() {
+        match self.has_no_space_beyond(self.waiters.aged()) {
             true => Not::Saturated,
             false => Not::Now,
         }
@@ -290,7 +310,7 @@ impl Core {
         match queue.push(task) {
             Ok(position) => {
                 if !self.in_flight.see().is_any_awake() {
-                    self.notify_one_more();
+                    self.notify_unless(Seen::is_any_awake);
                 }
                 Ok(Some(Location::Queue { position }))
             }

@@ -40,7 +40,6 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         decision.start(task_id);
         let (panicked, result) = ctx.with_label(side.label(), || {
             if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
-                ctx.record.set_left_at(0);
                 // Before the subscriber, which may take its time.
                 ctx.pay_debts();
                 observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
@@ -168,9 +167,7 @@ impl<R> Ticket<R> {
             Location::Queue { position } => queue_id(position),
         };
         let label = node.label;
-        let record = &core.slots[slot].record;
-        if record.decision.abandon(task_id) {
-            record.set_left_at(0);
+        if core.slots[slot].record.decision.abandon(task_id) {
             observe::worker_abandoned(&core.env, slot, label, "cancelled");
         }
     }

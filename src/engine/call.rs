@@ -460,11 +460,8 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
             backoff.wait();
         },
     };
-    let record = &core.slots[slot].record;
-    // Before it has left: who sees that sees when.
-    record.set_left_at(left_at);
     loop {
-        match record.decision.leave(task_id, left_at) {
+        match core.slots[slot].record.decision.leave(task_id, left_at) {
             Leave::Left => {
                 observe::caller_timed_out(&core.env, slot, node.label);
                 return Left::Abandoned;

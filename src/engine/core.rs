@@ -54,8 +54,8 @@ pub(crate) struct Registry {
     pub(crate) withheld: Vec<usize>,
     /// By slot; as long as the highest slot ever used.
     pub(crate) workers: Vec<Option<Worker>>,
-    /// Slots of idle workers that the cleaner took from the ready ring, the latest last. One that
-    /// was claimed by affinity, or has looked at the queue, leaves its entry behind.
+    /// Slots of idle workers that the cleaner took from the ready ring, the latest last. A worker that
+    /// claimed itself or was told to end has left its entry behind.
     pub(crate) bench: Vec<usize>,
     pub(crate) cleaner: Cleaner,
     /// Threads past their last step, to be joined by the next that ends.
@@ -135,7 +135,7 @@ impl Drop for Core {
 thread_local! {
     /// The pool and slot that this thread's last task went to, and its generation.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// Of the waits that ended once the core was offered: which part this thread from its worker.
+    /// Of the waits that ended once the CPU was offered: which part this thread from its worker.
     static PARTINGS: Rarely = const { Rarely::new() };
 }
 
@@ -207,13 +207,17 @@ impl Core {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
     }
 
-    /// A result came once this thread had offered its core. A worker that shares the core would
-    /// do so call after call: neither sleeps, so no kernel parts them; another worker may run
-    /// beside this thread. Where every core is busy that is no help, and would keep all workers
-    /// in use (laws 5 and 6): so rarely.
+    pub(crate) fn forget_affinity() {
+        AFFINITY.with(|it| it.set((0, 0, 0)));
+    }
+
+    /// A result came once this thread had offered its CPU. A worker that shares the CPU would
+    /// do so call after call: neither sleeps, so no kernel parts them. Another worker may run
+    /// beside this thread, unless every CPU is busy; there a change would only keep all workers
+    /// in use (laws 5 and 6). So it is tried rarely.
     pub(crate) fn part_from_worker(&self) {
         if PARTINGS.with(Rarely::is_time) {
-            AFFINITY.with(|it| it.set((0, 0, 0)));
+            Self::forget_affinity();
         }
     }
 

@@ -26,11 +26,11 @@ pub(super) unsafe fn run_decided<R>(
             Some(result)
         } else {
             panicked = ctx.drop_result(result);
-            // Who waited may have been leaving, and does not exist here.
-            ctx.end_if_forked();
             None
         };
         if completed == Completed::CallerLeft {
+            // Who left may have been just leaving, and does not exist in a forked child.
+            ctx.end_if_forked();
             decision.forget(task_id);
         }
         wanted

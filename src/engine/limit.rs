@@ -59,7 +59,7 @@ impl Core {
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// The same for a worker that asks about itself: one in its start hook ends before it.
+    /// The same for a worker that asks about itself. Those in their start hook are surplus first.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring)
             && self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))

@@ -91,11 +91,13 @@ impl Core {
 
     /// Worker: starts the cleaner, unless another does; if there is no thread to be had, it does
     /// what the cleaner would do now.
-    fn start_cleaner(self: &Arc<Self>) {
+    pub(super) fn start_cleaner(self: &Arc<Self>) {
         let mut registry = lock(&self.registry);
         let is_there = !matches!(registry.cleaner, Cleaner::Absent);
         // Relaxed: under the lock. Of those that wake at the same time one is enough.
-        let is_due = self.clean_at.load(Ordering::Relaxed) <= self.env.nanos_now();
+        // Zero: there is no timer any more.
+        let at = self.clean_at.load(Ordering::Relaxed);
+        let is_due = at != 0 && at <= self.env.nanos_now();
         if is_there || !is_due || !self.is_cleaner_of_use(&registry) {
             if is_due && matches!(registry.cleaner, Cleaner::Starting) {
                 // Whoever starts it is slow: nobody spins until it is there.
@@ -118,6 +120,8 @@ impl Core {
             }
             Err(_) => {
                 registry.cleaner = Cleaner::Absent;
+                // Who came to want one meanwhile saw one on its way.
+                self.want_cleaner(&registry);
                 self.sweep(&mut registry, now());
             }
         }

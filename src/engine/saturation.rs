@@ -1,16 +1,19 @@
 //! Saturation: when nobody could be given a task, and when a submission is refused for it.
 //!
-//! **Never refused in vain.** A worker or slot that is neither occupied nor visible through
-//! the rings is counted in flight or on the bench, *before* it leaves the rings and until it is
-//! back. A submission refuses only if, between two equal readings of the rings' pushes and the
-//! queue's pops, with nobody counted at either end, the free ring was empty, then the ready
-//! ring, and then the queue full (P4). A worker can have become unoccupied in between only by
-//! entering the ready ring (seen), by an entry that another submission held and followed
-//! through (occupied by that), or by an entry that was left in the ring: by a claim by affinity,
-//! or by a worker that claims itself or is told to end, and then stays. It is seen idle or on its
-//! own, or its word has changed: a count that comes and goes between the two looks is no matter.
-//! So at the moment at which the queue was found full, every worker was occupied. All of these
-//! words are read-only in a saturated pool: a refusal moves no cache line.
+//! **Never refused in vain.** A worker or slot that is neither busy nor in a ring is counted in
+//! flight or on the bench, from *before* it leaves the ring until it is back. A submission refuses
+//! only if, between two equal readings of the rings' pushes and the queue's pops, with nobody
+//! counted at either reading, the free ring was empty, then the ready ring, and then the queue was
+//! full (P4). In between a worker can have stopped being busy in three ways:
+//! * it entered the ready ring: the pushes differ;
+//! * its entry was on the bench or in another submission's hands, which then claimed it: it is busy
+//!   from then on;
+//! * its entry had stayed in the ring, after a claim by affinity, or a claim or an end of its own:
+//!   its word is seen as not busy, or has changed between the two looks at it.
+//!
+//! Once full, the queue stays full as long as there are no pops and its oldest cell is not dead: so
+//! there was a moment at which it was full and all workers busy. A saturated pool only reads all of
+//! these words: a refusal moves no cache line.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
@@ -52,13 +55,12 @@ impl Core {
             && self.free.pushes() == then.freed
     }
 
-    /// Nobody is in flight, and nobody on the bench, at one moment. Who leaves the bench for its
-    /// end is counted as both for a while, so one of the two is read before and after the other.
+    /// The bench, then the counts: who leaves the bench to end or to look at the queue is counted
+    /// first. Who comes to it after this look has been in the ready ring: the pushes tell, or the next
+    /// look at the bench.
     #[inline]
     fn is_nobody_in_flight(&self) -> bool {
-        self.in_flight.see().is_nobody()
-            && !self.is_any_benched()
-            && self.in_flight.see().is_nobody()
+        !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
     /// Whether more tasks than so many could be accepted now.
@@ -75,20 +77,42 @@ impl Core {
         (0..listed).filter(is_idle).take(missing).count() == missing
     }
 
+    /// Whether no more tasks than so many could be accepted at one moment of this call: nothing
+    /// moved while it looked.
+    pub(super) fn has_no_space_beyond(&self, needed: u64) -> bool {
+        let see = || {
+            let pops = self.queue.as_ref().map_or(0, Queue::pops);
+            let pushes = (self.ready.pushes(), self.free.pushes());
+            (pops, pushes, self.is_any_benched(), self.in_flight.see())
+        };
+        let before = see();
+        before.3.is_nobody() && !self.has_space_beyond(needed) && see() == before
+    }
+
     /// Whether every worker was busy and the queue full at one moment during this call;
     /// see the module's doc.
     #[inline(always)]
     pub(super) fn is_saturated(&self, queue: Option<&Queue<Task>>) -> bool {
+        let Some(queue) = queue else {
+            return self.are_all_busy_while(|| true);
+        };
+        let pops = queue.pops();
+        // The oldest cell at the end: a dead one stays until `head` moves.
+        self.are_all_busy_while(|| queue.is_full(pops))
+            && queue.is_oldest_there(pops)
+            && queue.pops() == pops
+    }
+
+    #[inline(always)]
+    fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
         let ready = self.ready.pushes();
         let freed = self.free.pushes();
-        let pops = queue.map_or(0, Queue::pops);
         self.is_nobody_in_flight()
-            && self.free.drained() == Some(freed)
-            && self.is_nobody_ready_while(|| queue.is_none_or(Queue::is_full))
+            && self.free.is_drained(freed)
+            && self.is_nobody_ready_while(ready, full)
             && self.is_nobody_in_flight()
             && self.ready.pushes() == ready
             && self.free.pushes() == freed
-            && queue.is_none_or(|q| q.pops() == pops)
     }
 
     #[cold]
@@ -99,10 +123,11 @@ impl Core {
     /// Whether `full`, during which each worker in the ready ring was busy: there was none in
     /// it, or a few that claims by affinity had left there.
     #[inline(always)]
-    fn is_nobody_ready_while(&self, full: impl Fn() -> bool) -> bool {
-        match self.ready.held() {
+    fn is_nobody_ready_while(&self, pushes: u64, full: impl Fn() -> bool) -> bool {
+        match self.ready.held_by(pushes) {
             (_, 0) => full(),
-            (head, few) => few <= 2 && self.are_busy_while(head, few == 2, full),
+            (head, few @ 1..=2) => self.are_busy_while(head, few == 2, full),
+            _ => false,
         }
     }
 

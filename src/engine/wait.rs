@@ -3,7 +3,10 @@
 //!
 //! **Fair in the end.** Once a submission has waited for about a millisecond it has *aged*. While
 //! there are aged ones, any other takes space only if there is more of it than they need; else it
-//! waits behind them, or is refused if it must not wait.
+//! waits behind them, or is refused if it must not wait. What an aged one needs is left to it until
+//! its call has left the list, a few steps after its task is accepted: between the two another may
+//! be refused beside one free place. To be exact there, a submission that must not wait would have
+//! to wait for whole attempts of others, thread starts included.
 
 use super::core::Core;
 use super::request::{no_room, SubmitOptions};
@@ -18,6 +21,9 @@ pub(super) struct Wait<'a> {
     options: &'a SubmitOptions<'a>,
     /// On a worker of the pool, or for one that waits.
     own: bool,
+    /// This thread is an idle worker that runs a waker: the idle worker that would get the task, or
+    /// whose step it would wait for, may be itself.
+    pub(super) between_tasks: bool,
     pub(super) may_queue: bool,
     pub(super) may_block: bool,
     /// How long it may wait for space, its deadline aside.
@@ -34,6 +40,7 @@ impl<'a> Wait<'a> {
             core,
             options,
             own,
+            between_tasks: core.env.is_between_tasks(),
             may_queue: !(own && options.awaited),
             may_block: !own && options.blocks(core.blocks),
             room_within: match options.when_full(core.settings.when_full) {
@@ -64,6 +71,11 @@ impl<'a> Wait<'a> {
         aged == 0
             || self.waiting.as_ref().is_some_and(Waiting::is_aged)
             || self.core.has_space_beyond(aged)
+    }
+
+    /// Whether the step of another thread may be this thread's own.
+    pub(super) fn may_wait_for_itself(&self) -> bool {
+        self.between_tasks && self.backoff.is_long()
     }
 
     /// After an attempt. `is_saturated`: everybody is busy; else a step of another thread is half

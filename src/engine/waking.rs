@@ -46,27 +46,24 @@ impl Core {
     /// Sees to it that a worker looks at the queue: after a push into a pool that was busy;
     /// by a worker that looks no more, because it has a task or has ended. Whoever searches, or
     /// is on the way there, is enough. If nobody is idle, a new worker looks.
-    #[cold]
     pub(super) fn notify_another(self: &Arc<Self>) {
-        if self.notify_idle(Seen::is_any_searching) == Notified::Nobody {
-            self.start_searcher();
-        }
+        self.notify_unless(Seen::is_any_searching);
     }
 
-    /// After a push into a pool with idle workers. Where others are on their way, one more is
-    /// told, so that a burst spreads.
+    /// The same, where workers that are `enough` make it needless. After a push into a pool with idle
+    /// workers those on their way are not, so that a burst spreads.
     #[cold]
-    pub(super) fn notify_one_more(self: &Arc<Self>) {
-        if self.notify_idle(Seen::is_any_awake) == Notified::Nobody {
+    pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
+        if self.notify_idle(enough) == Notified::Nobody {
             self.start_searcher();
         }
     }
 
     /// Tells an idle worker to look at the queue, unless there are `enough` who will.
     ///
-    /// An attempt counts as notified from before it claims a worker, so that others may rely on it.
-    /// If it finds nobody, it takes the count back, and *then* looks again: that look is theirs,
-    /// too.
+    /// An attempt counts as notified from before it claims a worker, so others may rely on it instead
+    /// of making their own. If it finds nobody, it takes the count back and looks again: by then it
+    /// sees what those others pushed.
     pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> Notified {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {

@@ -14,9 +14,9 @@
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
 //! *then* releases whoever waits for it, *then* notifies the first who waits for space. So whoever
 //! sees the end of a task, by its counters or its result, finds its worker free. Up to the
-//! release the worker waits for no other thread but that caller, if it is just leaving, and for
-//! another panic of the same scope: a push that is half done is left for the look at the queue
-//! that follows.
+//! release the worker waits for no other thread, with two exceptions: who is just leaving, a caller
+//! or a handle's cancel, and another panic of the same scope. It does not wait for a push that is
+//! half done: it looks at the queue again afterwards.
 //!
 //! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
 //! as well as its own word, and counts as awake. One that was handed an awaited task watches its
@@ -34,6 +34,7 @@ use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Rest, Slot};
 use crate::sync::{lock, now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::Ctx;
+use crate::work::env::Env;
 use crate::work::job::{Ending, Task};
 use crate::work::observe;
 use crate::work::record::Record;
@@ -150,8 +151,9 @@ impl Worker<'_> {
                 task_id = self.find_next(after, watch, is_usual);
                 self.count(how);
             });
-            if task_id.is_none() && self.ctx.owes_remains() {
-                // Nobody is to rely on it before a handle's waker has returned.
+            if is_usual && task_id.is_none() && self.ctx.owes_remains() {
+                // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
+                // is in no ring, and has to be counted.
                 self.stop_watching();
             }
             // After the release, which must not wait for a thread that holds the list of those
@@ -160,9 +162,13 @@ impl Worker<'_> {
             // A task that was not run, because its time was up, has not paid. Nor is it paid here with
             // the next in hand: that may start a thread, and its caller could not leave meanwhile.
             if task_id.is_none() {
-                self.ctx.pay_debts();
                 if self.ctx.owes_remains() {
-                    self.ctx.settle_remains();
+                    // This thread's last worker may be this one, which must not be given what the waker
+                    // waits for.
+                    Core::forget_affinity();
+                    Env::between_tasks(|| self.ctx.settle_debts());
+                } else {
+                    self.ctx.pay_debts();
                 }
             }
             watch = true;

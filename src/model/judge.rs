@@ -12,15 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// In this execution workers run wakers of handles, during which nobody relies on them: in a pool that
-/// is closed or over its limit they count as nothing then.
-pub fn expect_wakers() {
-    WAKERS.set(true);
-}
-
 /// From now on, until the execution ends, the judge looks at this pool before each step.
 pub fn attend(pool: &Pool) {
-    WAKERS.set(false);
     let core = Arc::downgrade(pool.core());
     let starts = Starts::default();
     crate::sync::judge_by(Box::new(move || {
@@ -28,7 +21,7 @@ pub fn attend(pool: &Pool) {
             // It may be in the middle of its drop, or of a step that waits.
             let _ = peek(|| {
                 assert_counted(&core);
-                note_hooks(&core);
+                note_taken(&core);
                 starts.look(&core);
             });
         }
@@ -38,9 +31,8 @@ pub fn attend(pool: &Pool) {
 std::thread_local! {
     /// Looks of all judges so far.
     static MOMENT: Cell<u64> = const { Cell::new(0) };
-    /// By thread and pool: when its call began, and how many workers without a task were busy since.
+    /// By thread and pool: when its call began, and the most that was taken without a task since.
     static CALLS: RefCell<HashMap<(usize, u64), (u64, u64)>> = RefCell::default();
-    static WAKERS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A call of a pool, until it is dropped.
@@ -59,10 +51,11 @@ impl Call {
         Self { of, outer }
     }
 
-    /// How many workers were busy with a hook at one moment of the call, at most. They have no task
-    /// that counts.
+    /// The most that was taken at one moment of the call other than by tasks: by workers in a hook;
+    /// and by submissions that had waited for long, to which law 20 leaves space until their call has
+    /// left the list. That may be after their task is accepted.
     #[must_use]
-    pub fn in_hooks(&self) -> u64 {
+    pub fn taken_otherwise(&self) -> u64 {
         CALLS.with_borrow(|calls| calls[&self.of].1)
     }
 }
@@ -138,9 +131,6 @@ fn assert_counted(core: &Core) {
         let benched = core.benched.load(Ordering::SeqCst);
         format!("{words:?}: {awake} awake, {notified} notified, {returning} returning, {benched} benched")
     };
-    if core.env.is_closed_or_over() && WAKERS.get() {
-        return;
-    }
     assert!(searching <= awake + notified, "{}", shows());
     if core.env.hooks.stop.is_none() {
         let away = searching + count(core, |word| word.state() == State::Retiring);
@@ -152,29 +142,36 @@ fn assert_counted(core: &Core) {
     );
 }
 
+/// See [`Call::taken_otherwise`].
+fn note_taken(core: &Core) {
+    let taken = in_hooks(core) + core.waiters.aged();
+    CALLS.with_borrow_mut(|calls| {
+        for ((_, pool), (_, most)) in calls.iter_mut() {
+            if *pool == core.env.id {
+                *most = taken.max(*most);
+            }
+        }
+    });
+}
+
 /// A start hook is looked at without the task that goes with it, as that may be taken back.
-fn note_hooks(core: &Core) {
+fn in_hooks(core: &Core) -> u64 {
     if core.env.hooks.start.is_none() && core.env.hooks.stop.is_none() {
-        return;
+        return 0;
     }
     let stops = core.env.hooks.stop.is_some();
     let (head, free) = core.free.held();
     let is_free = |slot| (0..free).any(|n| core.free.entry(head.wrapping_add(n)) == Some(slot));
+    let withheld = crate::sync::lock(&core.registry).withheld.clone();
     let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
         State::Retiring => stops,
-        // On its way back to the ring, a few steps after the hook.
-        State::Free => stops && !is_free(slot),
+        // On its way back to the ring, a few steps after the hook; or in the hands of a thread that is
+        // about to start a worker there: being started counts as busy, and no submission waits for it.
+        State::Free => !is_free(slot) && !withheld.contains(&slot),
         _ => word.is_starting(),
     };
     let words = core.slots.iter().map(|slot| slot.see()).enumerate();
-    let in_hooks = words.filter(|one| is_in_hook(*one)).count() as u64;
-    CALLS.with_borrow_mut(|calls| {
-        for ((_, pool), (_, most)) in calls.iter_mut() {
-            if *pool == core.env.id {
-                *most = in_hooks.max(*most);
-            }
-        }
-    });
+    words.filter(|one| is_in_hook(*one)).count() as u64
 }
 
 /// Places in the queue of tasks that were taken out, behind an older one that is still there, or may

@@ -234,7 +234,7 @@ impl Queue {
     /// Whether it was full at one moment, as a refusal asks.
     pub fn is_full(&self) -> bool {
         let pops = self.0.pops();
-        self.0.is_full() && self.0.pops() == pops
+        self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.pops() == pops
     }
 }
 

@@ -218,15 +218,26 @@ impl Ring {
     }
 
     /// Where the oldest entry is, and how many there are.
-    #[inline]
     pub(crate) fn held(&self) -> (u64, u64) {
         // ORDERING: P4: around a look at the slots.
         let head = self.head.load(Ordering::SeqCst);
         // Not the other way round: `tail` was here when `head` was read, too.
-        let tail = self.tail.load(Ordering::SeqCst);
-        // A pop may have moved `head` past an entry whose push is still to move `tail`.
-        let held = tail.wrapping_sub(head);
-        (head, if (held as i64) < 0 { 0 } else { held })
+        held(head, self.pushes())
+    }
+
+    /// Whether it was empty, if [`Ring::pushes`] is `pushes` before this and after.
+    #[inline]
+    pub(crate) fn is_drained(&self, pushes: u64) -> bool {
+        // ORDERING: P4: around a look at other words.
+        self.head.load(Ordering::SeqCst) == pushes
+    }
+
+    /// As [`Ring::held`], with a `tail` that was read before: if [`Ring::pushes`] is still that
+    /// afterwards.
+    #[inline]
+    pub(crate) fn held_by(&self, tail: u64) -> (u64, u64) {
+        // ORDERING: P4: around a look at the slots.
+        held(self.head.load(Ordering::SeqCst), tail)
     }
 
     /// The entry at a position, if it is there.
@@ -257,6 +268,12 @@ impl Ring {
         // ORDERING: P1, P4: as `drained`.
         self.tail.load(Ordering::SeqCst)
     }
+}
+
+/// A pop may have moved `head` past an entry whose push is still to move `tail`.
+#[inline]
+fn held(head: u64, tail: u64) -> (u64, u64) {
+    (head, (tail.wrapping_sub(head) as i64).max(0) as u64)
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

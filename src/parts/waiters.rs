@@ -214,12 +214,14 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Relaxed, both: see `aged`; before this thread takes the lock.
-        let left_space = self.waiters.aged() != 0;
+        // Relaxed: see `aged`; before this thread takes the lock.
         if self.is_aged() {
             self.waiters.counts.aged.fetch_sub(1, Ordering::Relaxed);
         }
         let mut list = lock(&self.waiters.list);
+        // Under the lock: one that has aged and looked before is seen here, one that looks later finds
+        // this one gone.
+        let left_space = self.is_aged() || self.waiters.aged() != 0;
         let place = list.find(self.ticket);
         if let Ok(place) = place {
             list.entries.remove(place);

@@ -157,3 +157,38 @@ fn one_that_is_always_notified_becomes_aged_as_well() {
     drop(waiting);
     assert_eq!(waiters.aged(), 0);
 }
+
+/// The first leaves before it has aged, with an event that had been for two; meanwhile the second
+/// ages, which is not yet the first. One of the two sees to it that the second tries.
+#[test]
+fn one_that_ages_while_the_first_leaves_tries() {
+    for _ in 0..30 {
+        let waiters = &Waiters::new();
+        let first = waiters.join();
+        thread::scope(|s| {
+            let tries = s.spawn(|| {
+                let mut second = waiters.join();
+                let long = Deadline::from_now(Duration::from_secs(20));
+                second.sleep(&long);
+                !long.has_passed()
+            });
+            while waiters.waiting() != 2 {
+                std::hint::spin_loop();
+            }
+            // Asleep, as a rule; not yet aged.
+            thread::sleep(AGE / 4);
+            let held = waiters.hold();
+            s.spawn(|| drop(first));
+            // Let go as it ages: the one that comes takes the lock before the one that is woken.
+            let limit = Deadline::from_now(20 * AGE);
+            while waiters.aged() == 0 && !limit.has_passed() {
+                std::hint::spin_loop();
+            }
+            drop(held);
+            assert!(
+                tries.join().expect("no panic"),
+                "it sleeps beside free space"
+            );
+        });
+    }
+}

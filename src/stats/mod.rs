@@ -17,7 +17,8 @@ pub use policy::{Shutdown, WhenFull};
 /// goes on working, so two of them may be a moment apart. These hold at every moment:
 ///
 /// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
-/// * An accepted task that has not ended is in `queued` or `running`.
+/// * An accepted task that has not ended is in `queued` or `running`. While it is being taken or taken out, it
+///   may for a moment be in neither, or in both.
 /// * No task is counted as ended before it is counted as accepted.
 /// * A task is counted before its caller is released: once
 ///   [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, that task is in `completed`.
@@ -72,7 +73,8 @@ pub struct Stats {
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back; a task of
     /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
     pub expired: u64,
-    /// Accepted tasks that were not started because of a shutdown, or because their group was cancelled.
+    /// Accepted tasks that were not started because of a shutdown, or because they were cancelled: by their
+    /// [`Group`](crate::Group::cancel), or by their [`Handle`](crate::Handle::cancel).
     /// ([`Group::discarded`](crate::Group::discarded) counts the group's `expired` tasks, too.)
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
@@ -84,7 +86,7 @@ pub struct Stats {
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
     /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
-    /// was cancelled, or it is past a deadline of its own
+    /// or handle was cancelled, its handle was dropped, or it is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
     /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
@@ -92,8 +94,8 @@ pub struct Stats {
     pub waiting: usize,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that are [busy](crate::docs::guarantees#busy-workers) now, and those whose task has
-    /// just ended and is not counted yet.
+    /// Workers that have a task now, and those whose task has just ended and is not counted yet. A worker
+    /// in a hook that has no task is neither here nor in `idle`.
     pub running: usize,
     /// Workers that exist now. It may be 0 while threads are still ending;
     /// [`ShutdownReport::is_clean`] says that all have ended.

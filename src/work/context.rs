@@ -244,6 +244,15 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// Sees to the look that is owed and calls the waker that is owed, before other code of the user's.
+    #[inline]
+    pub(crate) fn settle_debts(&self) {
+        self.pay_debts();
+        if self.owes_remains() {
+            self.settle_remains();
+        }
+    }
+
     #[inline]
     pub(crate) fn owes_remains(&self) -> bool {
         self.owes_remains.get()
@@ -260,10 +269,7 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        self.pay_debts();
-        if self.owes_remains() {
-            self.settle_remains();
-        }
+        self.settle_debts();
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {

@@ -42,7 +42,8 @@ thread_local! {
     /// The pool that this thread is a worker of, and its slot. It needs no destructor, so those of
     /// the thread's other values can still ask.
     static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
-
+    /// This thread is a worker that is idle for all others, and runs code of the user's.
+    static BETWEEN_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
 #[derive(Debug)]
@@ -193,6 +194,19 @@ impl Env {
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
         OWNER.with(Cell::get).0 == self.id
+    }
+
+    /// Runs code of the user's on a worker that is idle already: what the pool gives it meanwhile
+    /// waits until `f` has returned.
+    pub(crate) fn between_tasks(f: impl FnOnce()) {
+        BETWEEN_TASKS.with(|it| it.set(true));
+        f();
+        BETWEEN_TASKS.with(|it| it.set(false));
+    }
+
+    /// Whether this thread is a worker of this pool that is in [`between_tasks`](Self::between_tasks).
+    pub(crate) fn is_between_tasks(&self) -> bool {
+        self.is_own_worker() && BETWEEN_TASKS.with(Cell::get)
     }
 
     /// The slot of this thread, if it is a worker of this pool, its thread-local destructors

@@ -127,8 +127,9 @@ impl<L: Limit, J: Job> Job for Timed<L, J> {
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { window, limit, job } = self;
         if window.start_by.has_passed(ctx.env) {
-            // What is dropped may take its time.
-            ctx.pay_debts();
+            // What is dropped may take its time, and so may the waker of the task before, which has to
+            // return before the worker takes its next task.
+            ctx.settle_debts();
             ctx.forget_submission();
             job.members().inspect(|group| group.begin_discard());
             let release = job.discard(NeverRan::Expired);

@@ -20,8 +20,6 @@ pub(crate) struct Record {
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
     /// zero: none.
     due: AtomicU64,
-    /// The deadline of the last caller that left its task running, or tried to; the same.
-    left_at: AtomicU64,
     /// The running task's group, by address; zero: none.
     group: AtomicU64,
 }
@@ -67,7 +65,6 @@ impl Record {
             unrun: AtomicU64::new(0),
             label: Label::new(),
             due: AtomicU64::new(0),
-            left_at: AtomicU64::new(0),
             group: AtomicU64::new(0),
         }
     }
@@ -115,21 +112,12 @@ impl Record {
         self.due.store(due, Ordering::Relaxed);
     }
 
-    /// Caller: is about to leave its task at its deadline; zero: without one.
-    pub(crate) fn set_left_at(&self, deadline: u64) {
-        // Relaxed: a metric.
-        self.left_at.store(deadline, Ordering::Relaxed);
-    }
-
     /// How long ago the deadline passed for which the running task is abandoned, if it is for one; at
     /// the moment `now`.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
-        // Relaxed, both: metrics.
+        // Relaxed: a metric.
         let own = Some(self.due.load(Ordering::Relaxed)).filter(|due| (1..=now).contains(due));
-        let callers = (self.decision.is_abandoned())
-            .then(|| self.left_at.load(Ordering::Relaxed))
-            .filter(|left_at| *left_at != 0);
-        let passed = own.into_iter().chain(callers).min()?;
+        let passed = own.into_iter().chain(self.decision.left_at()).min()?;
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 

@@ -86,6 +86,15 @@ impl Decision {
         state == State::Leaving as u64 || state == State::Abandoned as u64
     }
 
+    /// The deadline at which the running task's caller left; `None`: not yet, or it was a handle.
+    pub(crate) fn left_at(&self) -> Option<u64> {
+        // ORDERING: C2: the deadline. Whoever reads it looks again.
+        let is_over = self.word.load(Ordering::Acquire) & STATE == State::Abandoned as u64;
+        // Relaxed: the word was read with Acquire.
+        let left_at = is_over.then(|| self.left_at.load(Ordering::Relaxed));
+        left_at.filter(|left_at| *left_at != 0)
+    }
+
     /// Worker, during the task: whether its caller has left.
     pub(crate) fn has_left(&self, task_id: u64) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
@@ -162,18 +171,11 @@ impl Decision {
     /// Handle, or the worker for it: nobody waits for the running task any more. `false`: it has
     /// ended, or this has been said before.
     pub(crate) fn abandon(&self, task_id: u64) -> bool {
-        // ORDERING: C2: what the handle did happens before the end of the task.
-        (self.word)
-            .compare_exchange(
-                word(task_id, State::Running),
-                word(task_id, State::Abandoned),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+        self.leave(task_id, 0) == Leave::Left
     }
 
-    /// Caller: tries to leave a started task, with its deadline for the task to read.
+    /// Caller: tries to leave a started task, with its deadline for the task to read; a handle has
+    /// none, zero.
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> Leave {
         let completing = word(task_id, State::Completing);
         // ORDERING: C1: the worker has read what it needs of the node.

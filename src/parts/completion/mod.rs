@@ -15,9 +15,9 @@
 //! |---|---|---|---|
 //! | anything | `Running(t)` | worker, at start | it has copied what it needs of the node; the caller may leave from now on |
 //! | `Running(t)` | `Completing(t)` | worker | it becomes free, counts, writes the result, raises `done` |
-//! | `Running(t)` | `Leaving(t)` | caller, at its deadline | the worker never touches the node again, drops the result itself |
-//! | `Leaving(t)` | `Abandoned(t)` | caller | it has left its deadline in the slot |
-//! | `Abandoned(t)` | zero | worker | the result has been dropped |
+//! | `Running(t)` | `Leaving(t)` | caller, at its deadline; cancel of a handle | a caller's node is not touched again; the worker drops the result, but for a handle that is still there |
+//! | `Leaving(t)` | `Abandoned(t)` | the same | it has left its deadline in the slot, or zero |
+//! | `Abandoned(t)` | zero | worker | the result has been dropped, or goes to a handle that is still there |
 //! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
 //!
 //! The id `t` names the task uniquely: the slot's generation, or the queue's position

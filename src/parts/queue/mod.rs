@@ -256,16 +256,25 @@ impl<T> Queue<T> {
     pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
         let head = self.load_head();
         let at = self.at(head);
-        if at.see() == at.stamp(State::Full) && at.hold(State::Full) {
+        if self.try_pop_at(head, at, at.see(), place) {
+            return Popped::Task(head);
+        }
+        self.try_pop_slowly(place)
+    }
+
+    /// Takes the task at `head`, if one is there.
+    #[inline(always)]
+    fn try_pop_at(&self, head: u64, at: CellAt<'_, T>, seen: Stamp, place: &mut Option<T>) -> bool {
+        let taken = seen == at.stamp(State::Full) && at.hold(State::Full);
+        if taken {
             // SAFETY: held, at `head`, with a task in it.
             unsafe {
                 self.advance_head(head);
                 *place = Some(at.read());
                 self.release(at);
             }
-            return Popped::Task(head);
         }
-        self.try_pop_slowly(place)
+        taken
     }
 
     /// As [`Queue::try_pop`], for a worker that has a caller to release: where nothing is there
@@ -273,10 +282,17 @@ impl<T> Queue<T> {
     #[inline]
     #[must_use]
     pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
-        if !self.is_next_there() {
+        let head = self.load_head();
+        let at = self.at(head);
+        // One look: a second one keeps this worker in step with a pusher, line by line.
+        let seen = at.see();
+        if !seen.is_behind(at.stamp(State::Empty)) {
             return None;
         }
-        match self.try_pop(place) {
+        if self.try_pop_at(head, at, seen, place) {
+            return Some(head);
+        }
+        match self.try_pop_slowly(place) {
             Popped::Task(position) => Some(position),
             Popped::Empty | Popped::InProgress => None,
         }
@@ -291,13 +307,7 @@ impl<T> Queue<T> {
             let stamp = at.see();
             let is_there = stamp.is_of_lap(at.stamp(State::Empty));
             match stamp.state() {
-                State::Full if is_there && at.hold(State::Full) => {
-                    // SAFETY: held, at `head`, with a task in it.
-                    unsafe {
-                        self.advance_head(head);
-                        *place = Some(at.read());
-                        self.release(at);
-                    }
+                State::Full if is_there && self.try_pop_at(head, at, stamp, place) => {
                     return Popped::Task(head);
                 }
                 // Another was faster.
@@ -391,14 +401,18 @@ impl<T> Queue<T> {
         self.load_tail() & !FLAGS == head
     }
 
-    /// Whether there is no space. Two equal readings of [`Queue::pops`] around it mean that it was
-    /// so at one moment. Not while somebody holds the oldest cell: that may be dead, and skipped.
+    /// Whether all places are taken, as long as [`Queue::pops`] is `head`. They may be skipped yet:
+    /// see [`Queue::is_oldest_there`].
     #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        let tail = self.load_tail() & !FLAGS;
-        let head = self.load_head();
-        let oldest = self.at(head).see_space();
-        self.is_full_by(tail, head) && !matches!(oldest, State::Dead | State::Held)
+    pub(crate) fn is_full(&self, head: u64) -> bool {
+        self.is_full_by(self.load_tail() & !FLAGS, head)
+    }
+
+    /// Whether the oldest cell, at `head`, has not been dead since it was filled, if [`Queue::pops`] is
+    /// `head` after this. Not while somebody holds it: it may be dead, and skipped.
+    #[inline]
+    pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
+        !matches!(self.at(head).see_space(), State::Dead | State::Held)
     }
 
     /// Moves with every pop.

@@ -1,6 +1,6 @@
 //! A slot's beginning and end: who gives it a thread, and how that thread leaves it.
 
-use super::word::STARTING;
+use super::word::{LISTED, STARTING};
 use super::{Claim, Slot, State, Word};
 use crate::sync::thread;
 
@@ -12,7 +12,7 @@ impl<T, R> Slot<T, R> {
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
         let mut word = self.see();
-        while let Err(now) = self.swap_if(word, word.unlisted()) {
+        while let Err(now) = self.swap_if(word, word.without(LISTED)) {
             word = now;
         }
         word.is_idle()

@@ -29,8 +29,6 @@ pub(crate) use word::{State, Word};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Claim {
-    /// Tasks handed over before.
-    generation: u64,
     /// The worker sleeps, and must be woken once it has its order.
     pub(crate) parked: bool,
 }
@@ -38,7 +36,6 @@ pub(crate) struct Claim {
 impl Claim {
     const fn of(before: Word) -> Self {
         Self {
-            generation: before.generation(),
             parked: before.is_parked(),
         }
     }
@@ -194,8 +191,8 @@ impl<T, R> Slot<T, R> {
                 Err(now) => now,
             }
         };
-        let fits = word.is_idle() && !word.is_benched() && (even_parked || !word.is_parked());
-        let claimed = fits && self.swap_if(word, word.to(State::Held)).is_ok();
+        let claimed =
+            word.is_ready(even_parked) && self.swap_if(word, word.to(State::Held)).is_ok();
         claimed.then(|| Claim::of(word))
     }
 
@@ -209,7 +206,7 @@ impl<T, R> Slot<T, R> {
             debug_assert!(word.is_listed());
             let idle = word.is_idle();
             let to = if idle { word.to(State::Held) } else { word };
-            match self.swap_if(word, to.unlisted()) {
+            match self.swap_if(word, to.without(LISTED)) {
                 Ok(()) => return idle.then(|| Claim::of(word)),
                 Err(now) => word = now,
             }
@@ -247,10 +244,6 @@ impl<T, R> Slot<T, R> {
         let sleeper = unsafe { self.sleeper(claim) };
         // SAFETY: as above.
         let generation = unsafe { self.hand_first(task, how) };
-        debug_assert_eq!(
-            generation,
-            claim.generation.wrapping_add(1) & (u64::MAX / GENERATION)
-        );
         if let Some(sleeper) = sleeper {
             sleeper.unpark();
         }
@@ -331,7 +324,8 @@ impl<T, R> Slot<T, R> {
         let mut word = self.see();
         loop {
             if !word.is_listed() {
-                // ORDERING: P4: the listing before the entry, the entry before idle.
+                // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
+                // this thread looks at the queue and at who waits.
                 self.status().fetch_or(LISTED, Ordering::SeqCst);
                 ready
                     .push(index)

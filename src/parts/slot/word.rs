@@ -133,6 +133,12 @@ impl Word {
         self.0 & (STATE | LISTED) == Idle as u64
     }
 
+    /// Idle, and not on the bench; asleep only if `even_parked`.
+    pub(super) const fn is_ready(self, even_parked: bool) -> bool {
+        let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
+        seen == Idle as u64 | LISTED
+    }
+
     pub(crate) const fn is_parked(self) -> bool {
         self.0 & PARKED != 0
     }
@@ -162,10 +168,6 @@ impl Word {
 
     pub(super) const fn without(self, flag: u64) -> Self {
         Self(self.0 & !flag)
-    }
-
-    pub(super) const fn unlisted(self) -> Self {
-        Self(self.0 & !LISTED)
     }
 
     /// An idle worker's word as it stands after its `generation`-th task, with its

@@ -190,6 +190,8 @@ impl Builder {
     ) -> std::io::Result<JoinHandle<T>> {
         world::step();
         if world::thread_is_refused() {
+            // It takes its time: a thread that tries again and again starves no other.
+            world::rest();
             return Err(std::io::ErrorKind::OutOfMemory.into());
         }
         Ok(start(self.0, f))
