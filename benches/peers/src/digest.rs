@@ -1,6 +1,6 @@
 //! The table of the README.
 
-use crate::contenders::{GUARDED, OURS, UNQUEUED};
+use crate::contenders::{GUARDED, OURS};
 use crate::harness::{figure, Row, Spread, Table};
 use crate::limits::ROUND_TRIP;
 
@@ -16,23 +16,31 @@ const PEERS: &[&str] = &[
 enum Figure {
     Value,
     /// In microseconds.
+    Micros,
+    /// In microseconds.
     P99,
 }
-use Figure::{Value, P99};
+use Figure::{Micros, Value, P99};
 
 /// What it is called there, the workload, our row in it, what of it.
 const LINES: &[(&str, &str, &str, Figure)] = &[
     (
-        "open load of 60 %, a wait with a deadline, p99, us",
+        "a wait with a deadline each millisecond, p50, us",
+        "apart/1ms",
+        OURS,
+        Micros,
+    ),
+    (
+        "the same as an open load of 60 %, p99, us",
         "latency/timed/60%",
         OURS,
         P99,
     ),
     (
-        "`do_with_deadline` in a tight loop, no queue, ns a call",
-        "timed/1c",
-        UNQUEUED,
-        Value,
+        "one awaited task after the other, tokio with 2 threads, us a task",
+        "await/multi/1",
+        OURS,
+        Micros,
     ),
     (
         "`serve` through a queue, 24 bytes captured, ns a task",
@@ -40,12 +48,11 @@ const LINES: &[(&str, &str, &str, Figure)] = &[
         OURS,
         Value,
     ),
-    ("a refusal, queue of 1,024 full, ns", "refusal", OURS, Value),
     (
-        "64 tasks onto an idle pool, ns for all of them",
+        "64 tasks onto an idle pool, us for all of them",
         "burst/64",
         OURS,
-        Value,
+        Micros,
     ),
     (
         "goodput under overload, % (more is better), lazypool with `min_remaining`",
@@ -102,6 +109,7 @@ pub(crate) fn print_round_trip(tables: &[Table]) {
 fn cell(row: &Row, figure: Figure) -> String {
     let (of, unit) = match figure {
         Value => (row.value, 1.0),
+        Micros => (row.value, 1_000.0),
         P99 => (row.p99, 1_000.0),
     };
     let [median, min, max] = [of.median, of.min, of.max].map(|x| rounded(x / unit));
@@ -115,7 +123,7 @@ fn cell(row: &Row, figure: Figure) -> String {
 /// As many digits as mean something in a cell.
 fn rounded(x: f64) -> String {
     if x < 10.0 {
-        format!("{x:.0}")
+        format!("{x:.1}").trim_end_matches(".0").to_owned()
     } else {
         figure(x.round()).trim_end_matches(".0").to_owned()
     }

@@ -38,7 +38,7 @@ async fn sum(State(pool): State<Arc<Pool>>) -> Result<String, StatusCode> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::builder().max_workers(8).queue_capacity(256);
-    // A drop of the last handle to the pool must not block a thread of the runtime.
+    // The drop of the last `Arc<Pool>` must not block a thread of the runtime.
     let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
     let pool = Arc::new(pool.build()?);
     let app = Router::new().route("/sum", get(sum));
