@@ -171,8 +171,8 @@ impl Builder {
     /// says more, and what to do if task times differ. If producers wait for space
     /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
     ///
-    /// **Memory.** `build` reserves 64 bytes of address space for each task that may be queued; most
-    /// operating systems provide the memory only as places of the queue are used.
+    /// **Memory.** `build` reserves 64 bytes of address space for each place of the queue, whose number is
+    /// rounded up to a power of two. Most operating systems provide the memory only as the places are used.
     ///
     /// ```
     /// use std::time::Duration;
@@ -320,9 +320,10 @@ impl Builder {
     /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
     /// tasks. Each start has one stop.
     ///
-    /// While the hook runs, the worker counts as busy, and no other takes its place: submissions may be
-    /// refused meanwhile, but none waits for the hook unless it may wait for space. A shutdown waits for
-    /// the hook until its timeout. [`Builder`](Builder#hooks) says what a hook may do.
+    /// While the hook runs, the worker counts as busy, and no other takes its place: the pool may
+    /// refuse submissions meanwhile. A submission that waits for space may wait until the hook has
+    /// returned; no other does. A shutdown waits for the hook until its timeout.
+    /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Box::new(f));

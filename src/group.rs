@@ -160,13 +160,13 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Waits until no task of the group is pending, or was at one moment of this call: tasks that
-    /// other threads submit later do not hold it up.
+    /// Blocks until at some moment of this call no task of the group is pending. Tasks that other threads
+    /// submit after that moment do not delay it.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
     /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) has not got
-    /// to them yet, `wait` drops them on the calling thread. The calling thread is blocked, and uses no
-    /// processor time.
+    /// to them yet, `wait` drops them on the calling thread. The calling thread spins for some
+    /// microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -245,8 +245,8 @@ impl Group {
     ///
     /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
     /// queued tasks are discarded: first they are all taken out of the queue, then this call drops
-    /// their closures, one by one. One that a worker takes while they are being taken out counts as
-    /// running; none of them starts after that. New ones are refused as
+    /// their closures, one by one. A worker may still start one of them until the queue is
+    /// empty of them; after that none starts. New ones are refused as
     /// [`Cancelled`](crate::Refusal::Cancelled).
     ///
     /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.
@@ -358,10 +358,11 @@ impl Group {
         self.members.panicked()
     }
 
-    /// Returns how many tasks were dropped before they started: by [`Group::cancel`], by a
-    /// shutdown, or because of their [deadline](crate::Submitter::with_deadline).
+    /// Returns how many tasks were dropped before they started: by [`Group::cancel`] or
+    /// their [`Handle`](crate::Handle), by a shutdown, or because of their
+    /// [deadline](crate::Submitter::with_deadline).
     ///
-    /// A group has this one count for all of them. The pool counts the last kind as
+    /// A group has this one count for all of them. The pool counts those past their deadline as
     /// [`Stats::expired`](crate::Stats::expired), the others as
     /// [`Stats::discarded`](crate::Stats::discarded).
     ///

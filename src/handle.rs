@@ -96,7 +96,7 @@ impl<'a> Awaitable<'a> {
 /// there is a [`TaskError`] instead. It does not borrow the pool, and may outlive it.
 ///
 /// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is dropped
-/// at a timeout leaves nothing behind that still waits in the queue. To let the task run on, use
+/// at a timeout leaves no task behind that would still start. To let the task run on, use
 /// [`detach`](Handle::detach).
 ///
 /// ```
@@ -110,10 +110,19 @@ impl<'a> Awaitable<'a> {
 ///
 /// # As a future
 ///
-/// The waker of the last poll is woken, no other, and none is kept once the handle is gone. It is
-/// called on the worker when that is free for other tasks, or on the thread that cancels or discards
-/// the task. A panic of it is caught. A waker that blocks holds up that thread, and a task that the worker
-/// was given meanwhile; no other part of the pool waits for it.
+/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker marks
+/// itself idle, then calls the waker. If the task is cancelled or discarded, the thread that does so calls
+/// it. A panic in the waker is caught.
+///
+/// A waker must not block. One that does blocks the thread that calls it. If that is a worker, a task that was
+/// assigned to it meanwhile waits, too, and a submission to a full pool may wait for that worker. So take no
+/// lock in a waker that another thread may hold while it submits.
+///
+/// A waker may submit tasks to the same pool. If a worker runs it,
+/// [`do_with_deadline`](crate::Pool::do_with_deadline) and [`Scope::serve`](crate::Scope::serve) may refuse
+/// them as [`OnWorker`](crate::Refusal::OnWorker) even if a worker is idle: it may be the one that runs the
+/// waker. So is any submission there that would have to wait for an unfinished step, which may be the same
+/// worker's.
 ///
 /// A handle that was ready must not be polled or joined again: that panics, as for most futures. In a
 /// [forked](crate::Refusal::Forked) child a handle whose task has not ended is ready at once, with
@@ -223,9 +232,8 @@ impl<R> Handle<R> {
     /// * A task that no worker has taken never runs: its closure is dropped by this call, and it counts as
     ///   [`discarded`](crate::Stats::discarded). The handle has [`TaskError::Cancelled`].
     /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its worker
-    ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle has what it ends with,
-    ///   as without a cancel: an error other than `Panicked` would say that it never ran. If the
-    ///   handle is dropped before, the value is dropped on the worker.
+    ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle still returns the
+    ///   task's value or `Panicked`. If the handle is dropped before, the value is dropped on the worker.
     ///
     /// A task that has ended is not affected.
     ///
@@ -245,7 +253,8 @@ impl<R> Handle<R> {
         self.ticket.cancel();
     }
 
-    /// Drops the handle, and lets the task run; its value is dropped on the worker.
+    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has ended
+    /// already, by this call.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,11 +1,12 @@
 //! A bounded thread pool for blocking and CPU work in services. When it is full it rejects new work
-//! immediately and hands the closure back; callers never wait past their deadline.
+//! immediately and hands the closure back; callers stop waiting at their deadline.
 //!
-//! There are two ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
+//! There are three ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
 //! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
 //! value, which a thread can also join. When every worker is busy and the queue is full, all of
-//! them refuse, and give the closure back.
+//! them refuse, and give the closure back; or they wait for space, if [`WhenFull`] says so. In async code, read
+//! [what may block](docs::async_code#what-may-block).
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -26,6 +27,7 @@
 //! |---|---|
 //! | What does a refusal mean? What happens to a task that hangs? | [`docs::outcomes`] |
 //! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
+//! | When is one process not enough? | [`docs::beyond_one_machine`] |
 //! | Which metrics to watch? | [`docs::monitoring`] |
 //! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |

@@ -20,10 +20,12 @@ use std::time::Duration;
 
 /// A bounded pool of worker threads, each started only when no other is idle.
 ///
-/// There are two ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
+/// There are three ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
-/// its value, at most until a deadline. When every worker is busy and the queue is full, both
-/// refuse, and the error holds the closure. A pool has no queue unless
+/// its value, at most until a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
+/// [`Handle`](crate::Handle), a future of the value. When every worker is busy and the queue is full,
+/// all of them refuse, and the error holds the closure; or they wait for space, if
+/// [`WhenFull`](crate::WhenFull) says so. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
@@ -120,8 +122,8 @@ impl Pool {
     /// [`Builder::on_panic`]. A small closure costs
     /// [no allocation](crate::docs::guarantees#closures-without-an-allocation).
     ///
-    /// **Blocking.** With [`WhenFull::Refuse`](crate::WhenFull::Refuse), the default, this call never
-    /// sleeps. It may start a thread. See [what may block](crate::docs::async_code#what-may-block).
+    /// **Blocking.** With [`WhenFull::Refuse`](crate::WhenFull::Refuse), the default, this call does
+    /// not wait for space. It may start a thread. See [what may block](crate::docs::async_code#what-may-block).
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run, and the reason:
@@ -131,8 +133,8 @@ impl Pool {
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
-    /// * [`OnWorker`](crate::Refusal::OnWorker): the call would have to wait, for space or for
-    ///   another thread, and it comes from a worker of this pool, which must not wait.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): this call came from a worker of this pool, and would
+    ///   have had to wait, which a worker must not.
     /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
     ///
     /// ```
@@ -323,7 +325,7 @@ impl Pool {
     /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are busy and the queue is full.
     ///
     /// If the limit is lowered, surplus workers end: idle ones at once, a busy one after its task, or
-    /// after one more that it was just being given. A limit below
+    /// after one more task that was already assigned to it. A limit below
     /// [`min_workers`](Pool::min_workers) ends some of those, too. If the limit is raised, workers
     /// are started when tasks need them, queued tasks and submissions that wait for space included.
     /// The `min_workers` are not started in advance a second time. The indexes of workers

@@ -33,7 +33,7 @@ use std::time::Duration;
 /// | `shutdown_on_drop` | `"drain"`, `"discard"` or `"cancel"` | `"drain"` |
 /// | `shutdown_timeout` | a duration | `"never"` |
 /// | `thread_name` | a text without a NUL byte | `"lazypool"` |
-/// | `stack_size` | bytes | the OS's |
+/// | `stack_size` | bytes | that of `std::thread` |
 ///
 /// ```
 /// use lazypool::PoolSettings;

@@ -218,9 +218,9 @@ impl<'a> Submitter<'a> {
     /// Sets a deadline for each task, `d` after its submission.
     ///
     /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
-    ///   at the latest when its turn in the queue comes. It counts as
-    ///   [`expired`](crate::Stats::expired), and in its group as
-    ///   [`discarded`](Group::discarded), as all tasks that never started do there.
+    ///   at the latest when its turn in the queue comes. The pool counts it as
+    ///   [`expired`](crate::Stats::expired). Its group counts it as
+    ///   [`discarded`](Group::discarded), like every task that never started.
     /// * A task that is still running at its deadline runs on, and
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
@@ -257,7 +257,7 @@ impl<'a> Submitter<'a> {
 
     /// Sets a deadline for each task at the moment `at`, whenever it is submitted.
     ///
-    /// This is [`with_deadline`](Submitter::with_deadline) by the clock: for a time budget that
+    /// This is [`with_deadline`](Submitter::with_deadline) with an absolute time: for a time budget that
     /// several calls share, such as that of a request, or to hand the
     /// [deadline](crate::task::deadline) of one pool's task to another pool. Of this option and
     /// `with_deadline` the last one that was set counts. If `at` has passed, the deadline is now, as with
@@ -286,8 +286,8 @@ impl<'a> Submitter<'a> {
 
     /// Sets a deadline for each task, `d` after its start.
     ///
-    /// The time that a task waits in the queue does not count. A task that runs longer sees what one
-    /// past a [`with_deadline`](Submitter::with_deadline) sees: it runs on,
+    /// The time that a task waits in the queue does not count. A task that exceeds the limit is
+    /// treated like one past its [`with_deadline`](Submitter::with_deadline): it runs on,
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it, its worker counts as
     /// [`abandoned`](crate::Stats::abandoned), and it counts as
     /// [`timed_out`](crate::Stats::timed_out) when it ends. With a `with_deadline` beside it, the

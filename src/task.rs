@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
 /// ([`with_deadline`](crate::Submitter::with_deadline),
-/// [`run_limit`](crate::Submitter::run_limit)), its group has been
-/// [cancelled](crate::Group::cancel), or its pool has been shut down with
-/// [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a worker.
+/// [`run_limit`](crate::Submitter::run_limit)), its [group](crate::Group::cancel) or its
+/// [handle](crate::Handle::cancel) has been cancelled, its handle has been dropped, or its pool has
+/// been shut down with [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a worker.
 ///
 /// A pool cannot stop a task by force. A task that may take long should call this now and then.
 ///

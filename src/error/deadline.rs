@@ -10,7 +10,8 @@ use super::unrun::Unrun;
 /// Why [`do_with_deadline`](crate::Pool::do_with_deadline) returned no value.
 ///
 /// There will be no further variants: match without a `_` arm. `Refused` and `Expired` hold the closure,
-/// which never ran, not even partly. With `TimedOut` and `Panicked` it did run, and is gone.
+/// which never ran, not even partly. With `TimedOut` it started and may still run;
+/// with `Panicked` it ran, perhaps partly.
 ///
 /// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore converts it
 /// into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.

@@ -59,7 +59,8 @@ pub enum Refusal {
     /// waits for space, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
     /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run the
     /// closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second
-    /// pool for nested work.
+    /// pool for nested work. From a waker that a worker runs, they may be refused even if
+    /// another worker is idle: [`Handle`](crate::Handle#as-a-future) says why.
     OnWorker,
     /// The pool belongs to the parent of this process, which was made by `fork`.
     ///

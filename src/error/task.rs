@@ -7,7 +7,8 @@ use std::fmt;
 /// Why a [`Handle`](crate::Handle) has no value.
 ///
 /// In all cases but [`Panicked`](Self::Panicked) the closure never ran, not even partly, and it has been
-/// dropped. Later versions may add variants.
+/// dropped. (In a forked child every unfinished task has `Discarded`; the parent may be running it.)
+/// Later versions may add variants.
 ///
 /// # Examples
 ///

@@ -34,8 +34,8 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It never sleeps.
-    /// This is the default.
+    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It does not wait
+    /// for space. This is the default.
     #[default]
     Refuse,
     /// The submission waits for space: `serve` as long as it takes, `do_with_deadline` until its deadline.
