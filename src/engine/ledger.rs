@@ -8,7 +8,6 @@
 
 use super::core::{Core, Registry};
 use crate::parts::members::Handle;
-use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, Arc, AtomicU64, Ordering};
 use crate::work::observe;
@@ -69,7 +68,7 @@ impl Core {
             if tally.is_running() {
                 stats.running += 1;
                 stats.abandoned += usize::from(registry.is_abandoned(&slot.record, now));
-            } else if worker.is_some() && slot.see().state() == State::Idle {
+            } else if worker.is_some() && slot.see().is_in_service() {
                 stats.idle += 1;
             }
         }

@@ -6,6 +6,7 @@ use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
+use crate::parts::in_flight::NOTIFIED;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
@@ -157,6 +158,31 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     worker.thread.thread().unpark();
     drop(registry);
     assert!(!refused, "one worker, and no task");
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
+/// Law 9: a worker without a task is free, also where another thread sends it to the queue: whoever
+/// sees the end of all tasks finds nobody busy.
+#[test]
+fn law09_a_worker_on_its_way_to_the_queue_is_free() {
+    let builder = Builder::new().max_workers(1).queue_capacity(1);
+    let (core, _) = builder
+        .idle_timeout(Duration::MAX)
+        .into_core()
+        .expect("a pool");
+    assert!(do_with_deadline(&core, || (), Duration::MAX).is_ok());
+    let (slot, claim) = loop {
+        if let Some(claimed) = core.claim_idle() {
+            break claimed;
+        }
+        thread::yield_now();
+    };
+    let held = core.stats();
+    core.in_flight.add(NOTIFIED);
+    // SAFETY: `claim` came with `slot`: this thread holds it.
+    unsafe { core.slots[slot].send_searching(claim) };
+    assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

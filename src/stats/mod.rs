@@ -100,7 +100,8 @@ pub struct Stats {
     /// Workers that exist now. It may be 0 while threads are still ending;
     /// [`ShutdownReport::is_clean`] says that all have ended.
     pub workers: usize,
-    /// Workers that exist now and have no task.
+    /// Workers that exist now and have no task, except those in a start or stop hook and those that end. One
+    /// that looks for a queued task counts.
     pub idle: usize,
     /// The largest number of workers that have existed at once.
     pub peak_workers: usize,

@@ -124,6 +124,11 @@ impl Word {
         self.0 & STARTING != 0
     }
 
+    /// Its worker is out of its start hook, and has not been told to end.
+    pub(crate) const fn is_in_service(self) -> bool {
+        !self.is_starting() && !matches!(self.state(), Free | Retiring)
+    }
+
     pub(crate) const fn is_starting_without_task(self) -> bool {
         self.is_starting() && self.0 & STATE == Searching as u64
     }
