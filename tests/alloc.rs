@@ -68,7 +68,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const TURNS: u64 = 300;
+const TURNS: u64 = 100;
 
 /// Words that `metrics` and `tracing` take of a closure's room, as their documentation says: what
 /// the law allows is less by so much.

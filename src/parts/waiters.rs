@@ -79,7 +79,8 @@ impl Waiters {
                 aged: AtomicU64::new(0),
             }),
             list: Mutex::new(List {
-                entries: VecDeque::new(),
+                // The first to wait allocates nothing (law 12).
+                entries: VecDeque::with_capacity(4),
                 next_ticket,
             }),
         }
