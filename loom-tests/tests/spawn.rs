@@ -116,6 +116,36 @@ fn no_thread_against_retirement() {
     });
 }
 
+/// One task runs and one is queued, no thread is to be had, and a raised limit asks for one: a push
+/// that comes meanwhile relies on it. Excludes: a thread that was not given, and whose spawner does
+/// not look again: that push's task stays queued beside an idle worker. Preemptions: 3.
+#[test]
+fn no_thread_against_a_push_that_relies_on_it() {
+    check(Some(3), || {
+        let (open, gate) = mpsc::channel();
+        let pool = Arc::new(quietly(|| {
+            let pool = pool(2, 2);
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            while pool.stats().running == 0 {
+                thread::yield_now();
+            }
+            refuse_threads(3);
+            assert!(pool.serve(|| ()).is_ok(), "room");
+            pool
+        }));
+        let other = beside(&pool, move |pool| {
+            let (ran, done) = mpsc::channel();
+            open.send(()).unwrap();
+            assert!(pool.serve(move || ran.send(()).unwrap()).is_ok());
+            done.recv().unwrap();
+        });
+        pool.set_limit(2).unwrap();
+        other.join().unwrap();
+        refuse_threads(0);
+        end(&pool);
+    });
+}
+
 /// The only worker is in its stop hook while a task is queued, and the system gives no thread
 /// once it has ended. Excludes: a task that went in during the hook, and is left to a thread that
 /// is not to be had. Preemptions: 2.

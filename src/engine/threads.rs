@@ -11,7 +11,7 @@
 use super::core::{Core, Registry, Worker};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
-use crate::parts::in_flight::{NOTIFIED, RETURNING};
+use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
 use crate::parts::slot::{HandOver, Slot};
 use crate::sync::{catch_unwind, lock, thread, Arc, Ordering};
 use crate::work::job::Task;
@@ -105,6 +105,8 @@ impl Core {
         };
         if counted && spawned.is_err() {
             self.in_flight.sub(NOTIFIED);
+            // For those who relied on the count. One that is busy looks when its task has ended.
+            let _ = self.notify_idle(Seen::is_any_searching);
             self.notify_waiter();
         }
         spawned
