@@ -102,7 +102,6 @@ hidden byte hf; hidden byte ht;
 #define READY 1
 #define FREED 2
 #define POPS 4
-#define GIVEN(k) (8 << (k))     /* a task was handed to the slot: its generation */
 
 /* A task: its submitter's number plus one; 8 more if its caller waits, and may take it back; 16
  * more if it is of the group. */
@@ -329,7 +328,7 @@ inline wake(i) { if :: wk -> wk = 0; token[i] = 1 :: else fi }
 inline slot_send(i) { atomic { sent[i] = 0; slot_step(i, sHeld, sSearching) } }
 inline hand_over(i, t) {
   atomic {
-    assert(mbox[i] == 0); mbox[i] = t; accept(); touch(GIVEN(i));
+    assert(mbox[i] == 0); mbox[i] = t; accept();
     if :: AWAITED(t) -> slot_step(i, sHeld, sOffered) :: else -> slot_step(i, sHeld, sBusy) fi
   }
 }
@@ -398,24 +397,24 @@ inline retire(s, only_benched) {
 /* Sees to it that a worker looks at the queue. `even_notified`: whoever searches is enough, not only who
  * is awake. If nobody is idle, it `starts` a worker. */
 inline notify(even_notified, starts) {
-  submits = 0;
+  atomic { submits = 0; r = OK }
   do
   :: QEMPTY -> break
   :: else ->
-     if :: awake > 0 || (even_notified && notified > 0) -> break :: else fi;
+     if :: awake > 0 || ((even_notified || r != OK) && notified > 0) -> break :: else fi;
      look_who_is_idle();
      if
-     :: !idle && (!starts || SEARCHED) -> break
-     :: !idle && starts && !SEARCHED ->
+     :: !idle && (!starts || SEARCHED || r != OK) -> break
+     :: !idle && starts && !SEARCHED && r == OK ->
         if
         :: QEMPTY || NO_FREE
         :: !QEMPTY && !NO_FREE ->
            notified = notified + !HOOKS;
            if EACH(FREE_ONE) :: else -> i = W; r = NO_THREAD fi;
            if :: i < W -> spawn(0, r) :: else fi;
-           if :: r != OK && !HOOKS -> notified--; made_space() :: else fi
+           if :: r != OK && !HOOKS -> notified-- :: else fi
         fi;
-        break
+        if :: r != OK && !HOOKS :: else -> break fi
      :: idle -> idle = 0;
         notified = notified + (FAULT != 6);
         if EACH(AFFINE) :: claim_idle() fi;
@@ -653,12 +652,6 @@ inline take_out(q, until, all, back) {
 
 /* ---- a submitter -------------------------------------------------------------------------- */
 #define NOBODY_MOVES (awake + notified + returning == 0)
-#define BUSY_ENTRY(k) (!ready[k] || st[k] == sHeld || st[k] == sOffered || st[k] == sBusy || hook[k])
-#define WORD(k) (ready[k] -> st[k] + 8 * listed[k] + 16 * hook[k] + 32 : 0)
-#define REMEMBER(k) word[k] = WORD(k);
-#define STILL(k) (word[k] == 0 || (word[k] == st[k] + 8 * listed[k] + 16 * hook[k] + 32 && !(seen[me] & GIVEN(k))))
-#define FORGET(k) word[k] = 0;
-
 /* Saturated: `r` is `NO_SPACE`; else it stays `OK`: something moves. */
 #define IF(condition) if :: (condition) -> skip :: else -> break fi
 inline nobody_in_flight() { IF(benched == 0); IF(NOBODY_MOVES) }
@@ -669,23 +662,22 @@ inline look_for_saturation() {
 #if FAULT != 7
      nobody_in_flight();
 #endif
+     IF(NO_READY);
      IF(NO_FREE);
-     atomic { IF(ALL(BUSY_ENTRY)); EACH(REMEMBER) seen[me] = seen[me] & (READY + FREED + POPS) }
      IF(tail - head >= CAP);
-     IF(ALL(STILL));
 #if FAULT != 10 && FAULT != 7
      nobody_in_flight();
 #endif
      IF(OLDEST_STAYS || FAULT == 18);
-     IF(!(seen[me] & (READY + FREED + POPS)) || FAULT == 10);
+     IF(!seen[me] || FAULT == 10);
      r = NO_SPACE; break
   od;
-  atomic { watch[me] = 0; seen[me] = 0; EACH(FORGET) }
+  atomic { watch[me] = 0; seen[me] = 0 }
 }
 
 #define RELIES (!HOOKS || NO_FREE)
 proctype submitter(byte me) {
-  byte n; byte task; byte i = W; byte at; byte p; byte r; byte word[W];
+  byte n; byte task; byte i = W; byte at; byte p; byte r;
   bit wk; bit submits; bit joined; bit searching; bit was_awake; bit idle;
 #if CANCELS
   bit late; byte q; byte until; byte back;

@@ -3,13 +3,14 @@
 //! **Never refused in vain.** A worker or slot that is neither busy nor in a ring is counted in
 //! flight or on the bench, from *before* it leaves the ring until it is back. A submission refuses
 //! only if, between two equal readings of the rings' pushes and the queue's pops, with nobody
-//! counted at either reading, the free ring was empty, then the ready ring, and then the queue was
-//! full (P4). In between a worker can have stopped being busy in three ways:
+//! counted at either reading, both rings were empty, and then the queue was full (P4). In between
+//! a worker can have stopped being busy in two ways:
 //! * it entered the ready ring: the pushes differ;
 //! * its entry was on the bench or in another submission's hands, which then claimed it: it is busy
-//!   from then on;
-//! * its entry had stayed in the ring, after a claim by affinity, or a claim or an end of its own:
-//!   its word is seen as not busy, or has changed between the two looks at it.
+//!   from then on.
+//!
+//! A claim by affinity leaves the entry of a busy worker in the ring: the submission takes it out,
+//! and looks again.
 //!
 //! Once full, the queue stays full as long as there are no pops and its oldest cell is not dead: so
 //! there was a moment at which it was full and all workers busy. A saturated pool only reads all of
@@ -18,7 +19,6 @@
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::queue::Queue;
-use crate::parts::slot::Word;
 use crate::work::job::Task;
 
 /// What a submission saw before its push: nobody idle and no slot free, after so many pushes
@@ -32,27 +32,23 @@ pub(super) struct AllBusy {
 impl Core {
     /// Nobody idle and no slot free, as far as that can be seen from the rings' ends; and
     /// nobody in flight.
-    #[inline]
+    #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
-        if !self.is_nobody_in_flight() {
-            return None;
-        }
-        Some(AllBusy {
-            ready: self.ready.drained()?,
-            freed: self.free.drained()?,
-        })
+        let (ready, freed) = (self.ready.pushes(), self.free.pushes());
+        let all_busy = self.is_nobody_in_flight()
+            && self.ready.is_drained(ready)
+            && self.free.is_drained(freed);
+        all_busy.then_some(AllBusy { ready, freed })
     }
 
-    /// Whether nothing has come into the rings since, and nobody is on the bench: who was busy
+    /// Whether nothing has come into the rings since. If nobody is on the bench either, who was busy
     /// then looks at the queue after what this thread did since.
     ///
     /// A worker that looked before had come into the ready ring before, or to the bench, or has
     /// ended and its slot come into the free ring: in each case all the way, before it looked.
     #[inline]
     pub(super) fn is_still(&self, then: AllBusy) -> bool {
-        !self.is_any_benched()
-            && self.ready.pushes() == then.ready
-            && self.free.pushes() == then.freed
+        self.ready.pushes() == then.ready && self.free.pushes() == then.freed
     }
 
     /// The bench, then the counts: who leaves the bench to end or to look at the queue is counted
@@ -105,47 +101,13 @@ impl Core {
 
     #[inline(always)]
     fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
-        let ready = self.ready.pushes();
-        let freed = self.free.pushes();
-        self.is_nobody_in_flight()
-            && self.free.is_drained(freed)
-            && self.is_nobody_ready_while(ready, full)
-            && self.is_nobody_in_flight()
-            && self.ready.pushes() == ready
-            && self.free.pushes() == freed
+        let all_busy = self.all_busy();
+        all_busy.is_some_and(|then| full() && self.is_nobody_in_flight() && self.is_still(then))
     }
 
     #[cold]
     pub(super) fn is_saturated_now(&self, queue: Option<&Queue<Task>>) -> bool {
         self.is_saturated(queue)
-    }
-
-    /// Whether `full`, during which each worker in the ready ring was busy: there was none in
-    /// it, or a few that claims by affinity had left there.
-    #[inline(always)]
-    fn is_nobody_ready_while(&self, pushes: u64, full: impl Fn() -> bool) -> bool {
-        match self.ready.held_by(pushes) {
-            (_, 0) => full(),
-            (head, few @ 1..=2) => self.are_busy_while(head, few == 2, full),
-            _ => false,
-        }
-    }
-
-    /// One or two submitters with an affinity leave as many entries.
-    #[inline(never)]
-    fn are_busy_while(&self, head: u64, two: bool, full: impl Fn() -> bool) -> bool {
-        let see = |position| {
-            let slot = self.ready.entry(position)?;
-            let seen = self.slots[slot].see();
-            seen.is_busy().then_some((slot, seen))
-        };
-        let still = |(slot, seen): (usize, Word)| self.slots[slot].see() == seen;
-        let Some(one) = see(head) else { return false };
-        if !two {
-            return full() && still(one);
-        }
-        let other = see(head.wrapping_add(1));
-        other.is_some_and(|other| full() && still(one) && still(other))
     }
 
     /// Watches for space, which is a few short tasks' ends away, before it is worth the while

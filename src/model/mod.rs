@@ -76,9 +76,9 @@ impl Ring {
         self.0.pushes()
     }
 
-    /// The number of pushes, if pops had taken all of them.
-    pub fn drained(&self) -> Option<u64> {
-        self.0.drained()
+    /// Whether it was empty, if `pushes` is the number of pushes before this and after.
+    pub fn is_drained(&self, pushes: u64) -> bool {
+        self.0.is_drained(pushes)
     }
 }
 

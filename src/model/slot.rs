@@ -210,9 +210,10 @@ impl Slot {
         self.slot.see().is_idle()
     }
 
-    /// Whether it counts as busy where a submission is refused.
+    /// Whether it has a task, or another thread holds it, or it is in its start hook.
     pub fn is_busy(&self) -> bool {
-        self.slot.see().is_busy()
+        let word = self.slot.see();
+        matches!(word.state(), State::Held | State::Offered | State::Busy) || word.is_starting()
     }
 
     /// Whether it is in its start hook.

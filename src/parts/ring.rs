@@ -221,8 +221,10 @@ impl Ring {
     pub(crate) fn held(&self) -> (u64, u64) {
         // ORDERING: P4: around a look at the slots.
         let head = self.head.load(Ordering::SeqCst);
-        // Not the other way round: `tail` was here when `head` was read, too.
-        held(head, self.pushes())
+        // Not the other way round: `tail` was here when `head` was read, too. A pop may have moved
+        // `head` past an entry whose push is still to move `tail`.
+        let held = self.pushes().wrapping_sub(head) as i64;
+        (head, held.max(0) as u64)
     }
 
     /// Whether it was empty, if [`Ring::pushes`] is `pushes` before this and after.
@@ -230,14 +232,6 @@ impl Ring {
     pub(crate) fn is_drained(&self, pushes: u64) -> bool {
         // ORDERING: P4: around a look at other words.
         self.head.load(Ordering::SeqCst) == pushes
-    }
-
-    /// As [`Ring::held`], with a `tail` that was read before: if [`Ring::pushes`] is still that
-    /// afterwards.
-    #[inline]
-    pub(crate) fn held_by(&self, tail: u64) -> (u64, u64) {
-        // ORDERING: P4: around a look at the slots.
-        held(self.head.load(Ordering::SeqCst), tail)
     }
 
     /// The entry at a position, if it is there.
@@ -249,31 +243,14 @@ impl Ring {
         is_full.then_some((seen & (FULL - 1)) as usize)
     }
 
-    /// The number of pushes, if as many pops left the ring empty at one moment of this
-    /// call, but for a push as in [`Ring::pushes`].
-    #[inline]
-    pub(crate) fn drained(&self) -> Option<u64> {
-        // ORDERING: P1, P4: after a push, or around a look at other words.
-        let head = self.head.load(Ordering::SeqCst);
-        // Not the other way round: `tail` was here when `head` was read, too.
-        let tail = self.tail.load(Ordering::SeqCst);
-        (tail == head).then_some(tail)
-    }
-
     /// Grows by one with every push: two equal readings mean that nothing
     /// was pushed in between, but for a push that has filled its cell and not
     /// yet advanced this (which [`Ring::is_empty`] sees).
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P4: as `drained`.
+        // ORDERING: P1, P4: after a push, or around a look at other words.
         self.tail.load(Ordering::SeqCst)
     }
-}
-
-/// A pop may have moved `head` past an entry whose push is still to move `tail`.
-#[inline]
-fn held(head: u64, tail: u64) -> (u64, u64) {
-    (head, (tail.wrapping_sub(head) as i64).max(0) as u64)
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -29,10 +29,14 @@ pub(crate) const LEGAL: &[Step] = &[
     (
         Full,
         Held,
-        "pop at `head`; caller, group or shutdown that takes the task out",
+        "pop at `head`; who takes the task out of the middle",
     ),
     (Held, Empty, "pop or push that moved `head` past it"),
-    (Held, Dead, "caller, group or shutdown: taken out"),
+    (
+        Held,
+        Dead,
+        "caller, group or shutdown: taken out; worker of a closed pool: a scope's task",
+    ),
     (Held, Full, "group or shutdown: a task of another"),
     (
         Dead,

@@ -1,4 +1,5 @@
 use super::word::{LEGAL, STARTING};
+use super::State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
 use super::*;
 use crate::parts::backoff::{BoundedSpin, Step};
 use std::sync::atomic::AtomicUsize;
@@ -210,7 +211,7 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
         let ready = Ring::new(1, 0);
         let slot = Channel::starting_at(0, ());
         own!(slot.begin_start(true));
-        assert!(slot.see().is_starting() && slot.see().is_busy());
+        assert!(slot.see().is_starting());
         own!(slot.start_failed());
         assert!(!slot.see().is_starting());
         own!(slot.begin_start(true));
@@ -223,9 +224,9 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
         } else {
             own!(slot.search_first());
         }
-        assert!(slot.see().is_starting() && slot.see().is_busy());
+        assert!(slot.see().is_starting());
         assert_eq!(own!(slot.has_started(|| ())), Some(true));
-        assert!(!slot.see().is_starting() && !slot.see().is_busy());
+        assert!(!slot.see().is_starting());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.see().is_idle());
     }
@@ -315,24 +316,17 @@ fn a_sleeping_worker_is_woken_by_its_order() {
 }
 
 #[test]
-fn a_word_says_whether_its_worker_is_busy() {
+fn a_words_flags_go_with_its_state() {
     let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
-    for (state, busy) in [
-        (State::Free, false),
-        (State::Held, true),
-        (State::Offered, true),
-        (State::Busy, true),
-        (State::Searching, false),
-        (State::Idle, false),
-        (State::Retiring, false),
-    ] {
-        let is_idle = state == State::Idle;
+    for state in [Free, Held, Offered, Busy, Searching, Idle, Retiring] {
+        let is_idle = state == Idle;
         for listed in [0, LISTED] {
             let word = of(state, listed);
-            assert_eq!(word.is_busy(), busy, "{word:?}");
             assert_eq!(word.is_benched(), is_idle && listed == 0, "{word:?}");
+            let is_in_service = !matches!(state, Free | Retiring);
+            assert_eq!(word.is_in_service(), is_in_service, "{word:?}");
+            assert!(!of(state, listed | STARTING).is_in_service(), "{word:?}");
             assert!(word.is_sound(), "{word:?}");
-            assert!(of(state, listed | STARTING).is_busy(), "{word:?}");
             assert_eq!(of(state, listed | STARTING).is_sound(), !is_idle);
             assert_eq!(of(state, listed | PARKED).is_sound(), is_idle);
         }

@@ -114,12 +114,6 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
-    /// It has a task, another thread holds it, or it is in its start hook: neither idle nor looking
-    /// around by itself.
-    pub(crate) const fn is_busy(self) -> bool {
-        matches!(self.state(), Held | Offered | Busy) || self.is_starting()
-    }
-
     pub(crate) const fn is_starting(self) -> bool {
         self.0 & STARTING != 0
     }
