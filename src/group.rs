@@ -160,8 +160,8 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Blocks until at some moment of this call no task of the group is pending. Tasks that other threads
-    /// submit after that moment do not delay it.
+    /// Blocks until no task of the group is pending. It returns if that was so at one moment of the call:
+    /// tasks that other threads submit after that moment do not matter.
     ///
     /// By then all of them have ended and are counted, and their workers are free. Closures of
     /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) has not got
@@ -203,12 +203,13 @@ impl Group {
         }
         if self.members.is_discarding() && !self.core.env.is_forked() {
             // Whoever drops its tasks may be waiting for this thread.
-            self.core.drop_discarded();
+            self.core.drop_discarded(deadline);
         }
         self.members.wait(deadline, self.core.parallel)
     }
 
-    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
+    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`]. If it drops the
+    /// closure of a discarded task at that moment, it returns once that is dropped.
     ///
     /// # Errors
     /// [`Unfinished`] holds the number of tasks that are still pending.
@@ -245,8 +246,8 @@ impl Group {
     ///
     /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
     /// queued tasks are discarded: first they are all taken out of the queue, then this call drops
-    /// their closures, one by one. A worker may still start one of them until the queue is
-    /// empty of them; after that none starts. New ones are refused as
+    /// their closures, one by one. A worker may still start one of them until all have been taken out;
+    /// after that none starts. New ones are refused as
     /// [`Cancelled`](crate::Refusal::Cancelled).
     ///
     /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.

@@ -740,16 +740,6 @@ fn law21_a_cancel_takes_no_other_task() {
     });
 }
 
-struct OnDrop<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        if let Some(f) = self.0.take() {
-            f();
-        }
-    }
-}
-
 #[test]
 fn law21_a_handle_outlives_its_pool() {
     timed(|| {

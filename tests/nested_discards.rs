@@ -334,13 +334,3 @@ fn law10_many_tasks_that_each_guard_their_own_group_are_discarded_quickly() {
         busy.open();
     });
 }
-
-struct OnDrop<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        if let Some(f) = self.0.take() {
-            f();
-        }
-    }
-}

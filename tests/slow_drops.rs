@@ -340,3 +340,41 @@ fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
         check_at_rest(&pool, &settle(&pool));
     });
 }
+
+/// A wait with a timeout may drop what a shutdown discards, in its place: but nothing more once its time
+/// is up. It once dropped all of it.
+#[test]
+fn a_wait_with_a_timeout_drops_no_more_than_it_has_time_for() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = Arc::new(occupied(&busy, 8));
+        let group = pool.group();
+        must_serve_in(&group, drops_at(&slow));
+        let here = thread::current().id();
+        let dropped_here = Arc::new(AtomicUsize::new(0));
+        for _ in 0..4 {
+            let dropped_here = Arc::clone(&dropped_here);
+            let drops = OnDrop(Some(move || {
+                thread::sleep(ms(20));
+                let is_here = thread::current().id() == here;
+                dropped_here.fetch_add(usize::from(is_here), Ordering::SeqCst);
+            }));
+            must_serve_in(&group, move || drop(drops));
+        }
+        let shared = Arc::clone(&pool);
+        let shutdown = thread::spawn(move || shared.shutdown(Shutdown::Discard, Duration::ZERO));
+        slow.wait_entered(1);
+        let left = group.wait_timeout(ms(1)).unwrap_err().pending();
+        let dropped = dropped_here.load(Ordering::SeqCst);
+        assert_eq!(
+            (left, dropped <= 1),
+            (5 - dropped, true),
+            "{dropped} dropped"
+        );
+        slow.open();
+        group.wait();
+        assert_eq!((group.discarded(), group.pending()), (5, 0));
+        shutdown.join().expect("no panic");
+        busy.open();
+    });
+}

@@ -6,6 +6,7 @@
 //! waits. Other threads that discard or wait empty the list, too: what is dropped may wait for them.
 
 use super::core::Core;
+use crate::parts::deadline::Deadline;
 use crate::sync::{lock, thread_local, Arc};
 use crate::work::job::{NeverRan, Task};
 use std::cell::{Cell, RefCell};
@@ -65,11 +66,12 @@ impl Core {
                 let _never_dropped = ManuallyDrop::new(seen);
             }
         }
-        self.drop_discarded();
+        self.drop_discarded(&Deadline::never());
     }
 
-    /// Empties the list, or leaves that to the discard that this thread is in.
-    pub(crate) fn drop_discarded(self: &Arc<Self>) {
+    /// Empties the list, or leaves that to the discard that this thread is in, or at the deadline to
+    /// those who filled it.
+    pub(crate) fn drop_discarded(self: &Arc<Self>, deadline: &Deadline) {
         let outermost = OUTERMOST.with(Cell::get);
         // SAFETY: not null only while what it points to is on this thread's stack, which its drop
         // sees to.
@@ -78,17 +80,17 @@ impl Core {
         }
         let own = Outermost::default();
         OUTERMOST.with(|outermost| outermost.set(&own));
-        self.empty_discarded();
+        self.empty_discarded(deadline);
         loop {
             let Some(pool) = own.0.borrow_mut().pop() else {
                 return;
             };
-            pool.empty_discarded();
+            pool.empty_discarded(&Deadline::never());
         }
     }
 
-    fn empty_discarded(&self) {
-        while !self.env.is_forked() {
+    fn empty_discarded(&self, deadline: &Deadline) {
+        while !self.env.is_forked() && !deadline.has_passed() {
             let Some((task, why)) = lock(&self.discarded).pop_front() else {
                 return;
             };

@@ -114,6 +114,17 @@ pub fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
     ended
 }
 
+/// Calls its closure when it is dropped.
+pub struct OnDrop<F: FnOnce()>(pub Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
 /// A panic without the panic hook: no message, no backtrace, so thousands of them are cheap.
 pub fn quiet_panic(message: &'static str) -> ! {
     panic::resume_unwind(Box::new(message))
