@@ -180,7 +180,7 @@ impl Builder {
     /// let workers = 8;
     /// let (deadline, task_time) = (Duration::from_millis(250), Duration::from_millis(20));
     /// let tasks_in_time = (deadline.as_millis() / task_time.as_millis()) as usize; // rounded down
-    /// let queue = workers * (tasks_in_time - 1);
+    /// let queue = workers * tasks_in_time.saturating_sub(1); // 0: no queue
     /// assert_eq!(queue, 88);
     /// let pool = lazypool::Pool::builder().max_workers(workers).queue_capacity(queue).build()?;
     /// # drop(pool);
@@ -263,9 +263,9 @@ impl Builder {
     /// [`build`](Builder::build) with [`min_workers`](Builder::min_workers) fails with
     /// [`BuildError::Spawn`].
     ///
-    /// **Nested calls.** A task that is submitted by another task of the same pool runs on another
-    /// worker, with a stack of its own. If the submitting task would have to wait for another
-    /// worker, the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs
+    /// **Nested calls.** A task that is submitted by another task of the same pool never runs on top of
+    /// it, on the same stack. If the submitting task would have to wait for it in the queue, the
+    /// submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs
     /// the refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
     /// [`Refused::run_anyway`](crate::Refused::run_anyway)), it runs on the same stack. A task that submits tasks
     /// like itself then nests one call deeper for each refused one. Limit the depth, or collect the

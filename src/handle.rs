@@ -110,19 +110,19 @@ impl<'a> Awaitable<'a> {
 ///
 /// # As a future
 ///
-/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker marks
-/// itself idle, then calls the waker. If the task is cancelled or discarded, the thread that does so calls
-/// it. A panic in the waker is caught.
+/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker calls the
+/// waker once it is idle; if a task is queued, at the start of that task, before its closure. If the task is
+/// cancelled or discarded, the thread that does so calls the waker. A panic in the waker is caught.
 ///
-/// A waker must not block. One that does blocks the thread that calls it. If that is a worker, a task that was
-/// assigned to it meanwhile waits, too, and a submission to a full pool may wait for that worker. So take no
-/// lock in a waker that another thread may hold while it submits.
+/// A waker must not block. One that does blocks the thread that calls it. If that is a worker, its next task
+/// waits, too, while the deadline of that task comes nearer, and a submission to a full pool may wait for that
+/// worker. So take no lock in a waker that another thread may hold while it submits.
 ///
 /// A waker may submit tasks to the same pool. If a worker runs it,
 /// [`do_with_deadline`](crate::Pool::do_with_deadline) and [`Scope::serve`](crate::Scope::serve) may refuse
 /// them as [`OnWorker`](crate::Refusal::OnWorker) even if a worker is idle: it may be the one that runs the
-/// waker. So is any submission there that would have to wait for an unfinished step, which may be the same
-/// worker's.
+/// waker. A waker's submission is also refused if it would have to wait for another thread's unfinished
+/// internal step, which may be a step of that worker.
 ///
 /// A handle that was ready must not be polled or joined again: that panics, as for most futures. In a
 /// [forked](crate::Refusal::Forked) child a handle whose task has not ended is ready at once, with

@@ -4,9 +4,9 @@
 //! There are three ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
 //! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
-//! value, which a thread can also join. When every worker is busy and the queue is full, all of
-//! them refuse, and give the closure back; or they wait for space, if [`WhenFull`] says so. In async code, read
-//! [what may block](docs::async_code#what-may-block).
+//! value, which a thread can also join. When every worker is busy and the queue is full, each of these
+//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. In async code,
+//! read [what may block](docs::async_code#what-may-block).
 //!
 //! ```
 //! use lazypool::{Pool, Refused};

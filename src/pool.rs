@@ -24,7 +24,7 @@ use std::time::Duration;
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
 /// its value, at most until a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
 /// [`Handle`](crate::Handle), a future of the value. When every worker is busy and the queue is full,
-/// all of them refuse, and the error holds the closure; or they wait for space, if
+/// each of these calls is refused, and the error holds the closure; or it waits for space, if
 /// [`WhenFull`](crate::WhenFull) says so. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///

@@ -118,8 +118,8 @@ impl Pool {
         Submitter::new(self.core()).with_deadline(d)
     }
 
-    /// Returns a [`Submitter`] whose tasks have their deadline at `at`: as
-    /// [`with_deadline`](Pool::with_deadline), by the clock. See [`Submitter::with_deadline_at`].
+    /// Returns a [`Submitter`] whose tasks have their deadline at the moment `at`; otherwise as
+    /// [`with_deadline`](Pool::with_deadline). See [`Submitter::with_deadline_at`].
     ///
     /// ```
     /// use std::time::{Duration, Instant};

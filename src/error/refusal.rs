@@ -53,7 +53,8 @@ pub enum Refusal {
     /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower
     /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size), or raise the OS's limit on threads.
     SpawnFailed(io::Error),
-    /// The submission came from a worker of this pool, and no idle or new worker could take the task.
+    /// The submission came from a worker of this pool and would have had to wait: for queue space, or for a
+    /// queued task.
     ///
     /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
     /// waits for space, and [`do_with_deadline`](crate::Pool::do_with_deadline) and

@@ -110,8 +110,8 @@ impl<F> Refused<F> {
 
     /// Returns the closure, for instance to submit it again.
     ///
-    /// **Do not retry in a loop inside a task of the same pool**, as in this example: the task keeps busy
-    /// the very worker that the retry waits for.
+    /// **Do not retry in a loop inside a task of the same pool**: the task keeps busy the very worker that the
+    /// retry waits for. The example retries outside the pool.
     ///
     /// # Examples
     ///
@@ -327,7 +327,8 @@ impl<F> Refused<F> {
     /// Returns whether the same call may succeed later: [`Refusal::Saturated`] or
     /// [`Refusal::SpawnFailed`].
     ///
-    /// [`Refusal::OnWorker`] is not among them: a worker that tries again and again may wait for itself.
+    /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a loop, whatever
+    /// this says: the task keeps busy the very worker that the retry waits for.
     ///
     /// # Examples
     ///

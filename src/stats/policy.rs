@@ -38,7 +38,9 @@ pub enum WhenFull {
     /// for space. This is the default.
     #[default]
     Refuse,
-    /// The submission waits for space: `serve` as long as it takes, `do_with_deadline` until its deadline.
+    /// The submission waits for space: as long as it takes, or until its deadline, if it has one. If a worker
+    /// would have to be started and the OS gives no thread, it does not wait: it is refused as
+    /// [`Refusal::SpawnFailed`](crate::Refusal::SpawnFailed).
     ///
     /// The wait blocks the calling thread; do not use it on a thread of an async runtime. A submission that
     /// comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
@@ -139,7 +141,7 @@ impl FromStr for WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Shutdown {
-    /// Every accepted task still runs.
+    /// Every accepted task still runs, unless it expires or is cancelled.
     Drain,
     /// Tasks that a worker has started or been handed still run. Queued tasks are discarded:
     ///

@@ -49,7 +49,7 @@ const LINES: &[(&str, &str, &str, Figure)] = &[
         Value,
     ),
     (
-        "64 tasks onto an idle pool, us for all of them",
+        "64 tasks submitted to an idle pool, us for all of them",
         "burst/64",
         OURS,
         Micros,
