@@ -169,7 +169,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            caller: None,
+            ..Release::default()
         }
     }
 }

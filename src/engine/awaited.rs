@@ -68,7 +68,7 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         };
         Release {
             caller: Some(side.end(Some(Err(why)))),
-            group: None,
+            ..Release::default()
         }
     }
 }

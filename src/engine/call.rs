@@ -150,7 +150,7 @@ impl<F, R, G> WaitJob<F, R, G> {
             let node = std::ptr::addr_of!((*waiter).node);
             Release {
                 caller: Some(Answered::caller(node)),
-                group: None,
+                ..Release::default()
             }
         }
     }

@@ -61,33 +61,26 @@ pub(crate) enum NeverRan {
     Discarded,
 }
 
-/// What is left of a discarded task, to be finished after it has been counted.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Discarded {
-    release: Release,
-    seen: Seen,
-}
-
-impl Discarded {
-    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
-    /// may the waker of a handle.
-    pub(crate) fn release(self) -> Seen {
-        settle(self.release.finish());
-        self.seen
-    }
-}
-
-/// Whom a discarded task sets free.
+/// What is left of a discarded task, to be finished after it has been counted: whom it sets free.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
     pub(crate) group: Option<Pending>,
     /// A caller of `do_with_deadline`, or a handle.
     pub(crate) caller: Option<Answered>,
+    /// Of its submission; the job does not know it.
+    pub(crate) seen: Seen,
 }
 
 impl Release {
+    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
+    /// may the waker of a handle.
+    pub(crate) fn release(mut self) -> Seen {
+        let seen = std::mem::take(&mut self.seen);
+        settle(self.finish());
+        seen
+    }
+
     pub(crate) fn finish(self) -> Remains {
         if let Some(pending) = self.group {
             pending.end(Ended::Discarded);
@@ -134,7 +127,7 @@ struct Table {
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
-    discard: unsafe fn(&mut Bytes, NeverRan) -> Discarded,
+    discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
 /// A job with its type erased. It is consumed by `run`, `discard` or
@@ -230,12 +223,12 @@ impl<J: Job> TableOf<J> {
 
     /// # Safety
     /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Discarded {
+    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Release {
         // SAFETY: by this function's contract.
         let Observed { seen, job } = unsafe { Self::take(bytes) };
-        Discarded {
-            release: job.discard(why),
+        Release {
             seen,
+            ..job.discard(why)
         }
     }
 }
@@ -321,7 +314,7 @@ impl Task {
     }
 
     /// Disposes of the job unrun, containing panics.
-    pub(crate) fn discard(self, why: NeverRan) -> Discarded {
+    pub(crate) fn discard(self, why: NeverRan) -> Release {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
         unsafe { (this.table.discard)(&mut this.bytes, why) }

@@ -251,17 +251,6 @@ impl<T> Queue<T> {
 
     // ---- popping ----------------------------------------------------------------
 
-    /// Moves the oldest task into the place, once and not through others.
-    #[inline]
-    pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
-        let head = self.load_head();
-        let at = self.at(head);
-        if self.try_pop_at(head, at, at.see(), place) {
-            return Popped::Task(head);
-        }
-        self.try_pop_slowly(place)
-    }
-
     /// Takes the task at `head`, if one is there.
     #[inline(always)]
     fn try_pop_at(&self, head: u64, at: CellAt<'_, T>, seen: Stamp, place: &mut Option<T>) -> bool {
@@ -292,14 +281,15 @@ impl<T> Queue<T> {
         if self.try_pop_at(head, at, seen, place) {
             return Some(head);
         }
-        match self.try_pop_slowly(place) {
+        match self.try_pop(place) {
             Popped::Task(position) => Some(position),
             Popped::Empty | Popped::InProgress => None,
         }
     }
 
+    /// Moves the oldest task into the place, once and not through others.
     #[inline(never)]
-    fn try_pop_slowly(&self, place: &mut Option<T>) -> Popped {
+    pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
         let (mut skips, mut looks) = (SKIPS, LOOKS);
         loop {
             let head = self.load_head();
