@@ -2,7 +2,7 @@
 //! the cleaner and the worker each take a step that is theirs.
 
 use crate::parts::ring::Ring;
-use crate::parts::slot::{Claim, HandOver, Order, Rest, Slot, State};
+use crate::parts::slot::{Claim, HandOver, Order, Slot, State};
 use crate::Step;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -276,12 +276,7 @@ impl Play {
 
     fn rest(&mut self) {
         let is_idle = self.state == State::Idle;
-        let expected = if is_idle {
-            Rest::MayPark
-        } else {
-            Rest::OrderComing
-        };
-        assert_eq!(self.slot.rest(), expected);
+        assert_eq!(self.slot.may_park(), is_idle);
         self.is_parked |= is_idle;
     }
 

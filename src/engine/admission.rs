@@ -291,7 +291,7 @@ impl Core {
         match queue.map(|queue| queue.push(task)) {
             Some(Ok(position)) => {
                 // Else a busy worker comes to it: there is no thread to be had.
-                let _ = self.notify_idle(Seen::is_any_awake);
+                self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
             Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),

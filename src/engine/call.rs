@@ -10,7 +10,7 @@ use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Answered, Completed, Leave, WaitNode, Waited,
+    is_queued, mailbox_id, queue_id, Answered, Leave, WaitNode, Waited,
 };
 use crate::parts::deadline::Deadline;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
@@ -184,9 +184,9 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         guard.start(ctx);
 
         let mut is_late = false;
-        let is_wanted = |completed| {
+        let is_wanted = |waits| {
             is_late = guard.end(ctx);
-            completed == Completed::CallerWaits
+            waits
         };
         // SAFETY: the decision was started for this node's caller.
         let run = || unsafe { run_decided(ctx, timed.then_some(node), f, is_wanted) };

@@ -1,12 +1,13 @@
 //! What a worker does with a task whose end is decided between it and who waits: a caller of
 //! `do_with_deadline`, or a handle.
 
-use crate::parts::completion::{Completed, WaitNode};
+use crate::parts::completion::WaitNode;
 use crate::work::context::Ctx;
 use crate::work::panics::Payload;
 
 /// Runs the task; whether it panicked, and its result, if that is still wanted. Otherwise the result has
 /// been dropped, while the task still counts as running. `timed`: the node of a caller with a deadline.
+/// `is_wanted` is asked with whether somebody waits.
 ///
 /// # Safety
 /// This worker has started its decision for who waits, with this node.
@@ -14,21 +15,21 @@ pub(super) unsafe fn run_decided<R>(
     ctx: &Ctx<'_>,
     timed: Option<*const WaitNode>,
     f: impl FnOnce() -> R,
-    is_wanted: impl FnOnce(Completed) -> bool,
+    is_wanted: impl FnOnce(bool) -> bool,
 ) -> (bool, Option<Result<R, Payload>>) {
     let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
     let mut panicked = false;
     let run = || {
         let result = ctx.call(f);
         panicked = result.is_err();
-        let completed = decision.complete(task_id);
-        let wanted = if is_wanted(completed) {
+        let waits = decision.complete(task_id);
+        let wanted = if is_wanted(waits) {
             Some(result)
         } else {
             panicked = ctx.drop_result(result);
             None
         };
-        if completed == Completed::CallerLeft {
+        if !waits {
             // Who left may have been just leaving, and does not exist in a forked child.
             ctx.end_if_forked();
             decision.forget(task_id);

@@ -106,7 +106,7 @@ impl Core {
         if counted && spawned.is_err() {
             self.in_flight.sub(NOTIFIED);
             // For those who relied on the count. One that is busy looks when its task has ended.
-            let _ = self.notify_idle(Seen::is_any_searching);
+            self.notify_idle(Seen::is_any_searching);
             self.notify_waiter();
         }
         spawned

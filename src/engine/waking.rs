@@ -54,23 +54,24 @@ impl Core {
     /// workers those on their way are not, so that a burst spreads.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
-        if self.notify_idle(enough) == Notified::Nobody {
+        if !self.notify_idle(enough) {
             self.start_searcher();
         }
     }
 
-    /// Tells an idle worker to look at the queue, unless there are `enough` who will.
+    /// Tells an idle worker to look at the queue, unless there are `enough` who will; `false`: nobody is
+    /// idle.
     ///
     /// An attempt counts as notified from before it claims a worker, so others may rely on it instead
     /// of making their own. If it finds nobody, it takes the count back and looks again: by then it
     /// sees what those others pushed.
-    pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> Notified {
+    pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
-                return Notified::Enough;
+                return true;
             }
             if !self.is_somebody_idle() {
-                return Notified::Nobody;
+                return false;
             }
             self.in_flight.add(NOTIFIED);
             let last = self.affinity().and_then(|(slot, _)| {
@@ -81,7 +82,7 @@ impl Core {
                 self.set_affinity(slot, 0);
                 // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
                 unsafe { self.slots[slot].send_searching(claim) };
-                return Notified::Enough;
+                return true;
             }
             self.in_flight.sub(NOTIFIED);
         }
@@ -99,13 +100,4 @@ impl Core {
             let _ = self.spawn_searcher();
         }
     }
-}
-
-/// Whether somebody will look at the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(super) enum Notified {
-    Enough,
-    /// Nobody is idle.
-    Nobody,
 }

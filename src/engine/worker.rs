@@ -31,7 +31,7 @@ use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
 use crate::parts::queue::{Popped, Queue};
-use crate::parts::slot::{Order, Rest, Slot};
+use crate::parts::slot::{Order, Slot};
 use crate::sync::{lock, now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -58,6 +58,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
+        searches: Cell::new(false),
     }
     .live();
 }
@@ -70,6 +71,8 @@ struct Worker<'a> {
     spin: AdaptiveSpin,
     /// It counts as awake, and watches the queue.
     watches: Cell<bool>,
+    /// After its last task it went to search, as the pool was closed or over its limit.
+    searches: Cell<bool>,
 }
 
 /// What a worker does next.
@@ -142,51 +145,56 @@ impl Worker<'_> {
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
-        let mut is_usual = true;
         self.stop_watching();
         while let Some(its) = task_id.take() {
             self.ctx.task_id.set(its);
             Task::run_in(now, self.ctx, &mut |how| {
-                is_usual = self.core.env.is_usual_and_zero(0);
-                task_id = self.find_next(after, watch, is_usual);
+                task_id = self.find_next(after, watch);
                 self.count(how);
             });
-            if is_usual && task_id.is_none() && self.ctx.owes_remains() {
-                // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
-                // is in no ring, and has to be counted.
-                self.stop_watching();
-            }
-            // After the release, which must not wait for a thread that holds the list of those
-            // who wait for space.
-            self.core.notify_waiter();
-            // A task that was not run, because its time was up, has not paid. Nor is it paid here with
-            // the next in hand: that may start a thread, and its caller could not leave meanwhile.
-            if task_id.is_none() {
-                if self.ctx.owes_remains() {
-                    // This thread's last worker may be this one, which must not be given what the waker
-                    // waits for.
-                    Core::forget_affinity();
-                    Env::between_tasks(|| self.ctx.settle_debts());
-                } else {
-                    self.ctx.pay_debts();
-                }
+            // With the next in hand only that: more may start a thread, or be code of the user's, and the
+            // caller of the next could not leave meanwhile.
+            if task_id.is_some() {
+                self.core.notify_waiter();
+            } else {
+                self.settle();
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
-        if is_usual {
+        if !self.searches.take() {
             return self.wait();
         }
         self.start_watching();
         Next::Search
     }
 
+    /// After the last task, and its release, which must not wait for a thread that holds the list of
+    /// those who wait for space. A task that was not run, because its time was up, has not paid.
+    fn settle(&self) {
+        let owes_remains = self.ctx.owes_remains();
+        if owes_remains && !self.searches.get() {
+            // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
+            // is in no ring, and has to be counted.
+            self.stop_watching();
+        }
+        self.core.notify_waiter();
+        if owes_remains {
+            // This thread's last worker may be this one, which must not be given what the waker waits for.
+            Core::forget_affinity();
+            Env::between_tasks(|| self.ctx.settle_debts());
+        } else {
+            self.ctx.pay_debts();
+        }
+    }
+
     /// The next queued task's id; or makes the worker idle. In a pool that is closed or over its
     /// limit the worker searches instead.
     #[inline(always)]
-    fn find_next(&self, place: &mut Option<Task>, watch: bool, is_usual: bool) -> Option<u64> {
-        if !is_usual {
+    fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+        if !self.core.env.is_usual_and_zero(0) {
             self.ctx.end_if_forked();
+            self.searches.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
             unsafe { self.it.search_after_task() };
@@ -323,14 +331,14 @@ impl Worker<'_> {
             if stop() && self.has_reason_to_end() && self.take_self() {
                 return Next::Search;
             }
-            match self.it.rest() {
+            if self.it.may_park() {
+                let start = now();
+                self.core.sleep_idle();
+                self.ctx.stretch.end();
+                self.spin.slept(now().saturating_duration_since(start));
+            } else {
                 // Claimed, its order a few instructions away.
-                Rest::OrderComing => thread::yield_now(),
-                Rest::MayPark => {
-                    let start = now();
-                    self.core.sleep_idle();
-                    self.spin.slept(now().saturating_duration_since(start));
-                }
+                thread::yield_now();
             }
         }
     }

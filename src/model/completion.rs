@@ -2,7 +2,7 @@
 
 use super::Deadline;
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{self, Completed, Leave, WaitNode, Waited};
+use crate::parts::completion::{self, Leave, WaitNode, Waited};
 use crate::parts::deadline;
 use crate::sync::UnsafeCell;
 
@@ -124,20 +124,17 @@ impl Decision {
 
     /// The worker ends the task; whether its caller gets the result.
     pub fn end(&self, task: &Task, result: usize) -> bool {
-        match self.0.complete(task.task_id) {
-            Completed::CallerWaits => {
-                // SAFETY: the decision is won: the caller waits. Else loom reports it.
-                unsafe {
-                    (*task.call).outcome.with_mut(|o| *o = Some(result));
-                    WaitNode::release(task.node());
-                }
-                true
+        let waits = self.0.complete(task.task_id);
+        if waits {
+            // SAFETY: the decision is won: the caller waits. Else loom reports it.
+            unsafe {
+                (*task.call).outcome.with_mut(|o| *o = Some(result));
+                WaitNode::release(task.node());
             }
-            Completed::CallerLeft => {
-                self.0.forget(task.task_id);
-                false
-            }
+        } else {
+            self.0.forget(task.task_id);
         }
+        waits
     }
 
     /// Whether the running task's caller has left.

@@ -1,6 +1,6 @@
 //! A slot of its own.
 
-use crate::parts::slot::{Claim, HandOver, Order, Rest, State};
+use crate::parts::slot::{Claim, HandOver, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -198,9 +198,10 @@ impl Slot {
                     Order::Retire => Told::Retire,
                 };
             }
-            match self.slot.rest() {
-                Rest::OrderComing => thread::yield_now(),
-                Rest::MayPark => thread::park(),
+            if self.slot.may_park() {
+                thread::park();
+            } else {
+                thread::yield_now();
             }
         }
     }

@@ -6,7 +6,8 @@
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::members::Members;
-use crate::sync::{catch_unwind, fork, thread_local, AtomicBool, Instant, Ordering};
+use crate::parts::stretch::Stretch;
+use crate::sync::{catch_unwind, fork, now, thread, thread_local, AtomicBool, Instant, Ordering};
 use crate::work::env::Env;
 #[cfg(any(feature = "metrics", feature = "tracing"))]
 use crate::work::observe::Watch;
@@ -15,6 +16,11 @@ use crate::work::panics::{drop_payload, settle, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
+
+/// The worker was awake, and is still to see to it that somebody looks at the queue in its place.
+const A_LOOK: u8 = 1;
+/// There is something in `remains`.
+const REMAINS: u8 = 2;
 
 /// What a task can ask of the worker that runs it. Lives on the worker's stack.
 pub(crate) struct Ctx<'a> {
@@ -36,13 +42,11 @@ pub(crate) struct Ctx<'a> {
     told_late: Cell<bool>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// The worker was awake before the task about to run, and is still to see to it that somebody
-    /// looks at the queue in its place.
-    owes_a_look: Cell<bool>,
-    /// Whether there is something in `remains`.
-    owes_remains: Cell<bool>,
+    /// What is to be done before the next task's code: [`A_LOOK`], [`REMAINS`], or both.
+    debts: Cell<u8>,
     /// A handle's waker, to be called: code of the user's, which comes last.
     remains: Cell<Remains>,
+    pub(crate) stretch: Stretch,
     /// The submission of the task about to run.
     pub(crate) seen: Cell<Seen>,
 }
@@ -91,9 +95,9 @@ impl<'a> Ctx<'a> {
             due: Cell::new(0),
             told_late: Cell::new(false),
             task_id: Cell::new(0),
-            owes_a_look: Cell::new(false),
-            owes_remains: Cell::new(false),
+            debts: Cell::new(0),
             remains: Cell::default(),
+            stretch: Stretch::new(),
             seen: Cell::default(),
         }
     }
@@ -222,7 +226,7 @@ impl<'a> Ctx<'a> {
     /// The worker looks at the queue no more: others may have relied on it.
     #[inline]
     pub(crate) fn owe_a_look(&self) {
-        self.owes_a_look.set(true);
+        self.owe_that(A_LOOK);
     }
 
     /// Does for others what could not be done before this task counted as started: it may start
@@ -230,16 +234,29 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn pay_debts(&self) {
         // A burst spreads: one worker less that looks, so notify the next.
-        if self.owes_a_look.take() {
+        if self.paid(A_LOOK) {
             (self.look)();
         }
+    }
+
+    #[inline]
+    fn owe_that(&self, debt: u8) {
+        self.debts.set(self.debts.get() | debt);
+    }
+
+    /// Whether it was owed; it is no more.
+    #[inline]
+    fn paid(&self, debt: u8) -> bool {
+        let debts = self.debts.get();
+        self.debts.set(debts & !debt);
+        debts & debt != 0
     }
 
     /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
     /// the pool waits for code of the user's.
     pub(crate) fn owe(&self, remains: Remains) {
         if !remains.is_empty() {
-            self.owes_remains.set(true);
+            self.owe_that(REMAINS);
             settle(self.remains.replace(remains));
         }
     }
@@ -255,21 +272,37 @@ impl<'a> Ctx<'a> {
 
     #[inline]
     pub(crate) fn owes_remains(&self) -> bool {
-        self.owes_remains.get()
+        self.debts.get() & REMAINS != 0
     }
 
     #[cold]
     pub(crate) fn settle_remains(&self) {
-        self.owes_remains.set(false);
+        self.paid(REMAINS);
         settle(self.remains.take());
         self.end_if_forked();
+    }
+
+    /// Only now that the task has started: its caller can leave meanwhile.
+    #[cold]
+    fn yield_if_due(&self) {
+        let before = now();
+        if self.stretch.is_over(before) {
+            thread::yield_now();
+            self.stretch
+                .has_yielded(now().saturating_duration_since(before));
+        }
     }
 
     /// Calls user code: within the wrapper if there is one, panics caught and
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        self.settle_debts();
+        if self.debts.get() != 0 {
+            self.settle_debts();
+        }
+        if self.stretch.is_time_to_look() {
+            self.yield_if_due();
+        }
         #[cfg(any(feature = "metrics", feature = "tracing"))]
         let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
         let result = match &self.env.hooks.around {

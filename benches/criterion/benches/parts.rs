@@ -29,7 +29,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use parts::backoff::{AdaptiveSpin, Step};
 use parts::queue::{Popped, Queue};
 use parts::ring::Ring;
-use parts::slot::{HandOver, Order, Rest};
+use parts::slot::{HandOver, Order};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -244,7 +244,7 @@ fn serve_once(slot: &Slot, ready: &Ring, adaptive: &AdaptiveSpin) -> bool {
             Some(Order::Search | Order::Retire) => return false,
             None => {}
         }
-        if slot.rest() == Rest::MayPark {
+        if slot.may_park() {
             thread::park();
         }
     }

@@ -46,16 +46,6 @@ pub(crate) struct Decision {
     left_at: AtomicU64,
 }
 
-/// What a worker finds whose task has run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Completed {
-    /// The caller waits: the outcome is to be written into its node.
-    CallerWaits,
-    /// It has left: nobody wants the result.
-    CallerLeft,
-}
-
 /// What a caller at its deadline finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -109,8 +99,10 @@ impl Decision {
             .swap(word(task_id, State::Running), Ordering::AcqRel);
     }
 
-    /// Worker: tries to become the owner of the outcome.
-    pub(crate) fn complete(&self, task_id: u64) -> Completed {
+    /// Worker, whose task has run: tries to become the owner of the outcome, to be written into the caller's
+    /// node. `false`: the caller has left.
+    #[must_use]
+    pub(crate) fn complete(&self, task_id: u64) -> bool {
         // ORDERING: C2: either way the loser acts on the word alone; the outcome itself is
         // published by `done`. Acquires what a caller that left did before.
         let won = self.word.compare_exchange(
@@ -119,10 +111,7 @@ impl Decision {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        match won {
-            Ok(_) => Completed::CallerWaits,
-            Err(_) => Completed::CallerLeft,
-        }
+        won.is_ok()
     }
 
     /// Worker: an abandoned task has ended.

@@ -37,7 +37,7 @@ mod decision;
 mod node;
 mod shared;
 
-pub(crate) use decision::{is_queued, mailbox_id, queue_id, Completed, Decision, Leave};
+pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision, Leave};
 pub(crate) use node::{WaitNode, Waited};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, TaskSide};
 

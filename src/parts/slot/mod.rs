@@ -68,16 +68,6 @@ pub(crate) enum Order<T> {
     Retire,
 }
 
-/// What a worker that is about to park finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Rest {
-    /// Who gives it an order from now on wakes it.
-    MayPark,
-    /// An order is there, or a few instructions away.
-    OrderComing,
-}
-
 /// The line that a hand-over moves: the status word and the mailbox.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -411,16 +401,12 @@ impl<T, R> Slot<T, R> {
         })
     }
 
-    /// Worker: says that it sleeps, if it has no order.
-    pub(crate) fn rest(&self) -> Rest {
+    /// Worker: says that it sleeps. Whether it may: who gives it an order from now on wakes it. Else an
+    /// order is there, or a few instructions away.
+    #[must_use]
+    pub(crate) fn may_park(&self) -> bool {
         let word = self.see();
-        let rests =
-            word.is_idle() && (word.is_parked() || self.swap_if(word, word.and(PARKED)).is_ok());
-        if rests {
-            Rest::MayPark
-        } else {
-            Rest::OrderComing
-        }
+        word.is_idle() && (word.is_parked() || self.swap_if(word, word.and(PARKED)).is_ok())
     }
 }
 

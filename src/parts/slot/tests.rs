@@ -285,7 +285,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
                     Some(order) => return order,
                     None => {}
                 }
-                if spin.step() == Step::Spent && slot.rest() == Rest::MayPark {
+                if spin.step() == Step::Spent && slot.may_park() {
                     naps.fetch_add(1, Ordering::SeqCst);
                     std::thread::park_timeout(std::time::Duration::from_secs(60));
                 }
