@@ -4,7 +4,7 @@
 //! workers and the threads that submit and receive are more than CPUs, each waits that long for the others.
 //! So a worker yields between two tasks, once it has run for [`LIMIT`] without sleeping. It can lose by that:
 //! on Linux 6.18, who yields goes to the end of the line. So it yields less often where others then keep
-//! the CPU for long. `benches/RESULTS.md` has what each of the two gives.
+//! the CPU for long. `benches/NOTEBOOK.md` has what each of the two gives.
 //!
 //! The clock is not read at each short task, but only after [`MANY`] of them.
 
@@ -12,8 +12,12 @@ use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Longer than most tasks that are worth a hand-off, shorter than the OS's time slices.
-const LIMIT: Duration = Duration::from_micros(200);
+/// Shorter than the OS's time slices. Models do not depend on the clock: there no worker yields.
+const LIMIT: Duration = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
+    Duration::MAX
+} else {
+    Duration::from_micros(200)
+};
 /// Short tasks between two looks at the clock.
 const MANY: u32 = 127;
 
