@@ -31,7 +31,7 @@ const LINES: &[(&str, &str, &str, Figure)] = &[
         Micros,
     ),
     (
-        "the same as an open load of 60 %, p99, us",
+        "waits that come at a fixed rate, 60 % of what the pool can do, p99, us",
         "latency/timed/60%",
         OURS,
         P99,
