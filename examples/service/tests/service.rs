@@ -199,7 +199,9 @@ fn the_workers_follow_the_demand() {
     assert_eq!(stat(service.address, "peak_workers"), 4);
     wait_for_stat(service.address, "workers", 0);
     assert_eq!(stat(service.address, "retired"), 4);
-    assert_eq!(stat(service.address, "completed"), 4);
+    // One that was handed over and had not started when its client left never ran.
+    let ended = ["completed", "discarded"].map(|name| stat(service.address, name));
+    assert_eq!(ended.iter().sum::<u64>(), 4, "{ended:?}");
 }
 
 #[test]
