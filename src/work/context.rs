@@ -265,7 +265,7 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn settle_debts(&self) {
         self.pay_debts();
-        if self.owes_remains() {
+        if self.paid(REMAINS) {
             self.settle_remains();
         }
     }
@@ -276,8 +276,7 @@ impl<'a> Ctx<'a> {
     }
 
     #[cold]
-    pub(crate) fn settle_remains(&self) {
-        self.paid(REMAINS);
+    fn settle_remains(&self) {
         settle(self.remains.take());
         self.end_if_forked();
     }
