@@ -14,6 +14,7 @@ use crate::parts::members::{Ended, Handle};
 use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -160,7 +161,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
     }
 
     /// At its deadline only: no shutdown discards it.
-    fn discard(self, _: NeverRan) -> Release {
+    fn discard(self, _: NeverRan, seen: Seen) -> Release {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
@@ -169,7 +170,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            ..Release::default()
+            ..Release::of(seen)
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::parts::members::Handle as Members;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release};
-use crate::work::observe;
+use crate::work::observe::{self, Seen};
 use crate::work::panics::drop_contained;
 use std::task::Waker;
 
@@ -58,7 +58,7 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         ctx.owe(side.end(outcome).release());
     }
 
-    fn discard(self, why: NeverRan) -> Release {
+    fn discard(self, why: NeverRan, seen: Seen) -> Release {
         let Self(mut side) = self;
         drop_contained(side.take());
         let why = match why {
@@ -68,7 +68,7 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         };
         Release {
             caller: Some(side.end(Some(Err(why)))),
-            ..Release::default()
+            ..Release::of(seen)
         }
     }
 }

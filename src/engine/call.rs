@@ -17,19 +17,19 @@ use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
-use crate::work::options::{Limit, RunLimit, StartBy, Window};
+use crate::work::options::{RunLimit, StartBy, Timed};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
+use std::convert::identity;
 use std::time::Duration;
 
 enum Outcome<R> {
     Pending,
     Value(R),
     Panicked(Payload),
-    /// A shutdown discarded the task before it started.
-    Returned(Task),
-    /// Its turn came when too little of its deadline was left.
-    TooLate(Task),
+    /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
+    /// was left.
+    Unrun(Task, NeverRan),
 }
 
 /// What a caller waits with. Aligned so that the worker's touches share no line with
@@ -53,74 +53,17 @@ impl<R> Waiter<R> {
     }
 }
 
-/// Whether a task may still be started when its turn comes, and how long it may run: `()` always
-/// may, for any time.
-trait Guard: Copy {
-    fn is_too_late(self, ctx: &Ctx<'_>) -> bool;
-    /// The task starts.
-    #[inline(always)]
-    fn start(self, _: &Ctx<'_>) {}
-    /// It has ended. Whether past its run limit.
-    #[inline(always)]
-    fn end(self, _: &Ctx<'_>) -> bool {
-        false
-    }
-}
-
-impl Guard for () {
-    #[inline(always)]
-    fn is_too_late(self, _: &Ctx<'_>) -> bool {
-        false
-    }
-}
-
-impl Guard for StartBy {
-    fn is_too_late(self, ctx: &Ctx<'_>) -> bool {
-        self.has_passed(ctx.env)
-    }
-}
-
-impl Guard for (StartBy, RunLimit) {
-    fn is_too_late(self, ctx: &Ctx<'_>) -> bool {
-        self.0.has_passed(ctx.env)
-    }
-
-    fn start(self, ctx: &Ctx<'_>) {
-        ctx.set_due(self.1.due(Window::OPEN.due, ctx.env));
-    }
-
-    fn end(self, ctx: &Ctx<'_>) -> bool {
-        ctx.end_due()
-    }
-}
-
 /// The task of a caller that waits.
-struct WaitJob<F, R, G> {
+struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
     labeled: bool,
     timed: bool,
-    guard: G,
     f: F,
 }
 
-impl<F, R, G> WaitJob<F, R, G> {
-    /// Worker: has taken the task, and does not start it.
-    #[cold]
-    fn expire(self, ctx: &Ctx<'_>, end: End<'_>)
-    where
-        Self: Job,
-    {
-        // A subscriber takes it back, in its own time: not before the release, and not on this
-        // worker, which is as good as idle then.
-        let seen = ctx.seen.take();
-        // SAFETY: the worker took the task, and its decision is not started.
-        let release = unsafe { self.give_back(Outcome::TooLate, seen) };
-        end(Ending::Expired);
-        ctx.owe(release.finish());
-    }
-
+impl<F, R> WaitJob<F, R> {
     /// # Safety
     /// The worker has taken the task, and not started its decision: the caller cannot leave, its
     /// node is alive.
@@ -133,42 +76,17 @@ impl<F, R, G> WaitJob<F, R, G> {
         node.touch();
         node.label
     }
-
-    /// Gives the job back to its caller, who waits for it; whom to release.
-    ///
-    /// # Safety
-    /// The caller can neither take the task back nor leave it: it has been taken out of the
-    /// queue or the mailbox, and not been started.
-    unsafe fn give_back(self, how: fn(Task) -> Outcome<R>, seen: Seen) -> Release
-    where
-        Self: Job,
-    {
-        let waiter = self.waiter;
-        // SAFETY: the caller waits for `done`, and is where the job came from.
-        unsafe {
-            Waiter::write(waiter, how(Task::renew(self, seen)));
-            let node = std::ptr::addr_of!((*waiter).node);
-            Release {
-                caller: Some(Answered::caller(node)),
-                ..Release::default()
-            }
-        }
-    }
 }
 
-impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
+impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        if self.guard.is_too_late(ctx) {
-            return self.expire(ctx, end);
-        }
         // SAFETY: the worker took the task, and its decision is not started.
         let label = unsafe { self.label() };
         let Self {
             waiter,
             timed,
-            guard,
             f,
             labeled: _,
         } = self;
@@ -181,20 +99,20 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
             // slot: its node is alive. That of another may have left.
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
-        guard.start(ctx);
 
-        let mut is_late = false;
-        let is_wanted = |waits| {
-            is_late = guard.end(ctx);
+        let is_wanted = |waits: bool| {
+            // That its run limit has passed is told of with its label.
+            ctx.is_past_due();
+            if !waits {
+                // It is counted as timed out already.
+                ctx.set_due(0);
+            }
             waits
         };
         // SAFETY: the decision was started for this node's caller.
         let run = || unsafe { run_decided(ctx, timed.then_some(node), f, is_wanted) };
         let (panicked, result) = ctx.with_label(label, run);
-        let how = Ending::of(panicked);
-        // One whose caller left is counted as timed out already.
-        is_late &= result.is_some();
-        end(if is_late { how.late() } else { how });
+        end(Ending::of(panicked));
         if let Some(result) = result {
             let outcome = match result {
                 Ok(value) => Outcome::Value(value),
@@ -209,9 +127,19 @@ impl<F: FnOnce() -> R, R, G: Guard> Job for WaitJob<F, R, G> {
         }
     }
 
-    fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the discarder took the task out of the queue.
-        unsafe { self.give_back(Outcome::Returned, Seen::default()) }
+    /// The caller gets it back. It can neither take the task back nor leave it: who discards took it
+    /// out of the queue or the mailbox, and did not start it.
+    fn discard(self, why: NeverRan, seen: Seen) -> Release {
+        let waiter = self.waiter;
+        // SAFETY: the caller waits for `done`, and is where the job came from.
+        unsafe {
+            Waiter::write(waiter, Outcome::Unrun(Task::renew(self, seen), why));
+            let node = std::ptr::addr_of!((*waiter).node);
+            Release {
+                caller: Some(Answered::caller(node)),
+                ..Release::default()
+            }
+        }
     }
 }
 
@@ -252,22 +180,20 @@ where
     } else {
         Until::After(limit)
     };
-    let deadline = match until {
-        Until::After(limit) => Deadline::after(limit),
-        Until::At(_) => Deadline::from_now(own),
-    };
-    let extras = Extras { until, ..*extras };
+    let deadline = until.deadline();
     let start_by = (!extras.min_remaining.is_zero()).then(|| {
-        let at = deadline.instant()?;
-        let due = core.env.nanos(until.at().unwrap_or(at));
+        let due = core.env.nanos(deadline.instant()?);
         Some(StartBy::of(due, extras.min_remaining))
     });
     match (start_by.flatten(), RunLimit::of(extras.run_limit)) {
-        (None, None) => do_guarded(core, &extras, f, &deadline, ()),
-        (Some(start_by), None) => do_guarded(core, &extras, f, &deadline, start_by),
-        (start_by, Some(run_limit)) => {
-            let guard = (start_by.unwrap_or(StartBy::ANY), run_limit);
-            do_guarded(core, &extras, f, &deadline, guard)
+        (None, None) => do_as(core, extras, f, &deadline, identity, identity),
+        (Some(start_by), None) => {
+            let wrap = |job| Timed::new(start_by, (), job);
+            do_as(core, extras, f, &deadline, wrap, |timed| timed.job)
+        }
+        (start_by, Some(limit)) => {
+            let wrap = |job| Timed::new(start_by.unwrap_or(StartBy::ANY), limit, job);
+            do_as(core, extras, f, &deadline, wrap, |timed| timed.job)
         }
     }
 }
@@ -287,15 +213,17 @@ where
         label,
         ..Extras::NONE
     };
-    do_guarded(core, &extras, f, deadline, ())
+    do_as(core, &extras, f, deadline, identity, identity)
 }
 
-fn do_guarded<F, R, G: Guard>(
+/// `wrap`: what is between the task and its job.
+fn do_as<F, R, J: Job>(
     core: &Arc<Core>,
     extras: &Extras,
     f: F,
     deadline: &Deadline,
-    guard: G,
+    wrap: impl FnOnce(WaitJob<F, R>) -> J,
+    unwrap: fn(J) -> WaitJob<F, R>,
 ) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -309,15 +237,15 @@ where
     // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { erase(&waiter, !deadline.is_never(), f, guard) };
+    let task = unsafe { erase(&waiter, !deadline.is_never(), f, wrap) };
     let options = SubmitOptions::AWAITED
         .or_when_full(extras.when_full)
-        .until(deadline, &waiter.node)
-        .by_clock(extras.until.at());
+        .until(deadline, &waiter.node);
     let wait = || wait_for(core, &waiter.node, task, deadline, &options);
-    let (task, why) = match exposed(wait) {
-        How::TimedOut => return Err(DeadlineError::TimedOut),
-        How::Back(task, why) => (task, why),
+    match exposed(wait) {
+        How::TimedOut => Err(DeadlineError::TimedOut),
+        // SAFETY: only this call's task comes back to it.
+        How::Back(task, why) => Err(unsafe { give_back(task, unwrap, why) }),
         How::Outcome => {
             // SAFETY: `done` was seen with Acquire: the outcome is written, and
             // nobody else touches the node any more.
@@ -325,18 +253,20 @@ where
                 .outcome
                 .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
             match outcome {
-                Outcome::Value(value) => return Ok(value),
-                Outcome::Panicked(payload) => {
-                    return Err(DeadlineError::Panicked(Panic::new(payload)))
+                Outcome::Value(value) => Ok(value),
+                Outcome::Panicked(payload) => Err(DeadlineError::Panicked(Panic::new(payload))),
+                Outcome::Unrun(task, why) => {
+                    let why = match why {
+                        NeverRan::Expired => SubmitError::Expired,
+                        _ => SubmitError::Refused(Refusal::Closed),
+                    };
+                    // SAFETY: its job comes back as it is.
+                    Err(unsafe { give_back::<F, R, _>(task, identity, why) })
                 }
-                Outcome::Returned(task) => (task, SubmitError::Refused(Refusal::Closed)),
-                Outcome::TooLate(task) => (task, SubmitError::Expired),
                 Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
             }
         }
-    };
-    // SAFETY: only this call's task comes back to it.
-    Err(unsafe { give_back::<F, R, G>(task, why) })
+    }
 }
 
 // Functions of their own: in an unoptimised build each temporary copy of a large
@@ -345,35 +275,35 @@ where
 /// # Safety
 /// As [`Task::new`].
 #[inline]
-unsafe fn erase<F: FnOnce() -> R, R, G: Guard>(
+unsafe fn erase<F, R, J: Job>(
     waiter: &Waiter<R>,
     timed: bool,
     f: F,
-    guard: G,
+    wrap: impl FnOnce(WaitJob<F, R>) -> J,
 ) -> Task {
     let labeled = waiter.node.label.is_some();
     let job = WaitJob {
         waiter,
         labeled,
         timed,
-        guard,
         f,
     };
     // SAFETY: by this function's contract.
-    unsafe { Task::new(job) }
+    unsafe { Task::new(wrap(job)) }
 }
 
 /// # Safety
-/// The task was made by `erase` with the same types.
+/// The task was made from a `J`.
 // Inlined, it makes LLVM take a large closure apart, word by word: see `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<F: FnOnce() -> R, R, G: Guard>(
+unsafe fn give_back<F, R, J: Job>(
     task: Task,
+    unwrap: fn(J) -> WaitJob<F, R>,
     why: SubmitError,
 ) -> DeadlineError<F> {
     // SAFETY: by this function's contract.
-    let job = unsafe { task.into_job::<WaitJob<F, R, G>>() };
+    let job = unwrap(unsafe { task.into_job::<J>() });
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
         SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),

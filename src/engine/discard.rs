@@ -57,14 +57,9 @@ impl Core {
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
         lock(&self.discarded).extend(others.into_iter().map(|task| (task, why)));
-        let seen: Vec<_> = (calls.into_iter())
-            .map(|task| task.discard(why).release())
-            .collect();
-        // Subscribers, who may fork: in the child nothing more of the parent's is dropped.
-        for seen in seen {
-            if self.env.is_forked() {
-                let _never_dropped = ManuallyDrop::new(seen);
-            }
+        for call in calls {
+            // The caller's submission goes back to it, too.
+            drop(call.discard(why).release());
         }
         self.drop_discarded(&Deadline::never());
     }

@@ -8,6 +8,7 @@ use crate::parts::members::{Ended, Handle, Members, Pending};
 use crate::sync::{Arc, Ordering};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
+use crate::work::observe::Seen;
 
 /// A job that is a member of a group.
 struct Member<J> {
@@ -36,10 +37,10 @@ impl<J: Job> Job for Member<J> {
         });
     }
 
-    fn discard(self, why: NeverRan) -> Release {
+    fn discard(self, why: NeverRan, seen: Seen) -> Release {
         Release {
             group: Some(self.pending),
-            ..self.job.discard(why)
+            ..self.job.discard(why, seen)
         }
     }
 

@@ -47,8 +47,6 @@ pub(super) fn no_room(nested: bool) -> Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
     deadline: Option<&'a Deadline>,
-    /// The same by the clock, if that is how it was given.
-    at: Option<Instant>,
     /// The caller's, who waits for the outcome.
     node: Option<&'a WaitNode>,
     /// Somebody waits for the task's end: on a worker of the pool it must not queue.
@@ -82,10 +80,10 @@ impl Until {
         }
     }
 
-    pub(crate) fn at(self) -> Option<Instant> {
+    pub(crate) fn deadline(self) -> Deadline {
         match self {
-            Self::After(_) => None,
-            Self::At(at) => Some(at),
+            Self::After(limit) => Deadline::after(limit),
+            Self::At(at) => Deadline::at(at),
         }
     }
 }
@@ -119,7 +117,6 @@ impl Extras {
 impl<'a> SubmitOptions<'a> {
     pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
         deadline: None,
-        at: None,
         node: None,
         awaited: false,
         on_worker: false,
@@ -152,11 +149,6 @@ impl<'a> SubmitOptions<'a> {
             served: true,
             ..self
         }
-    }
-
-    /// Its deadline is at this moment, if there is one: not when it was first looked at.
-    pub(crate) const fn by_clock(self, at: Option<Instant>) -> Self {
-        Self { at, ..self }
     }
 
     #[inline]
@@ -233,8 +225,7 @@ impl<'a> SubmitOptions<'a> {
     /// When its deadline is, as [`Env::nanos`]; the clock is read if it was not.
     #[inline]
     pub(crate) fn due(&self, env: &Env) -> Option<u64> {
-        let at = self.deadline?.instant()?;
-        Some(env.nanos(self.at.unwrap_or(at)))
+        Some(env.nanos(self.deadline?.instant()?))
     }
 
     #[inline]

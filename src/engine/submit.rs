@@ -3,10 +3,9 @@
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
-use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::options::{Labeled, RunLimit, Timed, Window};
+use crate::work::options::{Due, Labeled, Limit, RunLimit, StartBy, Timed};
 
 /// Submits a job; refused, it comes back with the reason.
 ///
@@ -71,30 +70,41 @@ unsafe fn submit_wrapped<J: Job>(
     extras: &Extras,
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
-    let deadline = Deadline::from_now(extras.until.left());
-    let timed = (options.served_until(&deadline)).by_clock(extras.until.at());
-    let window = (timed.due(&core.env)).map(|due| Window::of(due, extras.min_remaining));
-    let options = if window.is_some() { timed } else { options };
+    let deadline = extras.until.deadline();
+    let timed = options.served_until(&deadline);
+    let (due, options) = match timed.due(&core.env) {
+        Some(due) => (Some(Due(due)), timed),
+        None => (None, options),
+    };
+    let start_by = due.map_or(StartBy::ANY, |due| StartBy::of(due.0, extras.min_remaining));
     // SAFETY, for all: what surrounds a job holds nothing but values; for the job by this
     // function's contract.
-    match (window, RunLimit::of(extras.run_limit)) {
+    match (due, RunLimit::of(extras.run_limit)) {
         // SAFETY: as above.
         (None, None) => unsafe { submit_labeled(core, job, extras.label, &options) },
-        (Some(window), None) => {
-            let limit = ();
-            let job = Timed { window, limit, job };
+        (Some(due), None) => {
+            let timed = Timed::new(start_by, due, job);
             // SAFETY: as above.
-            unsafe { submit_labeled(core, job, extras.label, &options) }
-                .map_err(|(timed, why)| (timed.job, why))
+            unsafe { submit_timed(core, timed, extras.label, &options) }
         }
-        (window, Some(limit)) => {
-            let window = window.unwrap_or(Window::OPEN);
-            let job = Timed { window, limit, job };
+        (due, Some(limit)) => {
+            let timed = Timed::new(start_by, (due.unwrap_or(Due::NEVER), limit), job);
             // SAFETY: as above.
-            unsafe { submit_labeled(core, job, extras.label, &options) }
-                .map_err(|(timed, why)| (timed.job, why))
+            unsafe { submit_timed(core, timed, extras.label, &options) }
         }
     }
+}
+
+/// # Safety
+/// As [`Task::new`].
+unsafe fn submit_timed<L: Limit, J: Job>(
+    core: &Arc<Core>,
+    timed: Timed<L, J>,
+    label: Option<&'static str>,
+    options: &SubmitOptions<'_>,
+) -> Result<Location, (J, Refusal)> {
+    // SAFETY: by this function's contract.
+    unsafe { submit_labeled(core, timed, label, options) }.map_err(|(timed, why)| (timed.job, why))
 }
 
 /// The label comes outermost: what is said of a late task carries it.

@@ -53,6 +53,12 @@ mod imp {
             }))
         }
 
+        /// None, either, if it is farther off than that.
+        pub(crate) fn at(at: Instant) -> Self {
+            let is_never = at.saturating_duration_since(now()) > LONGEST;
+            Self(Cell::new(if is_never { End::Never } else { End::At(at) }))
+        }
+
         /// With the clock read now.
         pub(crate) fn from_now(limit: Duration) -> Self {
             let deadline = Self::after(limit);
@@ -130,6 +136,10 @@ mod imp {
         pub(crate) fn after(limit: Duration) -> Self {
             assert_eq!(limit, Duration::MAX, "models raise a flag instead");
             Self::never()
+        }
+
+        pub(crate) fn at(_: Instant) -> Self {
+            unreachable!("models raise a flag instead");
         }
 
         /// No time at all has passed at once.

@@ -318,11 +318,6 @@ impl<'a> Ctx<'a> {
         result
     }
 
-    /// The task in hand does not run.
-    pub(crate) fn forget_submission(&self) {
-        self.seen.set(Seen::default());
-    }
-
     #[cold]
     fn call_around<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         let mut f = Some(f);

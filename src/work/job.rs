@@ -68,11 +68,19 @@ pub(crate) struct Release {
     pub(crate) group: Option<Pending>,
     /// A caller of `do_with_deadline`, or a handle.
     pub(crate) caller: Option<Answered>,
-    /// Of its submission; the job does not know it.
+    /// Of its submission.
     pub(crate) seen: Seen,
 }
 
 impl Release {
+    /// Of a task that nobody waits for.
+    pub(crate) fn of(seen: Seen) -> Self {
+        Self {
+            seen,
+            ..Self::default()
+        }
+    }
+
     /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
     /// may the waker of a handle.
     pub(crate) fn release(mut self) -> Seen {
@@ -94,7 +102,7 @@ pub(crate) trait Job: Sized {
     /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun. Never unwinds.
-    fn discard(self, why: NeverRan) -> Release;
+    fn discard(self, why: NeverRan, seen: Seen) -> Release;
     /// The group it belongs to.
     fn members(&self) -> Option<&Members> {
         None
@@ -226,10 +234,7 @@ impl<J: Job> TableOf<J> {
     unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Release {
         // SAFETY: by this function's contract.
         let Observed { seen, job } = unsafe { Self::take(bytes) };
-        Release {
-            seen,
-            ..job.discard(why)
-        }
+        job.discard(why, seen)
     }
 }
 
@@ -332,9 +337,9 @@ impl<F: FnOnce()> Job for Serve<F> {
         end(Ending::of(has_panicked(ctx.call(self.f))));
     }
 
-    fn discard(self, _: NeverRan) -> Release {
+    fn discard(self, _: NeverRan, seen: Seen) -> Release {
         drop_contained(self);
-        Release::default()
+        Release::of(seen)
     }
 }
 

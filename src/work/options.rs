@@ -6,6 +6,7 @@ use crate::parts::members::Members;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::observe::Seen;
 use std::time::Duration;
 
 /// A job with a label.
@@ -28,8 +29,8 @@ impl<J: Job> Job for Labeled<J> {
         });
     }
 
-    fn discard(self, why: NeverRan) -> Release {
-        self.job.discard(why)
+    fn discard(self, why: NeverRan, seen: Seen) -> Release {
+        self.job.discard(why, seen)
     }
 
     fn members(&self) -> Option<&Members> {
@@ -59,20 +60,34 @@ impl StartBy {
     }
 }
 
-/// How long a task may run.
+/// When a task has had its time.
 pub(crate) trait Limit: Copy {
-    /// The earlier of its deadline and the end of its time; it starts now.
-    fn due(self, due: u64, env: &Env) -> u64;
+    /// As [`Env::nanos`]; zero: never. It starts now.
+    fn due(self, env: &Env) -> u64;
 }
 
-/// As long as its deadline allows.
+/// Its caller's deadline aside, it may take any time.
 impl Limit for () {
-    fn due(self, due: u64, _: &Env) -> u64 {
-        due
+    fn due(self, _: &Env) -> u64 {
+        0
     }
 }
 
-/// For this time at most, in nanoseconds.
+/// At its own deadline, as [`Env::nanos`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due(pub(crate) u64);
+
+impl Due {
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+}
+
+impl Limit for Due {
+    fn due(self, _: &Env) -> u64 {
+        self.0
+    }
+}
+
+/// So many nanoseconds after its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunLimit(u64);
 
@@ -85,38 +100,33 @@ impl RunLimit {
 }
 
 impl Limit for RunLimit {
-    fn due(self, due: u64, env: &Env) -> u64 {
-        due.min(env.nanos_now().saturating_add(self.0))
+    fn due(self, env: &Env) -> u64 {
+        env.nanos_now().saturating_add(self.0)
     }
 }
 
-/// A deadline of a task's own, and until when it may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) due: u64,
-    start_by: StartBy,
+/// At the earlier of the two.
+impl Limit for (Due, RunLimit) {
+    fn due(self, env: &Env) -> u64 {
+        self.0.due(env).min(self.1.due(env))
+    }
 }
 
-impl Window {
-    /// Without a deadline.
-    pub(crate) const OPEN: Self = Self {
-        due: u64::MAX,
-        start_by: StartBy::ANY,
-    };
+/// A job with a limit of its own, or one that may come too late to be started.
+pub(crate) struct Timed<L, J> {
+    start_by: StartBy,
+    limit: L,
+    pub(crate) job: J,
+}
 
-    pub(crate) fn of(due: u64, min_remaining: Duration) -> Self {
+impl<L, J> Timed<L, J> {
+    pub(crate) fn new(start_by: StartBy, limit: L, job: J) -> Self {
         Self {
-            due,
-            start_by: StartBy::of(due, min_remaining),
+            start_by,
+            limit,
+            job,
         }
     }
-}
-
-/// A job with a deadline or run limit for which nobody waits.
-pub(crate) struct Timed<L, J> {
-    pub(crate) window: Window,
-    pub(crate) limit: L,
-    pub(crate) job: J,
 }
 
 impl<L: Limit, J: Job> Job for Timed<L, J> {
@@ -125,25 +135,27 @@ impl<L: Limit, J: Job> Job for Timed<L, J> {
     const OFFERED: bool = J::OFFERED;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { window, limit, job } = self;
-        if window.start_by.has_passed(ctx.env) {
-            // What is dropped may take its time, and so may the waker of the task before, which has to
-            // return before the worker takes its next task.
-            ctx.settle_debts();
-            ctx.forget_submission();
-            job.members().inspect(|group| group.begin_discard());
-            let release = job.discard(NeverRan::Expired);
+        if self.start_by.has_passed(ctx.env) {
+            if !J::AWAITED {
+                // What is dropped may take its time, and so may the waker of the task before, which
+                // has to return before the worker takes its next task.
+                ctx.settle_debts();
+            }
+            self.job.members().inspect(|group| group.begin_discard());
+            let mut release = self.job.discard(NeverRan::Expired, ctx.seen.take());
+            // Not once the worker is as good as idle: a subscriber may take its time.
+            release.seen = Seen::default();
             end(Ending::Expired);
             return ctx.owe(release.finish());
         }
-        ctx.set_due(limit.due(window.due, ctx.env));
-        job.run(ctx, &mut |how| {
+        ctx.set_due(self.limit.due(ctx.env));
+        self.job.run(ctx, &mut |how| {
             end(if ctx.end_due() { how.late() } else { how })
         });
     }
 
-    fn discard(self, why: NeverRan) -> Release {
-        self.job.discard(why)
+    fn discard(self, why: NeverRan, seen: Seen) -> Release {
+        self.job.discard(why, seen)
     }
 
     fn members(&self) -> Option<&Members> {
@@ -171,12 +183,9 @@ mod tests {
     fn a_window_closes_when_too_little_is_left() {
         let env = Env::new(String::new(), Hooks::default());
         let due = env.nanos_now() + 60_000_000_000;
-        let passed = |least| {
-            let window = Window::of(due, Duration::from_secs(least));
-            window.start_by.has_passed(&env)
-        };
+        let passed = |least| StartBy::of(due, Duration::from_secs(least)).has_passed(&env);
         assert!(!passed(0) && passed(61));
-        assert!(!Window::OPEN.start_by.has_passed(&env));
+        assert!(!StartBy::ANY.has_passed(&env));
     }
 
     #[test]
@@ -184,13 +193,14 @@ mod tests {
         let env = Env::new(String::new(), Hooks::default());
         let second = RunLimit::of(Duration::from_secs(1)).expect("a limit");
         let now = env.nanos_now();
-        let due = second.due(Window::OPEN.due, &env);
-        assert!((now + 1_000_000_000..=env.nanos_now() + 1_000_000_000).contains(&due));
-        assert_eq!(second.due(now, &env), now);
-        assert_eq!(().due(now, &env), now);
+        for due in [second.due(&env), (Due::NEVER, second).due(&env)] {
+            assert!((now + 1_000_000_000..=env.nanos_now() + 1_000_000_000).contains(&due));
+        }
+        assert_eq!((Due(now), second).due(&env), now);
+        assert_eq!((Due(now).due(&env), ().due(&env)), (now, 0));
         assert_eq!(RunLimit::of(Duration::MAX), None);
         assert_eq!(RunLimit::of(Duration::from_secs(u64::MAX / 2)), None);
         let longest = RunLimit::of(Duration::from_nanos(u64::MAX / 2)).expect("a limit");
-        assert!(env.instant(longest.due(u64::MAX, &env)) > env.instant(now));
+        assert!(env.instant(longest.due(&env)) > env.instant(now));
     }
 }

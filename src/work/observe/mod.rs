@@ -6,8 +6,8 @@
 //! after the task has been started for good and before its outcome is decided:
 //! a slow one takes its time from the task, whose caller still leaves at its
 //! deadline. A task that does not run lets go of its submitter's span on the thread of
-//! a caller that gets it back; else on the thread that discards it, once whoever waits
-//! for it has been released; or on a worker that finds it late, if no caller waits for it.
+//! a caller that waits for it; if none does, on the thread that discards it, once its group
+//! or handle has been told, or on a worker that finds it late, before.
 //! What runs on a caller's own thread, its own subscriber's, takes that caller's time.
 //! Nowhere does it run with a lock held. Its panics are contained, and those on the pool's behalf
 //! counted as `hook_panics`.
