@@ -137,7 +137,11 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
                     Err(DeadlineError::TimedOut) => {}
                     // It did not get the processor within 3 ms; without a caller it still must.
                     Err(DeadlineError::Expired(f)) => {
-                        wait_until("the worker to let go", || pool.stats().running == i);
+                        // The worker may have yet to come out of its start.
+                        wait_until("the worker to let go", || {
+                            let s = pool.stats();
+                            (s.running, s.idle) == (i, s.workers - i)
+                        });
                         must_serve(&pool, f.into_inner());
                     }
                     other => panic!("{other:?}"),
