@@ -9,15 +9,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Refused, Shutdown, WhenFull};
+use lazypool::{task, Builder, DeadlineError, Pool, Refused, Shutdown, WhenFull};
 
 fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
+    builder(max, queue, idle).build().expect("pool")
+}
+
+fn builder(max: usize, queue: usize, idle: Duration) -> Builder {
     Pool::builder()
         .max_workers(max)
         .queue_capacity(queue)
         .idle_timeout(idle)
-        .build()
-        .expect("pool")
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -77,7 +79,38 @@ fn law01_a_burst_fills_the_pool_to_the_brim() {
 /// cause a refusal.
 #[test]
 fn law01_a_burst_into_retirement_is_accepted() {
+    burst_into_retirement(|builder| builder);
+}
+
+/// Law 1: a task that is queued for want of a place does not take the thread of one that comes later.
+#[test]
+fn law01_a_burst_into_retirement_is_accepted_with_a_start_hook() {
+    burst_into_retirement(|builder| builder.on_worker_start(|_| thread::sleep(ms(1))));
+}
+
+/// Law 1: the same with an idle worker beside slots without a thread.
+#[test]
+fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
     timed(|| {
+        for idle in 1..4 {
+            let pool = builder(4, 100, Duration::MAX).on_worker_start(|_| thread::sleep(ms(5)));
+            let pool = pool.build().expect("pool");
+            for burst in [idle, 104] {
+                let gate = Gate::new();
+                for i in 0..burst {
+                    if let Err(refused) = pool.serve(gate.task()) {
+                        panic!("{idle} idle, task {i}: {refused:?}, {:?}", pool.stats());
+                    }
+                }
+                gate.open();
+                settle(&pool);
+            }
+        }
+    });
+}
+
+fn burst_into_retirement(with: fn(Builder) -> Builder) {
+    timed(move || {
         let mut rng = Rng::new(11);
         for (max, queue, idle) in [
             (1, 0, ms(1)),
@@ -86,7 +119,7 @@ fn law01_a_burst_into_retirement_is_accepted() {
             (4, 4, Duration::ZERO),
             (4, 4, ms(1)),
         ] {
-            let pool = pool(max, queue, idle);
+            let pool = with(builder(max, queue, idle)).build().expect("pool");
             for round in 0..rounds(60) {
                 let gate = Gate::new();
                 for i in 0..max + queue {

@@ -104,7 +104,7 @@ impl Core {
                 // needs to be woken or started yet.
                 if all_busy.is_some()
                     || (awake || seen.is_any_searching() && !self.is_somebody_idle())
-                        && self.relies_on_workers()
+                        && self.no_thread_comes_first()
                 {
                     return self.push_fast(queue, tail, task, options, all_busy);
                 }
@@ -197,7 +197,7 @@ impl Core {
         if let Some(queue) = queue {
             let spreads = || self.is_somebody_idle() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
-            if is_any_awake && self.relies_on_workers() || spreads() {
+            if is_any_awake && self.no_thread_comes_first() || spreads() {
                 if let Some(location) = self.enqueue(queue, task)? {
                     return Ok(location);
                 }
@@ -211,7 +211,7 @@ impl Core {
         if self.is_somebody_idle() {
             return Err(Not::Now);
         }
-        if (searching || self.in_flight.see().is_any_searching()) && self.relies_on_workers() {
+        if (searching || self.in_flight.see().is_any_searching()) && self.no_thread_comes_first() {
             // No reason to start another.
             let Some(queue) = queue else {
                 return Err(Not::Now);
@@ -227,7 +227,7 @@ impl Core {
                 Err(NotSpawned::Failed(error)) => return self.without_thread(task, queue, error),
             }
         }
-        if let Some(queue) = queue {
+        if let Some(queue) = queue.filter(|_| self.no_thread_comes_first()) {
             if let Some(location) = self.enqueue(queue, task)? {
                 return Ok(location);
             }
@@ -269,12 +269,12 @@ impl Core {
         }
     }
 
-    /// Whether a task may be queued for a worker that is awake or on its way to the queue. Not where
-    /// the worker that has to look in its place would go through a start hook first, without a task,
-    /// and a thread can be started for this one.
+    /// Whether a task may be queued. Not where a worker would be started to look at the queue, and go
+    /// through a start hook first, busy without a task, while a thread can be started for this one, or
+    /// as soon as a worker has ended.
     #[inline]
-    fn relies_on_workers(&self) -> bool {
-        !self.hooked || self.free.is_empty()
+    fn no_thread_comes_first(&self) -> bool {
+        !self.hooked || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
     /// The OS gave no thread: another worker, the queue while a worker lives, or back.
@@ -334,7 +334,8 @@ impl Core {
     /// others are promised, so there must be some to spare.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
-        queue.has_room_for(SPARE.max(self.settings.max_workers as u64))
+        let spare = SPARE.max(self.settings.max_workers as u64);
+        queue.has_room_for(spare) && self.no_thread_comes_first()
     }
 }
 

@@ -44,6 +44,11 @@ impl Seen {
     }
 
     #[inline]
+    pub(crate) fn is_any_returning(self) -> bool {
+        self.0 >= RETURNING.0
+    }
+
+    #[inline]
     pub(crate) fn is_nobody(self) -> bool {
         self.0 == 0
     }
