@@ -185,6 +185,19 @@ fn cancel_against_start() {
     });
 }
 
+/// A poll, then a join: the task's end may just take the waker of the first, and wakes nobody else.
+#[test]
+fn a_poll_and_then_a_join() {
+    check(Some(3), || {
+        let (task, mut handle) = promise();
+        let worker = thread::spawn(move || task.end(7));
+        let (_flag, waker) = Flag::new();
+        let value = handle.poll(&waker).unwrap_or_else(|| handle.wait());
+        assert_eq!(value, 7);
+        worker.join().unwrap();
+    });
+}
+
 // ---- with a pool ---------------------------------------------------------------------------
 
 /// A task that counts its runs, and a value that counts its drops.

@@ -130,7 +130,7 @@ impl<R> Ticket<R> {
     /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
     /// not wait.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        self.is_finished() || self.side.wait(deadline, self.core.parallel)
+        self.core.env.is_forked() || self.side.wait(deadline, self.core.parallel)
     }
 
     /// The outcome, if it is there, and otherwise the waker is called once it is.

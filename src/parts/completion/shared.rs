@@ -168,7 +168,10 @@ impl<O> HandleSide<O> {
     /// Waits until the outcome is there; `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
         drop(self.retract());
-        let is_done = |node: &WaitNode| node.wait(deadline, parallel) != Waited::Expired;
+        // The task's end may have taken the waker of an earlier poll: it wakes nobody else.
+        let is_done = |node: &WaitNode| {
+            node.has_outcome() || node.wait(deadline, parallel) != Waited::Expired
+        };
         let is_done = self.node().is_none_or(is_done);
         if !is_done {
             drop(self.retract());
