@@ -9,7 +9,7 @@ use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle;
 use crate::sync::{Arc, Ordering};
-use crate::work::job::{NeverRan, Serve};
+use crate::work::job::{NeverRan, Serve, Task};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -163,9 +163,10 @@ impl Group {
     /// Blocks until no task of the group is pending. It returns if that was so at one moment of the call:
     /// tasks that other threads submit after that moment do not matter.
     ///
-    /// By then all of them have ended and are counted, and their workers are free. Closures of
-    /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) has not got
-    /// to them yet, `wait` drops them on the calling thread. The calling thread spins for some
+    /// By then all of them have ended and are counted, and their workers are free; a
+    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. Closures of
+    /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) or
+    /// [`cancel`](Group::cancel) has not got to them yet, `wait` drops them on the calling thread. The calling thread spins for some
     /// microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
@@ -203,7 +204,8 @@ impl Group {
         }
         if self.members.is_discarding() && !self.core.env.is_forked() {
             // Whoever drops its tasks may be waiting for this thread.
-            self.core.drop_discarded(deadline);
+            let whose = |task: &Task| task.is_of(&self.members);
+            self.core.help_discard(whose, deadline);
         }
         self.members.wait(deadline, self.core.parallel)
     }

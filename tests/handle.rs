@@ -684,8 +684,9 @@ fn law21_a_group_counts_its_awaited_tasks() {
         assert_eq!((group.pending(), group.discarded()), (3, 1));
         gate.open();
         group.wait();
-        assert!(good.is_finished() && bad.is_finished());
         assert_eq!((group.completed(), group.panicked()), (2, 1));
+        // They are released right after the tasks have been counted.
+        wait_until("both handles", || good.is_finished() && bad.is_finished());
         assert_eq!(good.join().unwrap(), 1);
         assert!(bad.join().is_err());
         // Whoever has the value finds it counted in the group, too.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Group, Pool, Shutdown};
+use lazypool::{Awaitable, Group, Handle, Pool, Refused, Shutdown, TaskError};
 
 /// One level of calls for each of so many queued tasks overflows the stack of a thread.
 const MANY: usize = cut(20_000) as usize;
@@ -36,6 +36,10 @@ impl Drop for Subtasks {
         }
         self.group.wait();
     }
+}
+
+fn must_await(on: Awaitable<'_>, f: impl FnOnce() + Send + 'static) -> Handle<()> {
+    on.serve(f).map_err(Refused::without_closure).unwrap()
 }
 
 /// Queues tasks each of which cancels its group, unless it runs to its end.
@@ -311,6 +315,90 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
             }
         },
     );
+}
+
+/// Law 10: the same with handles: each task holds the handle of the next one.
+#[test]
+fn law10_a_long_chain_of_handles_is_cancelled_on_any_stack() {
+    isolated(
+        "law10_a_long_chain_of_handles_is_cancelled_on_any_stack",
+        || {
+            let busy = Gate::new();
+            let pool = occupied(&busy, MANY);
+            let mut first = None::<Handle<()>>;
+            for _ in 0..MANY {
+                let next = first.take();
+                first = Some(must_await(pool.awaitable(), move || drop(next)));
+            }
+            drop(first);
+            assert_eq!(pool.stats().discarded, MANY as u64);
+            busy.open();
+        },
+    );
+}
+
+/// Law 10: the capture of a task waits for the task's own group, and the task's handle is dropped, or
+/// cancelled. The wait once waited for what its own thread was about to drop.
+#[test]
+fn law10_a_capture_may_wait_for_its_group_as_its_handle_goes() {
+    timed(|| {
+        for by_drop in [false, true] {
+            let busy = Gate::new();
+            let pool = occupied(&busy, 2);
+            let group = pool.group();
+            let waits = Subtasks {
+                group: group.clone(),
+                cancels: false,
+            };
+            let handle = must_await(group.awaitable(), move || drop(waits));
+            if by_drop {
+                drop(handle);
+            } else {
+                handle.cancel();
+                let outcome = handle.join();
+                assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
+            }
+            assert_eq!((group.discarded(), group.pending()), (1, 0));
+            busy.open();
+        }
+    });
+}
+
+/// Law 10: a discarded capture joins a task that the same thread is to drop after it: by the same
+/// shutdown, or as it has just cancelled its group, or itself.
+#[test]
+fn law10_a_capture_may_join_what_is_to_be_dropped_after_it() {
+    timed(|| {
+        type Cancels = fn(&Group, &Handle<()>);
+        let by_itself: [Cancels; 3] = [|_, _| (), |group, _| group.cancel(), |_, its| its.cancel()];
+        for (cancels, discarded) in by_itself.into_iter().zip([true, false, false]) {
+            let busy = Gate::new();
+            let pool = occupied(&busy, 2);
+            let (give, take) = mpsc::channel();
+            let (tell, told) = mpsc::channel();
+            let group = pool.group();
+            let its = group.clone();
+            let joins = OnDrop(Some(move || {
+                let handle: Handle<()> = take.recv().unwrap();
+                cancels(&its, &handle);
+                tell.send(handle.join()).unwrap();
+            }));
+            let outer = pool.group();
+            must_serve_in(&outer, move || drop(joins));
+            give.send(must_await(group.awaitable(), || ())).unwrap();
+            if discarded {
+                pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            } else {
+                outer.cancel();
+            }
+            match told.recv().unwrap() {
+                Err(TaskError::Discarded) => assert!(discarded),
+                Err(TaskError::Cancelled) => assert!(!discarded),
+                other => panic!("{other:?}"),
+            }
+            busy.open();
+        }
+    });
 }
 
 /// Law 10: tasks that each guard a group of its own are discarded in a time in proportion to their

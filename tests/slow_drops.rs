@@ -378,3 +378,60 @@ fn a_wait_with_a_timeout_drops_no_more_than_it_has_time_for() {
         busy.open();
     });
 }
+
+/// The same where each of them cancels a group in its turn, to no effect: that once took the limit away.
+#[test]
+fn a_wait_with_a_timeout_drops_no_more_though_captures_cancel_groups() {
+    timed(|| {
+        let (busy, slow) = (Gate::new(), Gate::new());
+        let pool = Arc::new(occupied(&busy, 8));
+        let group = pool.group();
+        must_serve_in(&group, drops_at(&slow));
+        let dropped = Arc::new(AtomicUsize::new(0));
+        for _ in 0..4 {
+            let (dropped, guard) = (Arc::clone(&dropped), pool.group().drop_guard());
+            let drops = OnDrop(Some(move || {
+                thread::sleep(ms(20));
+                drop(guard);
+                dropped.fetch_add(1, Ordering::SeqCst);
+            }));
+            must_serve_in(&group, move || drop(drops));
+        }
+        let shared = Arc::clone(&pool);
+        let shutdown = thread::spawn(move || shared.shutdown(Shutdown::Discard, Duration::ZERO));
+        slow.wait_entered(1);
+        assert!(group.wait_timeout(ms(1)).unwrap_err().pending() >= 4);
+        let dropped = dropped.load(Ordering::SeqCst);
+        assert!(dropped <= 1, "{dropped} dropped");
+        slow.open();
+        group.wait();
+        shutdown.join().expect("no panic");
+        busy.open();
+    });
+}
+
+/// Who waits for a group drops nothing of another group, which may take its time: here until the wait
+/// has returned.
+#[test]
+fn a_wait_drops_what_belongs_to_its_own_group_only() {
+    timed(|| {
+        let (busy, slow, other) = (Gate::new(), Gate::new(), Gate::new());
+        let pool = Arc::new(occupied(&busy, 8));
+        let (group, others) = (pool.group(), pool.group());
+        must_serve_in(&group, drops_at(&slow));
+        must_serve_in(&others, drops_at(&other));
+        must_serve_in(&group, || ());
+        let shared = Arc::clone(&pool);
+        let shutdown = thread::spawn(move || shared.shutdown(Shutdown::Discard, Duration::ZERO));
+        slow.wait_entered(1);
+        wait_until("its second task to be dropped", || {
+            group.wait_timeout(ms(1)).unwrap_err().pending() == 1
+        });
+        assert_eq!((others.pending(), other.entered()), (1, 0));
+        slow.open();
+        group.wait();
+        other.open();
+        shutdown.join().expect("no panic");
+        busy.open();
+    });
+}

@@ -17,7 +17,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle as Members;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
 use crate::work::panics::drop_contained;
 use std::task::Waker;
@@ -130,7 +130,13 @@ impl<R> Ticket<R> {
     /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
     /// not wait.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        self.core.env.is_forked() || self.side.wait(deadline, self.core.parallel)
+        if self.core.env.is_forked() {
+            return true;
+        }
+        if !self.side.is_finished() {
+            self.core.drop_own_discarded(deadline);
+        }
+        self.side.wait(deadline, self.core.parallel)
     }
 
     /// The outcome, if it is there, and otherwise the waker is called once it is.
@@ -151,6 +157,11 @@ impl<R> Ticket<R> {
     }
 
     pub(crate) fn cancel(&self) {
+        self.cancel_and(|core, task| core.discard_now(task, NeverRan::Cancelled));
+    }
+
+    /// A queued task is taken out, for `discard`.
+    fn cancel_and(&self, discard: impl FnOnce(&Arc<Core>, Task)) {
         let Some(node) = self.side.node() else { return };
         if node.has_outcome() || self.core.env.is_forked() {
             return;
@@ -158,8 +169,7 @@ impl<R> Ticket<R> {
         let core = &self.core;
         if let Some(task) = core.withdraw(self.location, Counts::discard) {
             task.begin_discard();
-            let _seen = task.discard(NeverRan::Cancelled).release();
-            return;
+            return discard(core, task);
         }
         let Some(slot) = node.cancel() else { return };
         let task_id = match self.location {
@@ -182,6 +192,7 @@ impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         // Whom nobody is to wake any more.
         let _stored = self.side.retract();
-        self.cancel();
+        // Nobody waits for it: what a discarded task captured may be the handle of the next, and so on.
+        self.cancel_and(|core, task| core.discard([task], NeverRan::Cancelled));
     }
 }

@@ -85,6 +85,15 @@ pub(crate) enum Cleaner {
     Here(thread::JoinHandle<()>),
 }
 
+/// A task that has been taken out of the queue, to be dropped.
+#[derive(Debug)]
+pub(crate) struct Discarded {
+    pub(crate) task: Task,
+    pub(crate) why: NeverRan,
+    /// The discard that sees to it, by its address, as long as that lasts.
+    pub(crate) by: usize,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     // Read by every submission, written once or never.
@@ -111,8 +120,7 @@ pub(crate) struct Core {
     pub(crate) clean_at: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
-    /// Taken out of the queue, to be dropped.
-    pub(crate) discarded: Mutex<VecDeque<(Task, NeverRan)>>,
+    pub(crate) discarded: Mutex<VecDeque<Discarded>>,
     /// A thread has been started, has ended or has been joined.
     pub(crate) changed: Condvar,
     /// The cleaner may have to end.

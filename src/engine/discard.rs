@@ -1,11 +1,14 @@
-//! Tasks that are taken out of the queue to be dropped: by a shutdown, or with their group.
+//! Tasks that are taken out of the queue to be dropped: by a shutdown, with their group, or with their
+//! handle.
 //!
-//! All are taken out before code of the user's runs. Then what they captured is dropped, one by
-//! one. What is dropped may itself shut a pool down, or cancel a group: such a call adds to its
-//! pool's list, which the outermost discard of the thread empties. So it neither recurses nor
-//! waits. Other threads that discard or wait empty the list, too: what is dropped may wait for them.
+//! All are taken out before code of the user's runs, and put on a list of their pool. Then the thread
+//! that took them out drops what they captured, one by one. What is dropped may itself shut a pool
+//! down, cancel a group or drop a handle: such a call adds to its pool's list, and the outermost
+//! discard of the thread sees to that. So it neither recurses nor waits. What is dropped may wait for
+//! other threads, so those help: who waits for a group drops what is listed of that group, and who
+//! shuts the pool down drops all.
 
-use super::core::Core;
+use super::core::{Core, Discarded};
 use crate::parts::deadline::Deadline;
 use crate::sync::{lock, thread_local, Arc};
 use crate::work::job::{NeverRan, Task};
@@ -13,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-/// The outermost discard of a thread, on its stack: pools whose lists it is still to empty.
+/// The outermost discard of a thread, on its stack: pools to whose lists it has added.
 #[derive(Default)]
 struct Outermost(RefCell<Vec<Arc<Core>>>);
 
@@ -24,6 +27,30 @@ thread_local! {
 impl Drop for Outermost {
     fn drop(&mut self) {
         OUTERMOST.with(|outermost| outermost.set(ptr::null()));
+    }
+}
+
+impl Outermost {
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    fn next_pool(&self) -> Option<Arc<Core>> {
+        self.0.borrow_mut().pop()
+    }
+}
+
+/// Calls `f` as a discard: within the one that this thread is in, or as its outermost.
+fn as_discard(f: impl FnOnce(&Outermost)) {
+    // SAFETY: not null only while what it points to is on this thread's stack, which its drop sees to.
+    if let Some(outermost) = unsafe { OUTERMOST.with(Cell::get).as_ref() } {
+        return f(outermost);
+    }
+    let own = Outermost::default();
+    OUTERMOST.with(|outermost| outermost.set(&own));
+    f(&own);
+    while let Some(pool) = own.next_pool() {
+        pool.drop_listed(|listed| listed.by == own.address(), &Deadline::never());
     }
 }
 
@@ -53,48 +80,67 @@ impl Core {
         taken
     }
 
-    /// Drops tasks that were taken out. Callers that wait get theirs back first.
-    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
+    /// Drops tasks that were taken out, or leaves that to the discard that this thread is in. Callers
+    /// that wait get theirs back first.
+    pub(crate) fn discard(self: &Arc<Self>, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
         let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
-        lock(&self.discarded).extend(others.into_iter().map(|task| (task, why)));
-        for call in calls {
-            // The caller's submission goes back to it, too.
-            drop(call.discard(why).release());
-        }
-        self.drop_discarded(&Deadline::never());
-    }
-
-    /// Empties the list, or leaves that to the discard that this thread is in, or at the deadline to
-    /// those who filled it.
-    pub(crate) fn drop_discarded(self: &Arc<Self>, deadline: &Deadline) {
-        let outermost = OUTERMOST.with(Cell::get);
-        // SAFETY: not null only while what it points to is on this thread's stack, which its drop
-        // sees to.
-        if let Some(outermost) = unsafe { outermost.as_ref() } {
-            return outermost.0.borrow_mut().push(Arc::clone(self));
-        }
-        let own = Outermost::default();
-        OUTERMOST.with(|outermost| outermost.set(&own));
-        self.empty_discarded(deadline);
-        loop {
-            let Some(pool) = own.0.borrow_mut().pop() else {
-                return;
-            };
-            pool.empty_discarded(&Deadline::never());
-        }
-    }
-
-    fn empty_discarded(&self, deadline: &Deadline) {
-        while !self.env.is_forked() && !deadline.has_passed() {
-            let Some((task, why)) = lock(&self.discarded).pop_front() else {
-                return;
-            };
-            let left = task.discard(why);
-            if self.env.is_forked() {
-                let _never_dropped = ManuallyDrop::new(left);
-                return;
+        as_discard(|outermost| {
+            if !others.is_empty() {
+                outermost.0.borrow_mut().push(Arc::clone(self));
             }
-            let _dropped_here = left.release();
+            let by = outermost.address();
+            let listed = others.into_iter().map(|task| Discarded { task, why, by });
+            lock(&self.discarded).extend(listed);
+            for call in calls {
+                // The caller's submission goes back to it, too.
+                drop(call.discard(why).release());
+            }
+        });
+    }
+
+    /// Drops one task now, also within a discard: somebody may wait for it next.
+    pub(crate) fn discard_now(&self, task: Task, why: NeverRan) {
+        as_discard(|_| self.drop_task(task, why));
+    }
+
+    /// Drops what others have put on the list, as long as there is time; not within a discard.
+    pub(crate) fn help_discard(&self, whose: impl Fn(&Task) -> bool, deadline: &Deadline) {
+        if !is_discarding() {
+            as_discard(|_| self.drop_listed(|listed| whose(&listed.task), deadline));
         }
+    }
+
+    /// Within a discard, before a wait for a task that it may have put on the list: drops those.
+    pub(crate) fn drop_own_discarded(&self, deadline: &Deadline) {
+        let own = OUTERMOST.with(Cell::get).addr();
+        if own != 0 {
+            self.drop_listed(|listed| listed.by == own, deadline);
+        }
+    }
+
+    fn drop_listed(&self, whose: impl Fn(&Discarded) -> bool, deadline: &Deadline) {
+        let mut at = 0;
+        while !self.env.is_forked() && !deadline.has_passed() {
+            let mut list = lock(&self.discarded);
+            // Those of one discard lie together: the next is likely to be where the last one was.
+            let end = list.len();
+            let found = (at.min(end)..end)
+                .chain(0..at.min(end))
+                .find(|n| whose(&list[*n]));
+            at = found.unwrap_or(end);
+            let Some(next) = list.remove(at) else { return };
+            drop(list);
+            self.drop_task(next.task, next.why);
+        }
+    }
+
+    /// What is dropped may have forked: in the child nothing more of the parent's is.
+    fn drop_task(&self, task: Task, why: NeverRan) {
+        let left = task.discard(why);
+        if self.env.is_forked() {
+            let _never_dropped = ManuallyDrop::new(left);
+            return;
+        }
+        drop(left.release());
     }
 }

@@ -14,8 +14,8 @@
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
 //! *then* releases whoever waits for it, *then* notifies the first who waits for space. So whoever
 //! sees the end of a task, by its counters or its result, finds its worker free. Up to the
-//! release the worker waits for no other thread, with two exceptions: who is just leaving, a caller
-//! or a handle's cancel, and another panic of the same scope. It does not wait for a push that is
+//! release the worker waits for no other thread, with three exceptions: who is just leaving, a caller
+//! or a handle's cancel; another panic of the same scope; and the lock of the task's group. It does not wait for a push that is
 //! half done: it looks at the queue again afterwards.
 //!
 //! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue

@@ -145,7 +145,7 @@ pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
 fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
     [
         ("lazypool_workers", "Workers that exist", stats.workers),
-        ("lazypool_workers_idle", "Workers without a task", stats.idle),
+        ("lazypool_workers_idle", "Workers in service without a task", stats.idle),
         ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
         ("lazypool_workers_abandoned", "Workers with a task that nobody waits for any more", stats.abandoned),
         ("lazypool_workers_limit", "Workers that there may be now", limit),

@@ -70,7 +70,7 @@ pub(crate) fn worker_spawned(env: &Env, slot: usize) {
     let _ = (env, slot);
 }
 
-/// On the worker, as its last step.
+/// On the worker, after its slot is free.
 #[inline(always)]
 pub(crate) fn worker_retired(env: &Env, slot: usize) {
     event!(DEBUG, env, slot, "worker retired");
