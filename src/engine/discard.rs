@@ -93,7 +93,7 @@ impl Core {
             lock(&self.discarded).extend(listed);
             for call in calls {
                 // The caller's submission goes back to it, too.
-                drop(call.discard(why).release());
+                call.discard(why).release();
             }
         });
     }
@@ -141,6 +141,6 @@ impl Core {
             let _never_dropped = ManuallyDrop::new(left);
             return;
         }
-        drop(left.release());
+        left.release();
     }
 }

@@ -81,12 +81,11 @@ impl Release {
         }
     }
 
-    /// Sets free whom the task has kept waiting. To let go of what was seen may take its time, as
-    /// may the waker of a handle.
-    pub(crate) fn release(mut self) -> Seen {
-        let seen = std::mem::take(&mut self.seen);
+    /// Sets free whom the task has kept waiting. Only then it lets go of what was seen, which may take
+    /// its time, as may the waker of a handle.
+    pub(crate) fn release(mut self) {
+        let _seen = std::mem::take(&mut self.seen);
         settle(self.finish());
-        seen
     }
 
     pub(crate) fn finish(self) -> Remains {
