@@ -165,8 +165,9 @@ impl Group {
     ///
     /// By then all of them have ended and are counted, and their workers are free; a
     /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. Closures of
-    /// discarded tasks have been dropped; if a concurrent [shutdown](crate::Pool::shutdown) or
-    /// [`cancel`](Group::cancel) has not got to them yet, `wait` drops them on the calling thread. The calling thread spins for some
+    /// discarded tasks have been dropped; if a [shutdown](crate::Pool::shutdown) or
+    /// [`cancel`](Group::cancel) on another thread is still to drop some when `wait` is called, `wait` drops
+    /// them on the calling thread. The calling thread spins for some
     /// microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.

@@ -362,3 +362,38 @@ fn law04_the_limit_changes_under_load() {
         assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
     });
 }
+
+/// Law 5: a limit set again to what it is starts no thread, though the worker that was started for the
+/// queued task is still in its start hook. Each call once started another.
+#[test]
+fn law05_a_limit_set_again_starts_no_thread() {
+    timed(|| {
+        let (busy, hook) = (Gate::new(), Gate::new());
+        let (key, starts) = (hook.key(), AtomicUsize::new(0));
+        let pool = Pool::builder()
+            .max_workers(8)
+            .queue_capacity(4)
+            .idle_timeout(Duration::MAX)
+            .on_worker_start(move |_| {
+                // The first has the busy task.
+                if starts.fetch_add(1, Ordering::SeqCst) > 0 {
+                    key.pass();
+                }
+            })
+            .build()
+            .unwrap();
+        let _openers = (busy.opener(), hook.opener());
+        pool.set_limit(1).unwrap();
+        must_serve(&pool, busy.task());
+        busy.wait_entered(1);
+        must_serve(&pool, || ());
+        for _ in 0..6 {
+            pool.set_limit(8).unwrap();
+        }
+        hook.wait_entered(1);
+        assert_eq!(pool.stats().spawned, 2);
+        hook.open();
+        busy.open();
+        assert_eq!(settle(&pool).completed, 2);
+    });
+}

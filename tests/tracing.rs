@@ -678,6 +678,27 @@ fn a_slow_subscriber_breaks_no_deadline() {
     });
 }
 
+/// Law 3: a caller leaves at its deadline though a subscriber is being told that its task has exceeded
+/// its run limit. That once came after the outcome was decided.
+#[test]
+fn law03_a_caller_leaves_while_a_subscriber_hears_of_the_run_limit() {
+    timed(|| {
+        let pool = named("limit-told", 1).build().unwrap();
+        let told = Gate::new();
+        let _opener = told.opener();
+        let key = told.key();
+        let _listening = Listening::to("limit-told", "worker abandoned", move || key.pass());
+        let task = || {
+            let due = task::deadline().expect("its run limit");
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+        };
+        leave(|| pool.run_limit(ms(1)).do_with_deadline(task, ms(50)));
+        told.open();
+        let s = settle(&pool);
+        assert_eq!((s.completed, s.timed_out), (1, 1), "{s:?}");
+    });
+}
+
 /// Calls within a span that nobody but this thread closes before the gate opens.
 fn call_within(own: &Keeper, gate: &Gate, pool: Submitter<'_>) -> Result<(), DeadlineError<()>> {
     tracing::subscriber::with_default(own.clone(), || {

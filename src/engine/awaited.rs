@@ -45,13 +45,7 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
                 observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
             }
             // SAFETY: its decision was started; there is no node with a deadline.
-            unsafe {
-                run_decided(ctx, None, f, |_| {
-                    // That its own deadline has passed is told of with its label.
-                    ctx.is_past_due();
-                    !side.is_gone()
-                })
-            }
+            unsafe { run_decided(ctx, None, f, |_| !side.is_gone()) }
         });
         end(Ending::of(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));

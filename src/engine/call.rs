@@ -101,8 +101,6 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         }
 
         let is_wanted = |waits: bool| {
-            // That its run limit has passed is told of with its label.
-            ctx.is_past_due();
             if !waits {
                 // It is counted as timed out already.
                 ctx.set_due(0);

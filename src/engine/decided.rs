@@ -22,6 +22,8 @@ pub(super) unsafe fn run_decided<R>(
     let run = || {
         let result = ctx.call(f);
         panicked = result.is_err();
+        // Subscribers are told of a run limit that has passed as long as the caller can leave.
+        ctx.is_past_due();
         let waits = decision.complete(task_id);
         let wanted = if is_wanted(waits) {
             Some(result)

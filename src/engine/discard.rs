@@ -5,8 +5,8 @@
 //! that took them out drops what they captured, one by one. What is dropped may itself shut a pool
 //! down, cancel a group or drop a handle: such a call adds to its pool's list, and the outermost
 //! discard of the thread sees to that. So it neither recurses nor waits. What is dropped may wait for
-//! other threads, so those help: who waits for a group drops what is listed of that group, and who
-//! shuts the pool down drops all.
+//! other threads, so those help: who begins to wait for a group drops what is listed of that group, and
+//! who shuts the pool down drops all.
 
 use super::core::{Core, Discarded};
 use crate::parts::deadline::Deadline;

@@ -30,10 +30,10 @@ impl Core {
         }
         let mut registry = lock(&self.registry);
         registry.limit = limit;
-        while registry.withheld.len() > self.settings.max_workers - limit {
-            if let Some(slot) = registry.withheld.pop() {
-                self.free_slot(slot);
-            }
+        let stay = (self.settings.max_workers - limit).min(registry.withheld.len());
+        let freed = registry.withheld.split_off(stay);
+        for slot in &freed {
+            self.free_slot(*slot);
         }
         while self.owed(&registry) > 0 {
             // What a spawner has popped is withheld when it comes back.
@@ -45,7 +45,9 @@ impl Core {
         drop(registry);
         // There may be space now, for those who wait for it and for what is queued.
         self.waiters.notify_all();
-        self.notify_another();
+        if !freed.is_empty() {
+            self.notify_another();
+        }
     }
 
     pub(super) fn tell_surplus(&self, registry: &Registry) {

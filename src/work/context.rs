@@ -135,9 +135,9 @@ impl<'a> Ctx<'a> {
     /// The running task has ended, and has no deadline of its own any more. Whether that has
     /// passed.
     pub(crate) fn end_due(&self) -> bool {
-        let is_late = self.is_past_due();
+        let due = self.due.get();
         self.set_due(0);
-        is_late
+        due != 0 && self.env.nanos_now() >= due
     }
 
     /// Whether the running task's own deadline has passed.

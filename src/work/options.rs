@@ -150,6 +150,10 @@ impl<L: Limit, J: Job> Job for Timed<L, J> {
         }
         ctx.set_due(self.limit.due(ctx.env));
         self.job.run(ctx, &mut |how| {
+            if !J::OFFERED {
+                // Subscribers are told; where the outcome is decided they have been told before that.
+                ctx.is_past_due();
+            }
             end(if ctx.end_due() { how.late() } else { how })
         });
     }
