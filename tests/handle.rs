@@ -79,22 +79,13 @@ fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     }
 }
 
-#[track_caller]
-fn serve<F, R>(on: Awaitable<'_>, f: F) -> Handle<R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    on.serve(f).map_err(Refused::without_closure).expect("room")
-}
-
 /// A task that is at the gate, and wakes this at its end.
 fn at_the_gate<W: Wake + Send + Sync + 'static>(
     gate: &Gate,
     on: Awaitable<'_>,
     wakes: W,
 ) -> Handle<()> {
-    let mut handle = serve(on, gate.task());
+    let mut handle = must_await(on, gate.task());
     gate.wait_entered(1);
     assert!(poll(&mut handle, &Waker::from(Arc::new(wakes))).is_pending());
     handle
@@ -141,7 +132,7 @@ fn cancellable<R: Send + 'static>(
     let key = gate.key();
     let (started, starts) = mpsc::channel();
     let (told, tells) = mpsc::channel();
-    let handle = serve(pool.awaitable(), move || {
+    let handle = must_await(pool.awaitable(), move || {
         told.send(until_cancelled(key.clone(), started)).unwrap();
         key.pass();
         value
@@ -158,7 +149,7 @@ fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
             let pool = pool(1, queue);
             for n in 0..rounds(300) {
                 // With one worker and no queue a worker that is not free would refuse this.
-                let handle = serve(pool.awaitable(), move || n);
+                let handle = must_await(pool.awaitable(), move || n);
                 assert_eq!(outcome(handle, n).unwrap(), n);
                 let stats = pool.stats();
                 assert_eq!((stats.completed, stats.running), (n + 1, 0), "{stats:?}");
@@ -177,7 +168,7 @@ fn law21_a_handle_waits_as_long_as_its_task_takes() {
             let pool = pool(1, 0);
             let gate = if turn == 0 { &gate } else { &Gate::new() };
             let key = gate.key();
-            let handle = serve(pool.awaitable(), move || {
+            let handle = must_await(pool.awaitable(), move || {
                 key.pass();
                 7
             });
@@ -197,7 +188,7 @@ fn law21_join_timeout_gives_the_handle_back() {
         let pool = pool(1, 0);
         let gate = Gate::new();
         let key = gate.key();
-        let handle = serve(pool.awaitable(), move || {
+        let handle = must_await(pool.awaitable(), move || {
             key.pass();
             String::from("late")
         });
@@ -233,7 +224,7 @@ fn law21_a_panic_is_there_after_on_panic_has_run() {
             .unwrap();
         for n in 0..6 {
             let on = pool.labeled("import").awaitable();
-            let handle = serve(on, || -> u32 { quiet_panic("line 3 is empty") });
+            let handle = must_await(on, || -> u32 { quiet_panic("line 3 is empty") });
             let error = outcome(handle, n).unwrap_err();
             assert_eq!(told.load(Ordering::SeqCst) as u64, n + 1);
             assert_eq!(error.to_string(), "the task panicked: line 3 is empty");
@@ -272,7 +263,7 @@ fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
                 2 => group.awaitable(),
                 _ => pool.awaitable(),
             };
-            let handle = serve(on, move || drop(slow));
+            let handle = must_await(on, move || drop(slow));
             assert!(!handle.is_finished());
             let waiter = thread::spawn(move || {
                 let error = outcome(handle, turn / 4).unwrap_err();
@@ -316,7 +307,7 @@ fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
             let mut handles: Vec<_> = (0..3)
                 .map(|id| {
                     let entry = ledger.entry(id);
-                    serve(pool.awaitable(), move || entry.run())
+                    must_await(pool.awaitable(), move || entry.run())
                 })
                 .collect();
             assert_eq!(pool.stats().queued, 3);
@@ -355,11 +346,11 @@ fn law21_a_cancelled_task_makes_room() {
     timed(|| {
         let gate = Gate::new();
         let pool = Arc::new(busy(&gate, 1));
-        let handle = serve(pool.awaitable(), || ());
+        let handle = must_await(pool.awaitable(), || ());
         let core = Arc::clone(&pool);
         let blocked = thread::spawn(move || {
             let on = core.when_full(WhenFull::Block).awaitable();
-            serve(on, || 5).join()
+            must_await(on, || 5).join()
         });
         wait_until("a blocked submitter", || pool.stats().waiting == 1);
         drop(handle);
@@ -442,7 +433,7 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
         for before in [true, false] {
             let pool = pool(1, 0);
             let entered = gate.entered();
-            let handle = serve(pool.awaitable(), gate.task());
+            let handle = must_await(pool.awaitable(), gate.task());
             gate.wait_entered(entered + 1);
             if before {
                 drop(handle);
@@ -466,7 +457,7 @@ fn law21_detach_lets_the_task_run() {
         let pool = busy(&gate, 2);
         let (dropped, drops) = mpsc::channel();
         let (told, tells) = mpsc::channel();
-        let queued = serve(pool.awaitable(), move || {
+        let queued = must_await(pool.awaitable(), move || {
             told.send(task::is_cancelled()).unwrap();
             DropsOn(dropped)
         });
@@ -478,7 +469,7 @@ fn law21_detach_lets_the_task_run() {
 
         let gate = Gate::new();
         wait_until("rest", || pool.stats().running == 0);
-        let running = serve(pool.awaitable(), gate.task());
+        let running = must_await(pool.awaitable(), gate.task());
         gate.wait_entered(1);
         running.detach();
         let stats = pool.stats();
@@ -487,7 +478,7 @@ fn law21_detach_lets_the_task_run() {
         wait_until("its end", || pool.stats().completed == 3);
         assert_eq!(pool.stats().discarded, 0);
         // One that has ended.
-        let ended = serve(pool.awaitable(), || 5);
+        let ended = must_await(pool.awaitable(), || 5);
         wait_until("its end", || ended.is_finished());
         ended.detach();
     });
@@ -500,7 +491,7 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
     timed(|| {
         let gate = Gate::new();
         let pool = busy(&gate, 1);
-        let mut handle = serve(pool.awaitable(), || 3);
+        let mut handle = must_await(pool.awaitable(), || 3);
         let (first, w1) = counted();
         let (second, w2) = counted();
         assert!(poll(&mut handle, &w1).is_pending());
@@ -523,7 +514,7 @@ fn law21_no_waker_is_kept_once_the_handle_is_gone() {
         for way in 0..4 {
             let gate = Gate::new();
             let pool = busy(&gate, 1);
-            let mut handle = serve(pool.awaitable(), || 3);
+            let mut handle = must_await(pool.awaitable(), || 3);
             let (count, waker) = counted();
             assert!(poll(&mut handle, &waker).is_pending());
             match way {
@@ -621,7 +612,7 @@ fn law21_options_are_those_of_serve() {
         let gate = Gate::new();
         let pool = busy(&gate, 1);
         let mail = pool.labeled("mail").with_deadline(LONG);
-        let handle = serve(mail.awaitable(), || {
+        let handle = must_await(mail.awaitable(), || {
             (
                 task::label(),
                 task::deadline().is_some(),
@@ -640,7 +631,7 @@ fn law21_options_are_those_of_serve() {
         // It may wait in the queue, and so is not refused as what a worker waits for.
         let pool = Arc::new(pool);
         let core = Arc::clone(&pool);
-        let nested = serve(pool.awaitable(), move || serve(core.awaitable(), || 4));
+        let nested = must_await(pool.awaitable(), move || must_await(core.awaitable(), || 4));
         assert_eq!(nested.join().unwrap().join().unwrap(), 4);
         pool.shutdown(Shutdown::Drain, LIMIT);
         let refused = pool.awaitable().serve(|| ()).unwrap_err();
@@ -655,7 +646,7 @@ fn law21_a_task_that_runs_past_its_deadline() {
         let pool = pool(1, 0);
         let gate = Gate::new();
         let key = gate.key();
-        let handle = serve(pool.with_deadline(ms(500)).awaitable(), move || {
+        let handle = must_await(pool.with_deadline(ms(500)).awaitable(), move || {
             key.pass();
             task::is_cancelled()
         });
@@ -673,10 +664,10 @@ fn law21_a_group_counts_its_awaited_tasks() {
         let gate = Gate::new();
         let pool = busy(&gate, 8);
         let group = pool.group();
-        let good = serve(group.awaitable(), || 1);
-        let bad = serve(group.awaitable(), || quiet_panic("bad"));
-        let dropped = serve(group.awaitable(), || 2);
-        let detached = serve(group.awaitable(), || 3);
+        let good = must_await(group.awaitable(), || 1);
+        let bad = must_await(group.awaitable(), || quiet_panic("bad"));
+        let dropped = must_await(group.awaitable(), || 2);
+        let detached = must_await(group.awaitable(), || 3);
         detached.detach();
         assert_eq!(group.pending(), 4);
         assert!(group.wait_timeout(ms(5)).is_err());
@@ -691,15 +682,15 @@ fn law21_a_group_counts_its_awaited_tasks() {
         assert!(bad.join().is_err());
         // Whoever has the value finds it counted in the group, too.
         for n in 0..rounds(100) {
-            assert_eq!(serve(group.awaitable(), move || n).join().unwrap(), n);
+            assert_eq!(must_await(group.awaitable(), move || n).join().unwrap(), n);
             assert_eq!(group.pending(), 0);
         }
         let gate = Gate::new();
         let key = gate.key();
         let (started, starts) = mpsc::channel();
-        let running = serve(group.awaitable(), move || until_cancelled(key, started));
+        let running = must_await(group.awaitable(), move || until_cancelled(key, started));
         starts.recv().unwrap();
-        let queued = serve(group.awaitable(), || 4);
+        let queued = must_await(group.awaitable(), || 4);
         group.cancel();
         assert!(matches!(queued.join(), Err(TaskError::Cancelled)));
         assert!(running.join().unwrap(), "it saw that");
@@ -724,7 +715,7 @@ fn law21_a_cancel_takes_no_other_task() {
                 entered.send(()).unwrap();
                 holds.pass();
             }));
-            let taken = serve(group.awaitable(), move || drop(slow));
+            let taken = must_await(group.awaitable(), move || drop(slow));
             let canceller = thread::spawn(move || group.cancel());
             enters.recv().unwrap();
             // Taken out, and not yet ended.
@@ -745,7 +736,9 @@ fn law21_a_cancel_takes_no_other_task() {
 fn law21_a_handle_outlives_its_pool() {
     timed(|| {
         let pool = pool(1, 4);
-        let handles: Vec<_> = (0..4).map(|n| serve(pool.awaitable(), move || n)).collect();
+        let handles: Vec<_> = (0..4)
+            .map(|n| must_await(pool.awaitable(), move || n))
+            .collect();
         drop(pool);
         for (n, handle) in handles.into_iter().enumerate() {
             assert!(handle.is_finished(), "the drop waits for it");
@@ -753,7 +746,7 @@ fn law21_a_handle_outlives_its_pool() {
         }
         let gate = Gate::new();
         let pool = busy(&gate, 1);
-        let handle = serve(pool.awaitable(), || 1);
+        let handle = must_await(pool.awaitable(), || 1);
         pool.shutdown(Shutdown::Discard, Duration::ZERO);
         gate.open();
         drop(pool);
@@ -766,7 +759,7 @@ fn law21_a_handle_outlives_its_pool() {
 #[test]
 fn a_handle_that_was_ready_panics() {
     let pool = pool(1, 0);
-    let mut handle = serve(pool.awaitable(), || 3);
+    let mut handle = must_await(pool.awaitable(), || 3);
     wait_until("its end", || handle.is_finished());
     assert!(matches!(
         poll(&mut handle, Waker::noop()),
@@ -829,7 +822,7 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             let gate = Gate::new();
             let pool = busy(&gate, 2);
             let bad = std::mem::ManuallyDrop::new(Bad::waker(which == 0, which == 1, which == 2));
-            let mut handle = serve(pool.awaitable(), || 3);
+            let mut handle = must_await(pool.awaitable(), || 3);
             let (count, good) = counted();
             assert!(poll(&mut handle, &good).is_pending());
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
@@ -839,7 +832,7 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
                 let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
                 assert!(changed.is_err(), "as the other is dropped");
             }
-            let next = serve(pool.awaitable(), || 4);
+            let next = must_await(pool.awaitable(), || 4);
             gate.open();
             assert_eq!(handle.join().unwrap(), 3);
             assert_eq!(next.join().unwrap(), 4);
@@ -858,9 +851,9 @@ fn a_waker_that_panics_on_the_worker_is_contained() {
         let gate = Gate::new();
         let pool = busy(&gate, 2);
         let bad = Bad::waker(false, true, false);
-        let mut handle = serve(pool.awaitable(), || 3);
+        let mut handle = must_await(pool.awaitable(), || 3);
         assert!(poll(&mut handle, &bad).is_pending());
-        let next = serve(pool.awaitable(), || 4);
+        let next = must_await(pool.awaitable(), || 4);
         gate.open();
         assert_eq!(next.join().unwrap(), 4);
         wait_until("the outcome", || handle.is_finished());
@@ -925,7 +918,7 @@ fn a_waker_that_blocks_before_an_expired_task_holds_up_no_caller() {
         let (gate, waker_gate) = (Gate::new(), Gate::new());
         let first = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
         let late = pool.with_deadline(ms(1));
-        let mut expired = serve(late.awaitable(), || ());
+        let mut expired = must_await(late.awaitable(), || ());
         let waker = Waker::from(Arc::new(Blocks(waker_gate.key())));
         assert!(poll(&mut expired, &waker).is_pending());
         thread::sleep(ms(2));
@@ -1093,7 +1086,7 @@ fn values_that_panic_in_their_drop() {
         // Nobody waits for it: law 7.
         let gate = Gate::new();
         let key = gate.key();
-        let handle = serve(pool.awaitable(), move || {
+        let handle = must_await(pool.awaitable(), move || {
             key.pass();
             Bomb("value")
         });
@@ -1103,12 +1096,12 @@ fn values_that_panic_in_their_drop() {
         wait_until("its end", || pool.stats().running == 0);
         assert_eq!((pool.stats().panicked, pool.stats().completed), (1, 0));
         // It is dropped with its handle: the panic is of that drop.
-        let handle = serve(pool.awaitable(), || Bomb("value"));
+        let handle = must_await(pool.awaitable(), || Bomb("value"));
         wait_until("its end", || handle.is_finished());
         assert!(catch_unwind(AssertUnwindSafe(|| drop(handle))).is_err());
         // A capture's: the handle has that payload.
         let bomb = Bomb("capture");
-        let handle = serve(pool.awaitable(), move || {
+        let handle = must_await(pool.awaitable(), move || {
             let _bomb = &bomb;
             7
         });
@@ -1126,7 +1119,7 @@ fn a_runtime_that_ends_before_the_task() {
         let gate = Gate::new();
         let pool = busy(&gate, 1);
         let (count, waker) = counted();
-        let handle = serve(pool.awaitable(), || 3);
+        let handle = must_await(pool.awaitable(), || 3);
         let mut future = Box::pin(handle);
         let pending = future.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(pending.is_pending());
@@ -1146,7 +1139,7 @@ fn the_end_beside_all_that_a_handle_does() {
         for round in 0..rounds(3_000) {
             let (first, w1) = counted();
             let (second, w2) = counted();
-            let mut handle = serve(pool.when_full(WhenFull::Block).awaitable(), move || round);
+            let mut handle = must_await(pool.when_full(WhenFull::Block).awaitable(), move || round);
             for _ in 0..round % 7 {
                 std::hint::spin_loop();
             }

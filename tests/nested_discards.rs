@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Awaitable, Group, Handle, Pool, Refused, Shutdown, TaskError};
+use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
 
 /// One level of calls for each of so many queued tasks overflows the stack of a thread.
 const MANY: usize = cut(20_000) as usize;
@@ -36,10 +36,6 @@ impl Drop for Subtasks {
         }
         self.group.wait();
     }
-}
-
-fn must_await(on: Awaitable<'_>, f: impl FnOnce() + Send + 'static) -> Handle<()> {
-    on.serve(f).map_err(Refused::without_closure).unwrap()
 }
 
 /// Queues tasks each of which cancels its group, unless it runs to its end.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Group, Pool, Refused, Shutdown, WhenFull};
+use lazypool::{CancelGuard, DeadlineError, Group, Pool, Refused, Shutdown, WhenFull};
 
 /// Its drop waits at a gate.
 struct AtGate(Key);
@@ -345,7 +345,18 @@ fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
 /// is up. It once dropped all of it.
 #[test]
 fn a_wait_with_a_timeout_drops_no_more_than_it_has_time_for() {
-    timed(|| {
+    drops_no_more_than_it_has_time_for(|_| None);
+}
+
+/// The same where each capture cancels a group in its turn, to no effect: that once took the limit away.
+#[test]
+fn a_wait_with_a_timeout_drops_no_more_though_captures_cancel_groups() {
+    drops_no_more_than_it_has_time_for(|pool| Some(pool.group().drop_guard()));
+}
+
+/// `captures`: what each of the tasks captures besides.
+fn drops_no_more_than_it_has_time_for(captures: fn(&Pool) -> Option<CancelGuard>) {
+    timed(move || {
         let (busy, slow) = (Gate::new(), Gate::new());
         let pool = Arc::new(occupied(&busy, 8));
         let group = pool.group();
@@ -353,9 +364,10 @@ fn a_wait_with_a_timeout_drops_no_more_than_it_has_time_for() {
         let here = thread::current().id();
         let dropped_here = Arc::new(AtomicUsize::new(0));
         for _ in 0..4 {
-            let dropped_here = Arc::clone(&dropped_here);
+            let (dropped_here, captured) = (Arc::clone(&dropped_here), captures(&pool));
             let drops = OnDrop(Some(move || {
                 thread::sleep(ms(20));
+                drop(captured);
                 let is_here = thread::current().id() == here;
                 dropped_here.fetch_add(usize::from(is_here), Ordering::SeqCst);
             }));
@@ -374,37 +386,6 @@ fn a_wait_with_a_timeout_drops_no_more_than_it_has_time_for() {
         slow.open();
         group.wait();
         assert_eq!((group.discarded(), group.pending()), (5, 0));
-        shutdown.join().expect("no panic");
-        busy.open();
-    });
-}
-
-/// The same where each of them cancels a group in its turn, to no effect: that once took the limit away.
-#[test]
-fn a_wait_with_a_timeout_drops_no_more_though_captures_cancel_groups() {
-    timed(|| {
-        let (busy, slow) = (Gate::new(), Gate::new());
-        let pool = Arc::new(occupied(&busy, 8));
-        let group = pool.group();
-        must_serve_in(&group, drops_at(&slow));
-        let dropped = Arc::new(AtomicUsize::new(0));
-        for _ in 0..4 {
-            let (dropped, guard) = (Arc::clone(&dropped), pool.group().drop_guard());
-            let drops = OnDrop(Some(move || {
-                thread::sleep(ms(20));
-                drop(guard);
-                dropped.fetch_add(1, Ordering::SeqCst);
-            }));
-            must_serve_in(&group, move || drop(drops));
-        }
-        let shared = Arc::clone(&pool);
-        let shutdown = thread::spawn(move || shared.shutdown(Shutdown::Discard, Duration::ZERO));
-        slow.wait_entered(1);
-        assert!(group.wait_timeout(ms(1)).unwrap_err().pending() >= 4);
-        let dropped = dropped.load(Ordering::SeqCst);
-        assert!(dropped <= 1, "{dropped} dropped");
-        slow.open();
-        group.wait();
         shutdown.join().expect("no panic");
         busy.open();
     });

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cut::cut;
 use cut::limit;
-use lazypool::{Group, Pool, Refusal, Refused, Stats};
+use lazypool::{Awaitable, Group, Handle, Pool, Refusal, Refused, Stats};
 
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
 pub const LIMIT: Duration = limit(30);
@@ -457,6 +457,16 @@ pub fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
     if let Err(refused) = group.serve(task) {
         panic!("refused: {refused}; {group:?}");
     }
+}
+
+/// A task with a handle, for which there is room.
+#[track_caller]
+pub fn must_await<F, R>(on: Awaitable<'_>, f: F) -> Handle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    on.serve(f).map_err(Refused::without_closure).expect("room")
 }
 
 /// A pool of one worker, which is occupied by a task at the gate.
