@@ -195,9 +195,16 @@ impl<S, F: Fn(&[Lane<S>]) -> Vec<Table>> Workload for Race<S, F> {
         self.rounds
     }
 
-    /// Lets the entrants take turns, every one once.
+    /// Lets the entrants take turns, every one once: in each round another one first, and every second
+    /// round backward. Who comes first after a workload that keeps all CPUs busy finds the kernel
+    /// placing threads as it did for that.
     fn round(&mut self) {
-        for (lane, (sample, pace)) in self.lanes.iter_mut().zip(&mut self.samplers) {
+        let (round, all) = (self.lanes[0].samples.len(), self.lanes.len());
+        let first = round * all / self.rounds;
+        for turn in 0..all {
+            let turn = if round % 2 == 0 { turn } else { all - turn };
+            let place = (first + turn) % all;
+            let (lane, (sample, pace)) = (&mut self.lanes[place], &mut self.samplers[place]);
             tally::measure_now(lane.name);
             lane.samples.push(sample(pace));
             lane.cpu.extend(pace.cpu.take());
