@@ -216,9 +216,7 @@ inline notify_all() { d_step { EVERY(NONE) } }
 #define NO_THREAD 7
 
 inline skip_dead(h) {
-  atomic { AT_HEAD(cDead) -> h = head; cell_step(C(h), cDead, cHeld) }
-  atomic { head++; touch(POPS); NOTE }
-  atomic { cell_step(C(h), cHeld, cEmpty); h = 0 }
+  atomic { AT_HEAD(cDead) -> h = head; head++; touch(POPS); cell_step(C(h), cDead, cEmpty); h = 0 }
 }
 
 /* Of a full queue it skips what is dead first. */
@@ -226,8 +224,8 @@ inline push(t, p, r) {
   do
   :: atomic { qclosed -> r = CLOSED; break }
   :: atomic { !qclosed && asleep -> r = SLEEPS; break }
-  :: atomic { !qclosed && !asleep && tail - head < CAP && cs[C(tail)] == cEmpty && cp[C(tail)] == tail ->
-       p = tail; tail++; accept(); NOTE; r = OK }
+  :: atomic { !qclosed && !asleep && tail - head < CAP ->
+       assert(cs[C(tail)] == cEmpty && cp[C(tail)] == tail); p = tail; tail++; accept(); NOTE; r = OK }
      atomic { ct[C(p)] = t; cell_step(C(p), cEmpty, cFull); break }
   :: atomic { !qclosed && !asleep && tail - head >= CAP && !AT_HEAD(cDead) -> r = NO_SPACE; break }
   :: !qclosed && !asleep && tail - head >= CAP && AT_HEAD(cDead) -> if :: skip_dead(p) :: else fi
@@ -241,8 +239,7 @@ inline pop(t, h, once) {
   do
 #if FAULT != 11
   :: atomic { AT_HEAD(cFull) -> h = head; cell_step(C(h), cFull, cHeld) }
-     atomic { t = ct[C(h)]; ct[C(h)] = 0; head++; touch(POPS); NOTE }
-     atomic { cell_step(C(h), cHeld, cEmpty); break }
+     atomic { t = ct[C(h)]; ct[C(h)] = 0; head++; touch(POPS); cell_step(C(h), cHeld, cEmpty); break }
 #else
   :: atomic { AT_HEAD(cFull) -> h = head; t = ct[C(h)] }
      atomic { head++; touch(POPS); ct[C(h)] = 0; cs[C(h)] = cEmpty; cp[C(h)] = cp[C(h)] + CELLS; break }

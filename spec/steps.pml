@@ -27,7 +27,7 @@
   CELL(Held, Empty) \
   CELL(Held, Dead) \
   CELL(Held, Full) \
-  CELL(Dead, Held)
+  CELL(Dead, Empty)
 
 #define sFree 0
 #define sHeld 1

@@ -42,9 +42,9 @@ fn push_and_pop() {
     });
 }
 
-/// One cell, so each push waits for the pop of the lap before to let the cell
-/// go; a producer that has seen its task popped finds space. Excludes: a cell
-/// filled before it was emptied, "full" after space was made. All interleavings.
+/// One cell, so each push needs the pop of the lap before; a producer that has seen its task popped
+/// finds space. Excludes: a cell filled before its task was read, "full" after space was made. All
+/// interleavings.
 #[test]
 fn the_same_cell_again() {
     check(None, move || {
@@ -57,6 +57,57 @@ fn the_same_cell_again() {
         let mut seen: Vec<_> = popped.into_iter().flatten().chain(left).collect();
         seen.sort_unstable();
         assert_eq!(seen, if second.is_ok() { vec![1, 2] } else { vec![1] });
+        queue.assert_at_rest();
+    });
+}
+
+/// A thread pops and sees the space that it has made; another pushes by what that one has seen.
+/// Excludes: a cell filled while the pop still reads it (M1). All interleavings.
+#[test]
+fn space_that_another_saw() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(1));
+        queue.push(1).expect("empty");
+        let consumer = beside(&queue, |queue| (queue.pop(), queue.space()));
+        let other = beside(&queue, |queue| push_until_full(queue, 2).is_ok());
+        let pushed = other.join().unwrap();
+        let (popped, space) = consumer.join().unwrap();
+        assert_eq!(popped, Some(1));
+        assert!(space == 1 || pushed);
+        assert_eq!(queue.pop(), pushed.then_some(2));
+        queue.assert_at_rest();
+    });
+}
+
+/// A push moves `head` past a task that its caller is taking out. Excludes: a cell filled while it is
+/// still read (M1). All interleavings.
+#[test]
+fn take_against_skip_and_push() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(1));
+        let position = queue.push(1).unwrap();
+        let caller = beside(&queue, move |queue| queue.take(position));
+        let other = beside(&queue, |queue| queue.push(2).is_ok());
+        let pushed = other.join().unwrap();
+        assert_eq!(caller.join().unwrap(), Some(1));
+        assert_eq!(queue.pop(), pushed.then_some(2));
+        queue.assert_at_rest();
+    });
+}
+
+/// The same where a pop moves `head` past it. Excludes: as above. Preemptions: 3.
+#[test]
+fn take_against_skip_and_push_of_another() {
+    check(Some(3), || {
+        let queue = Arc::new(Queue::new(1));
+        let position = queue.push(1).unwrap();
+        let caller = beside(&queue, move |queue| queue.take(position));
+        let worker = beside(&queue, |queue| queue.pop());
+        let other = beside(&queue, |queue| queue.push(2).is_ok());
+        let pushed = other.join().unwrap();
+        let taken = [caller.join().unwrap(), worker.join().unwrap(), queue.pop()];
+        let sum: usize = taken.into_iter().flatten().sum();
+        assert_eq!(sum, if pushed { 3 } else { 1 });
         queue.assert_at_rest();
     });
 }
@@ -83,8 +134,7 @@ fn take_against_pop() {
 }
 
 /// Who took the only task out of a full queue finds space for another, while a worker
-/// pops. Excludes: "full" though no older task is queued, also while the worker is in the middle of
-/// skipping the dead cell; a capacity exceeded, a task lost. Preemptions: 3.
+/// pops. Excludes: "full" though no older task is queued; a capacity exceeded, a task lost. Preemptions: 3.
 #[test]
 fn law01_a_dead_cell_at_the_head_is_space() {
     check(Some(3), || {
@@ -176,7 +226,8 @@ fn law01_a_dead_cell_behind_another_is_none() {
         assert_eq!(queue.take(position), Some(2));
         assert!(queue.is_full(), "an older task is queued before it");
         let worker = beside(&queue, |queue| queue.pop());
-        let early = push_until_full(&queue, 3).is_ok();
+        let other = beside(&queue, |queue| push_until_full(queue, 3).is_ok());
+        let early = other.join().unwrap();
         assert_eq!(worker.join().unwrap(), Some(1));
         for name in usize::from(early)..2 {
             push_until_full(&queue, 4 + name).expect("space for two");

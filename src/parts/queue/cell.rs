@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Nothing has been pushed yet.
+    /// Nothing has been pushed yet. So is a cell with the stamp of an earlier lap.
     Empty = 0,
     /// A task.
     Full = 1,
-    /// One thread owns the cell, and writes its next state.
+    /// One thread owns the cell: it writes the next state, or moves `head`.
     Held = 2,
     /// Its task was taken out. It keeps its place until it is the oldest.
     Dead = 3,
@@ -19,8 +19,8 @@ pub(crate) enum State {
 
 use State::{Dead, Empty, Full, Held};
 
-/// A step that may be taken: from, to, by whom. Into `Empty` the position moves on by
-/// the number of cells.
+/// A step that may be taken: from, to, by whom. A cell becomes `Empty`, for the position one lap
+/// further, as `head` moves past it.
 pub(crate) type Step = (State, State, &'static str);
 
 /// The one source of what is legal; the table of the protocol page is tested to equal it.
@@ -31,7 +31,7 @@ pub(crate) const LEGAL: &[Step] = &[
         Held,
         "pop at `head`; who takes the task out of the middle",
     ),
-    (Held, Empty, "pop or push that moved `head` past it"),
+    (Held, Empty, "pop that moved `head` past it"),
     (
         Held,
         Dead,
@@ -40,8 +40,8 @@ pub(crate) const LEGAL: &[Step] = &[
     (Held, Full, "group or shutdown: a task of another"),
     (
         Dead,
-        Held,
-        "pop, or push into a full queue, that skips it at `head`",
+        Empty,
+        "pop, or push into a full queue, that moved `head` past it",
     ),
 ];
 
@@ -94,6 +94,13 @@ fn taken(_from: State, _to: State) {
     }
 }
 
+/// `head` has moved past a cell of that state, which no stamp says.
+#[inline(always)]
+pub(super) fn passed(from: State) {
+    assert_legal(from, State::Empty);
+    taken(from, State::Empty);
+}
+
 /// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it
 /// costs them less than a queue of twice the memory would cost everybody.
 #[repr(C, align(64))]
@@ -139,17 +146,16 @@ impl<T> CellAt<'_, T> {
     #[inline]
     pub(super) unsafe fn write(self, from: State, to: State) {
         assert_legal(from, to);
-        // ORDERING: M1: releases the task to who takes it, or the emptied cell to the
-        // next push.
+        // ORDERING: M1: releases the task to who takes it.
         store_release(&self.cell.stamp, self.stamp(to).0);
         taken(from, to);
     }
 
     /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
     #[inline]
-    pub(super) fn see_space(self) -> State {
+    pub(super) fn see_space(self) -> Stamp {
         // ORDERING: P7: after this thread has said that it waits.
-        Stamp(self.cell.stamp.load(Ordering::SeqCst)).state()
+        Stamp(self.cell.stamp.load(Ordering::SeqCst))
     }
 
     /// Leaves a held cell dead.
@@ -158,32 +164,33 @@ impl<T> CellAt<'_, T> {
     /// The caller holds the cell, and has read its task.
     pub(super) unsafe fn leave_dead(self) {
         assert_legal(State::Held, State::Dead);
-        // ORDERING: M1, P7: releases the cell to who skips it; and before this thread looks who
-        // waits for space.
+        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
+        // before this thread looks who waits for space.
         let dead = self.stamp(State::Dead).0;
         self.cell.stamp.swap(dead, Ordering::SeqCst);
         taken(State::Held, State::Dead);
     }
 
-    /// Becomes the owner of the cell, if its stamp is `from`.
+    /// Becomes the owner of a cell with a task.
     #[inline]
     #[must_use]
-    pub(super) fn hold(self, from: State) -> bool {
-        assert_legal(from, State::Held);
+    pub(super) fn hold(self) -> bool {
+        assert_legal(State::Full, State::Held);
         // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
-            self.stamp(from).0,
+            self.stamp(State::Full).0,
             self.stamp(State::Held).0,
-            Ordering::AcqRel,
+            Ordering::Acquire,
             Ordering::Relaxed,
         );
-        held.map(|_| taken(from, State::Held)).is_ok()
+        held.map(|_| taken(State::Full, State::Held)).is_ok()
     }
 
-    /// Writes the task into an empty cell and publishes it.
+    /// Writes the task into the cell and publishes it.
     ///
     /// # Safety
-    /// There is a task, and the caller reserved the position (`tail`).
+    /// There is a task, and the caller reserved the position (`tail`), after `head` has passed the
+    /// position a lap before.
     #[inline]
     pub(super) unsafe fn fill(self, task: &mut Option<T>) {
         // SAFETY: by this function's contract: there is a task, and the cell is the caller's.

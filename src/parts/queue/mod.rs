@@ -6,8 +6,9 @@
 //! at `head`, and then it alone moves `head`; a caller or a canceller any cell, and then it leaves
 //! the cell *dead*. So every queued task can be taken out by one compare-and-swap of its stamp.
 //!
-//! A dead cell keeps its place until it is the oldest: then a pop skips it, and so does a push
-//! that finds the queue full.
+//! A pop moves `head` once it has read the task. So what `head` has passed is empty, and a push
+//! looks at no stamp. A dead cell keeps its place until it is the oldest: then a pop moves `head`
+//! past it, and so does a push that finds the queue full.
 //!
 //! Two flags stand in `tail`:
 //!
@@ -27,7 +28,6 @@ mod cell;
 mod life;
 mod take;
 
-use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 pub(crate) use cell::State;
 use cell::{CellAt, Cells, Stamp, STEP};
@@ -58,7 +58,8 @@ pub(crate) struct Queue<T> {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
     /// A `head` that a push has seen, on a line that only pushes touch: `head` was there or
-    /// further, so a push that has space by it need not read the line that the pops move.
+    /// further, and what it passed has been read. So a push that has space by it need not look at
+    /// the line that the pops move, nor at the cell.
     head_seen: CachePadded<AtomicU64>,
     /// Where `tail` was at first.
     origin: u64,
@@ -100,12 +101,6 @@ impl<T> Queue<T> {
         assert!(capacity > 0);
         let cells = Cells::new(capacity.next_power_of_two());
         assert_eq!(origin & (cells.mask() | FLAGS), 0);
-        if origin != 0 {
-            for cell in (0..=cells.mask()).step_by(STEP as usize) {
-                // Relaxed: nobody else has it yet. Cells are those of lap 0 at first.
-                cells.at(cell).stamp.store(origin, Ordering::Relaxed);
-            }
-        }
         Self {
             lap_mask: !(cells.mask() | FLAGS),
             cells,
@@ -143,11 +138,17 @@ impl<T> Queue<T> {
     #[inline]
     fn see_head(&self) -> u64 {
         let head = self.load_head();
-        // Relaxed: any `head` there ever was will do.
-        if self.head_seen.load(Ordering::Relaxed) != head {
-            self.head_seen.store(head, Ordering::Relaxed);
+        if self.load_head_seen() != head {
+            // ORDERING: M1: passes on that what `head` has passed was read.
+            self.head_seen.store(head, Ordering::Release);
         }
         head
+    }
+
+    #[inline]
+    fn load_head_seen(&self) -> u64 {
+        // ORDERING: M1: any `head` there ever was will do.
+        self.head_seen.load(Ordering::Acquire)
     }
 
     /// `head` may have been read late, and have passed `tail` since.
@@ -164,7 +165,7 @@ impl<T> Queue<T> {
     pub(crate) fn room(&self) -> Option<u64> {
         let tail = self.load_tail();
         let has_room = tail & FLAGS == 0
-            && (!self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed))
+            && (!self.is_full_by(tail, self.load_head_seen())
                 || !self.is_full_by(tail, self.see_head()));
         has_room.then_some(tail)
     }
@@ -174,11 +175,6 @@ impl<T> Queue<T> {
     #[must_use]
     pub(crate) fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
-        let place = self.at(tail);
-        // Acquires the emptied cell (M1).
-        if place.see() != place.stamp(State::Empty) {
-            return false;
-        }
         // ORDERING: P1, P5, P6: announces the task before this thread looks for an idle worker,
         // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
         // Success says that there is space: `tail` has not moved since it was compared with
@@ -189,15 +185,15 @@ impl<T> Queue<T> {
             .compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();
         if reserved {
-            // SAFETY: `tail` moved from this position: it is ours.
-            unsafe { place.fill(task) };
+            // SAFETY: `tail` moved from this position: it is ours. There was space by a `head` that
+            // this thread has read (M1): it has passed the position a lap before.
+            unsafe { self.at(tail).fill(task) };
         }
         reserved
     }
 
     /// Adds the task, if there is space, and returns its position.
     pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
-        let mut backoff = Backoff::default();
         loop {
             let tail = self.load_tail();
             if tail & CLOSED != 0 {
@@ -206,8 +202,7 @@ impl<T> Queue<T> {
             if tail & ASLEEP != 0 {
                 return Err(NotPushed::Asleep);
             }
-            // Relaxed: any `head` there ever was will do.
-            if self.is_full_by(tail, self.head_seen.load(Ordering::Relaxed)) {
+            if self.is_full_by(tail, self.load_head_seen()) {
                 let head = self.see_head();
                 if !self.is_full_by(tail, head) || self.load_tail() != tail {
                     continue;
@@ -220,12 +215,8 @@ impl<T> Queue<T> {
                 }
             } else if self.push_at(tail, task) {
                 return Ok(tail);
-            } else if self.load_tail() == tail {
-                // The pop of the lap before is still to empty the cell.
-                backoff.wait();
-            } else {
-                crate::sync::spin_loop();
             }
+            crate::sync::spin_loop();
         }
     }
 
@@ -254,14 +245,15 @@ impl<T> Queue<T> {
     /// Takes the task at `head`, if one is there.
     #[inline(always)]
     fn try_pop_at(&self, head: u64, at: CellAt<'_, T>, seen: Stamp, place: &mut Option<T>) -> bool {
-        let taken = seen == at.stamp(State::Full) && at.hold(State::Full);
+        let taken = seen == at.stamp(State::Full) && at.hold();
         if taken {
-            // SAFETY: held, at `head`, with a task in it.
-            unsafe {
-                self.advance_head(head);
-                *place = Some(at.read());
-                self.release(at);
-            }
+            // SAFETY: held, with a task in it.
+            *place = Some(unsafe { at.read() });
+            // ORDERING: M1, P4, P7: what the task is read from goes to the push a lap further; and
+            // before this thread looks who waits for space.
+            let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
+            debug_assert_eq!(before, head, "who holds the cell at `head` alone moves it");
+            cell::passed(State::Held);
         }
         taken
     }
@@ -317,8 +309,7 @@ impl<T> Queue<T> {
                     looks -= 1;
                     crate::sync::spin_loop();
                 }
-                // Nothing has been pushed there yet, or the pop of the lap before is still to
-                // empty the cell.
+                // Nothing has been pushed there yet.
                 _ if self.load_head() == head => {
                     return if self.load_tail() & !FLAGS == head {
                         Popped::Empty
@@ -334,41 +325,16 @@ impl<T> Queue<T> {
     /// Moves `head` past a dead cell, if that is the oldest.
     fn skip_dead(&self, head: u64) -> bool {
         let at = self.at(head);
-        let skipped = at.see() == at.stamp(State::Dead) && at.hold(State::Dead);
+        let next = head.wrapping_add(STEP);
+        // ORDERING: M1, P4, P7: as a pop.
+        let skipped = at.see() == at.stamp(State::Dead)
+            && (self.head)
+                .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok();
         if skipped {
-            // SAFETY: held, at `head`, without a task.
-            unsafe {
-                self.advance_head(head);
-                self.release(at);
-            }
+            cell::passed(State::Dead);
         }
         skipped
-    }
-
-    /// Moves `head` past a cell that was `Full` or `Dead` and is held: nobody else does, so `head`
-    /// is still there.
-    ///
-    /// # Safety
-    /// The caller holds the cell at `head`.
-    #[inline]
-    unsafe fn advance_head(&self, head: u64) {
-        // ORDERING: P4, P7: before this thread looks who waits for space.
-        let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
-        debug_assert_eq!(before, head);
-    }
-
-    /// Empties a held cell: it serves the position one lap further.
-    ///
-    /// # Safety
-    /// The caller holds the cell, which has no task any more, and has moved `head` past it.
-    #[inline]
-    unsafe fn release(&self, place: CellAt<'_, T>) {
-        let next = CellAt {
-            lap: place.lap.wrapping_sub(self.lap_mask),
-            ..place
-        };
-        // SAFETY: by this function's contract.
-        unsafe { next.write(State::Held, State::Empty) };
     }
 
     /// Whether the oldest cell has been filled: a look at the line that its push writes last, and
@@ -399,10 +365,12 @@ impl<T> Queue<T> {
     }
 
     /// Whether the oldest cell, at `head`, has not been dead since it was filled, if [`Queue::pops`] is
-    /// `head` after this. Not while somebody holds it: it may be dead, and skipped.
+    /// `head` after this. Not while somebody holds it: it may be dead next.
     #[inline]
     pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
-        !matches!(self.at(head).see_space(), State::Dead | State::Held)
+        let at = self.at(head);
+        let seen = at.see_space();
+        seen != at.stamp(State::Dead) && seen != at.stamp(State::Held)
     }
 
     /// Moves with every pop.
@@ -433,10 +401,14 @@ impl<T> Queue<T> {
     pub(crate) fn dead_places(&self) -> u64 {
         let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
         let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
-        let states = positions.map(|position| self.at(position).see().state());
-        let queued = states.skip_while(|state| *state == State::Dead);
+        let is = |position: u64, state| {
+            let at = self.at(position);
+            at.see() == at.stamp(state)
+        };
+        let mut queued = positions.skip_while(|p| is(*p, State::Dead));
         queued
-            .filter(|state| matches!(state, State::Dead | State::Held))
+            .by_ref()
+            .filter(|p| is(*p, State::Dead) || is(*p, State::Held))
             .count() as u64
     }
 

@@ -1,6 +1,6 @@
 //! Tasks that are taken out of the middle of a queue.
 
-use super::cell::{CellAt, STEP};
+use super::cell::STEP;
 use super::{Popped, Queue, State, FLAGS};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
@@ -11,7 +11,7 @@ impl<T> Queue<T> {
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
         // A canceller that only looks at the task gives it back; a pop takes it.
-        hold_full(at).then(|| {
+        self.hold_full(position).then(|| {
             // SAFETY: held, with a task in it, and left dead without.
             unsafe {
                 let task = at.read();
@@ -57,7 +57,7 @@ impl<T> Queue<T> {
             let position = *from;
             *from = position.wrapping_add(STEP);
             let at = self.at(position);
-            if !hold_full(at) {
+            if !self.hold_full(position) {
                 continue;
             }
             // SAFETY: held, with a task in it, which is taken out or left as it was.
@@ -72,22 +72,27 @@ impl<T> Queue<T> {
         }
         None
     }
-}
 
-/// Holds the cell of a position that was pushed, if its task is still there; waits for a push or
-/// another owner that is half done.
-fn hold_full<T>(at: CellAt<'_, T>) -> bool {
-    let mut backoff = Backoff::default();
-    loop {
-        let now = at.see();
-        if now == at.stamp(State::Full) {
-            if at.hold(State::Full) {
-                return true;
+    /// Holds the cell of a position that was pushed, if its task is still there; waits for a push or
+    /// another owner that is half done.
+    fn hold_full(&self, position: u64) -> bool {
+        let at = self.at(position);
+        let mut backoff = Backoff::default();
+        loop {
+            let now = at.see();
+            if now == at.stamp(State::Full) {
+                if at.hold() {
+                    return true;
+                }
+            } else if now == at.stamp(State::Dead) || self.has_passed(position) {
+                return false;
+            } else {
+                backoff.wait();
             }
-        } else if now == at.stamp(State::Empty) || now == at.stamp(State::Held) {
-            backoff.wait();
-        } else {
-            return false;
         }
+    }
+
+    fn has_passed(&self, position: u64) -> bool {
+        (self.load_head().wrapping_sub(position) as i64) > 0
     }
 }

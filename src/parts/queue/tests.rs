@@ -116,7 +116,7 @@ fn a_pop_says_that_another_is_half_done_and_waits_for_nobody() {
     assert!(!queue.is_empty() && !queue.is_next_there());
     // SAFETY: reserved above.
     unsafe { queue.at(0).fill(&mut Some(item(7))) };
-    assert!(queue.at(0).hold(State::Full));
+    assert!(queue.at(0).hold());
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
     assert_eq!(queue.try_pop_ready(&mut place), None);
     // SAFETY: held above, with the task in it.
