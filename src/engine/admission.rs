@@ -106,7 +106,8 @@ impl Core {
                     || (awake || seen.is_any_searching() && !self.is_somebody_idle())
                         && self.no_thread_comes_first()
                 {
-                    return self.push_fast(queue, tail, task, options, all_busy);
+                    // SAFETY: `tail` is from `room`, above.
+                    return unsafe { self.push_fast(queue, tail, task, options, all_busy) };
                 }
                 even_parked = !self.spreads(queue);
             }
@@ -118,8 +119,10 @@ impl Core {
         Some(self.hand_over(slot, claim, task))
     }
 
+    /// # Safety
+    /// `tail` is from the queue's `room`.
     #[inline(always)]
-    fn push_fast(
+    unsafe fn push_fast(
         self: &Arc<Self>,
         queue: &Queue<Task>,
         tail: u64,
@@ -127,7 +130,8 @@ impl Core {
         options: &SubmitOptions<'_>,
         all_busy: Option<AllBusy>,
     ) -> Option<Location> {
-        let position = if queue.push_at(tail, task) {
+        // SAFETY: by this function's contract.
+        let position = if unsafe { queue.push_at(tail, task) } {
             tail
         } else {
             options.start(&self.env);

@@ -170,10 +170,14 @@ impl<T> Queue<T> {
         has_room.then_some(tail)
     }
 
-    /// Adds the task at `tail`, from [`Queue::room`], if nothing came in between.
+    /// Adds the task at `tail`, if nothing came in between.
+    ///
+    /// # Safety
+    /// `tail` is from this queue's [`Queue::room`]: there was space, by a `head` that this thread has
+    /// read (M1). Nothing else tells that the cell's last task was read.
     #[inline]
     #[must_use]
-    pub(crate) fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
+    pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         // ORDERING: P1, P5, P6: announces the task before this thread looks for an idle worker,
         // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
@@ -185,8 +189,8 @@ impl<T> Queue<T> {
             .compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();
         if reserved {
-            // SAFETY: `tail` moved from this position: it is ours. There was space by a `head` that
-            // this thread has read (M1): it has passed the position a lap before.
+            // SAFETY: `tail` moved from this position: it is ours. By this function's contract `head` has
+            // passed the position a lap before.
             unsafe { self.at(tail).fill(task) };
         }
         reserved
@@ -213,7 +217,8 @@ impl<T> Queue<T> {
                 if self.load_head() == head {
                     return Err(NotPushed::Full);
                 }
-            } else if self.push_at(tail, task) {
+            // SAFETY: there is space by `load_head_seen`, as in `room`.
+            } else if unsafe { self.push_at(tail, task) } {
                 return Ok(tail);
             }
             crate::sync::spin_loop();
@@ -401,14 +406,14 @@ impl<T> Queue<T> {
     pub(crate) fn dead_places(&self) -> u64 {
         let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
         let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
-        let is = |position: u64, state| {
-            let at = self.at(position);
-            at.see() == at.stamp(state)
-        };
-        let mut queued = positions.skip_while(|p| is(*p, State::Dead));
+        let stamps = positions.map(|position| (self.at(position), self.at(position).see()));
+        let queued = stamps.skip_while(|(at, seen)| *seen == at.stamp(State::Dead));
         queued
-            .by_ref()
-            .filter(|p| is(*p, State::Dead) || is(*p, State::Held))
+            .filter(|(at, seen)| {
+                [State::Dead, State::Held]
+                    .map(|s| at.stamp(s))
+                    .contains(seen)
+            })
             .count() as u64
     }
 

@@ -48,12 +48,12 @@ impl<T> Queue<T> {
     #[must_use]
     pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let head = self.load_head();
-        if (head.wrapping_sub(*from) as i64) > 0 {
+        if is_before(*from, head) {
             *from = head;
         }
         // ORDERING: P5: after the group's flag was set; a push that moves it later sees the flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
-        while (tail.wrapping_sub(*from) as i64) > 0 {
+        while is_before(*from, tail) {
             let position = *from;
             *from = position.wrapping_add(STEP);
             let at = self.at(position);
@@ -84,15 +84,15 @@ impl<T> Queue<T> {
                 if at.hold() {
                     return true;
                 }
-            } else if now == at.stamp(State::Dead) || self.has_passed(position) {
+            } else if now == at.stamp(State::Dead) || is_before(position, self.load_head()) {
                 return false;
             } else {
                 backoff.wait();
             }
         }
     }
+}
 
-    fn has_passed(&self, position: u64) -> bool {
-        (self.load_head().wrapping_sub(position) as i64) > 0
-    }
+fn is_before(position: u64, other: u64) -> bool {
+    (other.wrapping_sub(position) as i64) > 0
 }
