@@ -302,10 +302,8 @@ impl Play {
     fn look(&self) {
         let (queue, model) = (&self.queue, &self.model);
         let is_empty = model.cells.is_empty();
-        assert_eq!(
-            (queue.is_empty(), queue.is_full(queue.pops())),
-            (is_empty, model.is_full())
-        );
+        let is_full = queue.is_full(model.head) && queue.is_oldest_there(model.head);
+        assert_eq!((queue.is_empty(), is_full), (is_empty, model.is_full()));
         assert_eq!(queue.is_next_there(), !is_empty);
         assert_eq!((queue.pops(), queue.pushed()), (model.head, model.pushed));
         assert_eq!(queue.room(), model.room());

@@ -325,8 +325,8 @@ impl Play {
             (word.is_starting(), word.is_parked(), word.is_benched()),
             (self.is_starting, self.is_parked, self.is_benched())
         );
-        let has_task = matches!(self.state, State::Held | State::Offered | State::Busy);
-        assert_eq!(word.is_busy(), has_task || self.is_starting);
+        let is_gone = matches!(self.state, State::Free | State::Retiring);
+        assert_eq!(word.is_in_service(), !self.is_starting && !is_gone);
         assert_eq!(word.is_idle(), self.state == State::Idle);
         assert_eq!(self.slot.is_held(), self.state == State::Held);
         assert_eq!(self.ready.is_empty(), self.entry != Entry::InRing);
