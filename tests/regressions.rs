@@ -610,8 +610,8 @@ fn law04_one_cleaner_whatever_destructors_do() {
             wait_until("one cleaner", || os::cleaners_named("sole") <= 1);
         }
         wait_until("no cleaner", || os::cleaners_named("sole") == 0);
-        // The others wait for the first to have ended.
-        gate.wait_entered(1);
+        // None waits for another to have ended.
+        gate.wait_entered(4);
         gate.open();
         let report = returns("shutdown", move || {
             pool.shutdown(Shutdown::Drain, Duration::MAX)
@@ -640,6 +640,11 @@ fn law04_an_ended_worker_waits_for_no_other() {
             let s = pool.stats();
             assert_eq!((s.running, s.retired, s.peak_workers), (1, round, 2));
         }
+        // The one at its task, the one in its destructor, and the last to have ended, until the
+        // system has it off its list.
+        wait_until("their threads to be gone", || {
+            os::workers_named("gone") <= 2
+        });
         task.open();
         let (done, ended) = mpsc::channel();
         thread::scope(|s| {
@@ -653,6 +658,25 @@ fn law04_an_ended_worker_waits_for_no_other() {
             wait_until("no thread", || os::workers_named("gone") == 0);
         });
         assert_eq!(destructor.entered(), 1, "still in the destructor");
+    });
+}
+
+/// Laws 4 and 10: a destructor may wait for one of a thread that ends later, as on threads of the
+/// program's own. A thread that ended once waited for all that had ended before it, before its own
+/// destructors ran.
+#[test]
+fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {
+    timed(|| {
+        let pool = builder(1, 0).idle_timeout(ms(5)).build().expect("pool");
+        let (later, earlier) = mpsc::channel::<()>();
+        let first = move || at_thread_end(move || assert!(earlier.recv().is_err()));
+        ask(&pool, first, LONG).expect("the first task");
+        wait_all_retired(&pool);
+        ask(&pool, || at_thread_end(move || drop(later)), LONG).expect("the second task");
+        let report = returns("shutdown", move || {
+            pool.shutdown(Shutdown::Drain, Duration::MAX)
+        });
+        assert!(report.is_clean(), "{report:?}");
     });
 }
 

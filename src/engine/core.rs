@@ -8,10 +8,11 @@ use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread, thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
+use crate::sync::{thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
 use crate::work::job::{NeverRan, Task};
 use crate::work::record::Record;
+use crate::work::thread::{Ended, Thread};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -58,10 +59,6 @@ pub(crate) struct Registry {
     /// claimed itself or was told to end has left its entry behind.
     pub(crate) bench: Vec<usize>,
     pub(crate) cleaner: Cleaner,
-    /// Threads past their last step, to be joined by the next that ends.
-    pub(crate) ended: Vec<thread::JoinHandle<()>>,
-    /// Threads that shutdowns are joining.
-    pub(crate) joining: usize,
     /// Groups that were cancelled and had tasks pending when somebody looked last.
     pub(crate) cancelled: Vec<Arc<members::Handle>>,
 }
@@ -69,7 +66,7 @@ pub(crate) struct Registry {
 /// A worker's thread, in the registry.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) thread: thread::JoinHandle<()>,
+    pub(crate) thread: Thread,
     /// Tasks that ended on the slot before this worker started.
     pub(crate) tasks_before: u64,
     /// When the cleaner put it on the bench last.
@@ -82,7 +79,7 @@ pub(crate) enum Cleaner {
     #[default]
     Absent,
     Starting,
-    Here(thread::JoinHandle<()>),
+    Here(Thread),
 }
 
 /// A task that has been taken out of the queue, to be dropped.
@@ -120,8 +117,11 @@ pub(crate) struct Core {
     pub(crate) clean_at: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) ended: Ended,
+    /// Held by the shutdown that joins them.
+    pub(crate) joining: Mutex<()>,
     pub(crate) discarded: Mutex<VecDeque<Discarded>>,
-    /// A thread has been started, has ended or has been joined.
+    /// A thread has been started, or has ended.
     pub(crate) changed: Condvar,
     /// The cleaner may have to end.
     pub(crate) cleaner_called: Condvar,
@@ -136,6 +136,7 @@ impl Drop for Core {
             std::mem::forget(std::mem::take(
                 registry.unwrap_or_else(std::sync::PoisonError::into_inner),
             ));
+            std::mem::forget(std::mem::take(&mut self.ended));
         }
     }
 }
@@ -169,6 +170,8 @@ impl Core {
                 limit: max,
                 ..Registry::default()
             }),
+            ended: Ended::default(),
+            joining: Mutex::default(),
             discarded: Mutex::default(),
             changed: Condvar::new(),
             cleaner_called: Condvar::new(),

@@ -16,8 +16,8 @@
 //! the sweep itself, and tries again at the next.
 
 use super::core::{Cleaner, Core, Registry};
-use super::threads;
 use crate::sync::{self, lock, now, thread, Arc, Instant, Ordering};
+use crate::work::thread::start;
 use std::time::Duration;
 
 impl Core {
@@ -44,7 +44,7 @@ impl Core {
             self.put_cleaner_off();
             // Those that sleep already do so without a timer.
             for worker in registry.workers.iter().flatten() {
-                worker.thread.thread().unpark();
+                worker.thread.unpark();
             }
         }
     }
@@ -110,7 +110,8 @@ impl Core {
         drop(registry);
         let name = format!("{}-cleaner", self.env.name);
         let core = Arc::clone(self);
-        let started = threads::start(name, None, move || (core.mains.cleaner)(&core));
+        let ended = Arc::clone(&self.ended);
+        let started = start(name, None, ended, move || (core.mains.cleaner)(&core));
         let mut registry = lock(&self.registry);
         match started {
             Ok(thread) => {
@@ -216,7 +217,7 @@ pub(crate) fn main(core: &Arc<Core>) {
         registry = sync::wait(&core.cleaner_called, registry, Some(pause));
     }
     if let Cleaner::Here(own) = std::mem::take(&mut registry.cleaner) {
-        registry.ended.push(own);
+        lock(&core.ended).push(own);
     }
     core.changed.notify_all();
 }

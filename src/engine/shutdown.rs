@@ -7,13 +7,14 @@
 
 use super::core::{Cleaner, Core, Registry};
 use super::discard::is_discarding;
-use super::threads::{self, NotSpawned};
+use super::threads::NotSpawned;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
 use crate::work::job::NeverRan;
 use crate::work::observe;
 use crate::work::record::Tally;
+use crate::work::thread::join;
 use std::time::Duration;
 
 /// How long a drop of the pool may take to notice that nobody waits for a task any more.
@@ -105,22 +106,12 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
         }
         registry = sync::wait(&core.changed, registry, left);
     }
-    loop {
-        let ended = std::mem::take(&mut registry.ended);
-        if ended.is_empty() && registry.joining == 0 {
-            return Vec::new();
-        }
-        if ended.is_empty() {
-            registry = sync::wait(&core.changed, registry, None);
-            continue;
-        }
-        registry.joining += 1;
-        drop(registry);
-        threads::join(ended);
-        registry = lock(&core.registry);
-        registry.joining -= 1;
-        core.changed.notify_all();
-    }
+    drop(registry);
+    // One shutdown at a time: what another joins is this one's, too.
+    let _turn = lock(&core.joining);
+    let ended = std::mem::take(&mut *lock(&core.ended));
+    join(ended);
+    Vec::new()
 }
 
 impl Registry {

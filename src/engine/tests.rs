@@ -155,7 +155,7 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     unsafe { slot.publish_idle(&core.ready, 0) };
     let registry = lock(&core.registry);
     let worker = registry.workers[0].as_ref().expect("a worker");
-    worker.thread.thread().unpark();
+    worker.thread.unpark();
     drop(registry);
     assert!(!refused, "one worker, and no task");
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);

@@ -5,20 +5,18 @@
 //! Under the registry's lock the spawner counts the worker as living, and wakes the queue if it
 //! slept: from then on tasks may be queued.
 //!
-//! A thread that ends joins those that ended before it, so that no more than one at a time is
-//! left to be joined by a shutdown.
+//! Threads join each other as they end, see [`thread`](crate::work::thread), and a shutdown joins the rest.
 
 use super::core::{Core, Registry, Worker};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
 use crate::parts::slot::{HandOver, Slot};
-use crate::sync::{catch_unwind, lock, thread, Arc, Ordering};
+use crate::sync::{lock, Arc, Ordering};
 use crate::work::job::Task;
 use crate::work::observe;
-use crate::work::panics::drop_payload;
+use crate::work::thread::{start, Thread};
 use std::io;
-use std::panic::AssertUnwindSafe;
 
 /// Why no worker was started. The free entry is back in its ring.
 #[derive(Debug)]
@@ -35,32 +33,6 @@ pub(super) fn how_to_hand_over(task: &Task) -> HandOver {
         HandOver::Revocable
     } else {
         HandOver::Final
-    }
-}
-
-/// Starts a thread. The OS may take its time: not under a lock.
-pub(super) fn start(
-    name: String,
-    stack_size: Option<usize>,
-    main: impl FnOnce() + Send + 'static,
-) -> io::Result<thread::JoinHandle<()>> {
-    let mut builder = thread::Builder::new().name(name);
-    if let Some(bytes) = stack_size {
-        builder = builder.stack_size(bytes);
-    }
-    // The standard library may panic instead, as for a stack size that the OS refuses.
-    let started = catch_unwind(AssertUnwindSafe(|| builder.spawn(main)));
-    started.unwrap_or_else(|payload| {
-        drop_payload(payload);
-        Err(io::Error::other("the start of a thread panicked"))
-    })
-}
-
-/// Joins threads past their last step.
-pub(super) fn join(ended: Vec<thread::JoinHandle<()>>) {
-    for thread in ended {
-        // The panics of a thread of the pool are contained; there is nothing to report.
-        let _ = thread.join();
     }
 }
 
@@ -124,7 +96,12 @@ impl Core {
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || (core.mains.worker)(&core, slot);
-        match start(name, self.settings.stack_size, main) {
+        match start(
+            name,
+            self.settings.stack_size,
+            Arc::clone(&self.ended),
+            main,
+        ) {
             Ok(thread) => Ok(self.register(slot, thread, task)),
             Err(error) => {
                 self.start_failed(slot);
@@ -168,14 +145,14 @@ impl Core {
     fn register(
         &self,
         slot: usize,
-        thread: thread::JoinHandle<()>,
+        thread: Thread,
         task: Option<&mut Option<Task>>,
     ) -> Option<Location> {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
         // SAFETY: held by this thread; the new one waits for its first order.
-        unsafe { it.set_thread(thread.thread().clone()) };
+        unsafe { it.set_thread(thread.handle().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
@@ -230,7 +207,7 @@ impl Core {
             return false;
         };
         if claim.parked {
-            worker.thread.thread().unpark();
+            worker.thread.unpark();
         }
         registry.retiring += 1;
         true

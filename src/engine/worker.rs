@@ -26,7 +26,6 @@
 //! whether it has to end. So does one that is about to sleep.
 
 use super::core::{Core, Registry};
-use super::threads::join;
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
@@ -447,7 +446,7 @@ impl Worker<'_> {
         registry.retiring -= 1;
         registry.retired += 1;
         let own = registry.workers[self.slot].take().map(|own| own.thread);
-        let before = std::mem::replace(&mut registry.ended, own.into_iter().collect());
+        lock(&core.ended).extend(own);
         // SAFETY: this thread is the slot's worker, and was told to end. Its thread is already on
         // the list of those to join.
         unsafe { self.it.vacate() };
@@ -462,7 +461,6 @@ impl Worker<'_> {
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
         observe::worker_retired(&core.env, self.slot);
-        join(before);
         true
     }
 }

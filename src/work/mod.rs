@@ -10,3 +10,4 @@ pub(crate) mod panics;
 pub(crate) mod record;
 #[cfg(feature = "metrics")]
 pub(crate) mod series;
+pub(crate) mod thread;
