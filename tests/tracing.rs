@@ -947,3 +947,39 @@ fn law19_a_child_closes_no_span_of_a_discarded_task() {
         }
     });
 }
+
+/// Law 19, for subscribers: a child that one makes as a worker starts or has ended is over there, and
+/// runs nothing of its parent's. One made at the start once went on and ran the worker's first task.
+#[cfg(unix)]
+#[test]
+fn law19_a_subscriber_that_forks_as_a_worker_starts_or_ends() {
+    isolated(
+        "law19_a_subscriber_that_forks_as_a_worker_starts_or_ends",
+        || {
+            for message in ["worker spawned", "worker retired"] {
+                let child = Arc::new(AtomicI32::new(0));
+                let forked = Arc::clone(&child);
+                let _fork = Listening::to("forks", message, move || {
+                    // SAFETY: the child uses the pool, the subscriber, which no other thread uses, and `_exit`.
+                    forked.store(unsafe { libc::fork() }, Ordering::SeqCst);
+                });
+                let parent = std::process::id();
+                let task = move || {
+                    if std::process::id() != parent {
+                        // SAFETY: ends the process without running anything of its parent's.
+                        unsafe { libc::_exit(77) };
+                    }
+                };
+                let pool = named("forks", 1).build().unwrap();
+                pool.do_with_deadline(task, LONG).unwrap();
+                assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+                let child = child.load(Ordering::SeqCst);
+                assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+                let mut status = 0;
+                // SAFETY: `status` is valid for the call, `child` our own.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                assert_eq!(status, 0, "{message}: the child's end");
+            }
+        },
+    );
+}

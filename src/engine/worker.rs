@@ -126,6 +126,7 @@ impl Worker<'_> {
     /// From now on it carries orders out. One that is to look at the queue counts as notified.
     fn start(&self) {
         observe::worker_spawned(&self.core.env, self.slot);
+        self.ctx.end_if_forked();
         self.start_hook();
         let mut backoff = Backoff::default();
         let count = || self.core.in_flight.add(NOTIFIED);
@@ -461,6 +462,7 @@ impl Worker<'_> {
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
         observe::worker_retired(&core.env, self.slot);
+        self.ctx.end_if_forked();
         true
     }
 }

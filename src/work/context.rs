@@ -236,6 +236,8 @@ impl<'a> Ctx<'a> {
         // A burst spreads: one worker less that looks, so notify the next.
         if self.paid(A_LOOK) {
             (self.look)();
+            // Subscribers hear of a thread that could not be started.
+            self.end_if_forked();
         }
     }
 
