@@ -11,7 +11,7 @@ use std::time::Duration;
 
 fn serve(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> Result<(), SubmitError> {
     // SAFETY: Send and 'static.
-    let mut task = Some(unsafe { Task::new(Serve { f }) });
+    let mut task = Some(unsafe { Task::new(&core.env, Serve { f }) });
     core.submit_plain(&mut task).map(drop)
 }
 

@@ -15,6 +15,7 @@ use crate::parts::completion::{
 use crate::parts::deadline::Deadline;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
+use crate::work::env::Env;
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
 use crate::work::options::{RunLimit, StartBy, Timed};
@@ -235,7 +236,7 @@ where
     // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
-    let task = unsafe { erase(&waiter, !deadline.is_never(), f, wrap) };
+    let task = unsafe { erase(&core.env, &waiter, !deadline.is_never(), f, wrap) };
     let options = SubmitOptions::AWAITED
         .or_when_full(extras.when_full)
         .until(deadline, &waiter.node);
@@ -274,6 +275,7 @@ where
 /// As [`Task::new`].
 #[inline]
 unsafe fn erase<F, R, J: Job>(
+    env: &Env,
     waiter: &Waiter<R>,
     timed: bool,
     f: F,
@@ -287,7 +289,7 @@ unsafe fn erase<F, R, J: Job>(
         f,
     };
     // SAFETY: by this function's contract.
-    unsafe { Task::new(wrap(job)) }
+    unsafe { Task::new(env, wrap(job)) }
 }
 
 /// # Safety

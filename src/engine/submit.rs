@@ -18,7 +18,7 @@ pub(crate) unsafe fn submit<J: Job>(
     options: &SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
     // SAFETY: by this function's contract.
-    let mut task = Some(unsafe { Task::new(job) });
+    let mut task = Some(unsafe { Task::new(&core.env, job) });
     match core.submit(&mut task, options) {
         Ok(location) => Ok(location),
         // SAFETY: only this call's task was there.
@@ -33,7 +33,7 @@ pub(crate) unsafe fn submit<J: Job>(
 #[inline]
 pub(crate) unsafe fn submit_plain<J: Job>(core: &Arc<Core>, job: J) -> Result<(), (J, Refusal)> {
     // SAFETY: by this function's contract.
-    let mut task = Some(unsafe { Task::new(job) });
+    let mut task = Some(unsafe { Task::new(&core.env, job) });
     match core.submit_plain(&mut task) {
         Ok(_) => Ok(()),
         // SAFETY: only this call's task was there.

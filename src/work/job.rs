@@ -7,6 +7,7 @@
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
+use crate::work::env::Env;
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, has_panicked, settle};
 use std::marker::PhantomData;
@@ -245,8 +246,8 @@ impl Task {
     /// been discarded there: the caller either has `J: Send + 'static`, or
     /// waits for the task's end before anything the job borrows goes away.
     #[inline]
-    pub(crate) unsafe fn new<J: Job>(job: J) -> Self {
-        Self::erase(job, Seen::now())
+    pub(crate) unsafe fn new<J: Job>(env: &Env, job: J) -> Self {
+        Self::erase(job, Seen::now(env))
     }
 
     /// A job taken out of its task again, as a task that does not run, and what was seen of it.
@@ -357,7 +358,7 @@ mod tests {
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
             // SAFETY: Send and 'static.
-            let task = unsafe { Task::new(Serve { f }) };
+            let task = unsafe { Task::renew(Serve { f }, Seen::default()) };
             // SAFETY: of the type it was made from.
             unsafe { task.into_job::<Serve<F>>() }.f
         }

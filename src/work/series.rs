@@ -1,7 +1,6 @@
 //! What a pool tells recorders of the `metrics` crate.
 
 use crate::stats::Stats;
-use crate::sync::Instant;
 use crate::work::panics::drop_contained;
 use metrics::{
     counter, describe_counter, describe_gauge, describe_histogram, gauge, Histogram, Key, Label,
@@ -11,16 +10,6 @@ use std::sync::OnceLock;
 
 const DELAY: &str = "lazypool_task_start_delay_seconds";
 const DURATION: &str = "lazypool_task_duration_seconds";
-
-/// Nanoseconds since the first call: half the size of an [`Instant`].
-#[inline]
-pub(crate) fn now() -> u64 {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    let now = Instant::now();
-    // Of two first calls one may be earlier than what both count from.
-    now.saturating_duration_since(*FIRST.get_or_init(|| now))
-        .as_nanos() as u64
-}
 
 struct Histograms {
     delay: Histogram,
@@ -63,7 +52,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Records a task that has ended, by instants of [`now`]. Calls a recorder.
+    /// Records a task that has ended, by instants in nanoseconds. Calls a recorder.
     pub(crate) fn record(
         &self,
         pool: &str,

@@ -45,7 +45,7 @@ fn empty_task<const N: usize>() -> Task {
         },
     };
     // SAFETY: `Send` and `'static`.
-    unsafe { Task::new(job) }
+    unsafe { Task::renew(job, work::observe::Seen::default()) }
 }
 
 /// Waits for another thread, which may be waiting for this core.

@@ -36,7 +36,7 @@ pub(crate) struct Seen(());
 #[cfg(not(any(feature = "metrics", feature = "tracing")))]
 impl Seen {
     #[inline(always)]
-    pub(crate) fn now() -> Self {
+    pub(crate) fn now(env: &Env) -> Self {
         Self(())
     }
 }

@@ -5,15 +5,13 @@ use crate::sync::catch_unwind;
 use crate::work::env::Env;
 #[cfg(feature = "tracing")]
 use crate::work::panics::{drop_contained, drop_payload};
-#[cfg(feature = "metrics")]
-use crate::work::series;
 #[cfg(feature = "tracing")]
 use tracing::{dispatcher, span, span::EnteredSpan, Span};
 
 /// A submission. Small: it takes its room from the closure's. Its drop is contained.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// When it was, by [`series::now`].
+    /// When it was, by [`Env::nanos`].
     #[cfg(feature = "metrics")]
     at: u64,
     /// The submitter's span; boxed, since it is 40 bytes.
@@ -23,10 +21,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     #[inline]
-    pub(crate) fn now() -> Self {
+    pub(crate) fn now(env: &Env) -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            at: series::now(),
+            at: env.nanos_now(),
             #[cfg(feature = "tracing")]
             parent: current(),
         }
@@ -120,7 +118,7 @@ impl Watch {
             #[cfg(feature = "metrics")]
             submitted,
             #[cfg(feature = "metrics")]
-            started: series::now(),
+            started: env.nanos_now(),
             #[cfg(feature = "tracing")]
             span,
         }
@@ -131,7 +129,7 @@ impl Watch {
     pub(crate) fn stop(&self, env: &Env, label: Option<&'static str>) {
         #[cfg(feature = "metrics")]
         {
-            let times = [self.submitted, self.started, series::now()];
+            let times = [self.submitted, self.started, env.nanos_now()];
             env.hook(|| env.series.record(&env.name, label, times));
         }
     }
