@@ -112,7 +112,7 @@ pub struct Stats {
     /// How often the OS could not create a thread for a worker.
     pub spawn_failures: u64,
     /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the code of
-    /// `metrics` recorders and `tracing` subscribers.
+    /// `metrics` recorders and `tracing` subscribers that the pool calls on its own behalf.
     pub hook_panics: u64,
 }
 

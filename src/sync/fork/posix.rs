@@ -22,7 +22,8 @@ extern "C" fn in_child() {
 }
 
 /// A child's handlers run in the order in which they were registered. This one is registered before
-/// `main`, so that those of the program find that the number has grown.
+/// `main`, so that those of the program find that the number has grown; but for one that a constructor
+/// of the program's has registered before this.
 // SAFETY: a section of functions that the system calls with C's convention as it loads the program.
 #[used]
 #[cfg_attr(target_vendor = "apple", link_section = "__DATA,__mod_init_func")]
