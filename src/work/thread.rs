@@ -3,7 +3,8 @@
 //! A thread that ends puts itself on its pool's list. Its last thread-local destructor joins those on the
 //! list whose own last one has run, and says so of itself: both under the list's lock, so that of two
 //! threads one joins the other. So no destructor of a task's waits for another thread, and no more than
-//! one thread is left on the list whose destructors are over.
+//! one thread is left on the list whose destructors are over. Only what C keeps for a thread
+//! (`pthread_key_create`) may go later: a join waits for that.
 
 use crate::sync::{catch_unwind, fork, lock, thread, Arc, Mutex};
 use crate::work::panics::drop_payload;
