@@ -48,7 +48,7 @@ impl<'a> Wait<'a> {
                 _ => Deadline::never(),
             },
             backoff: Backoff::default(),
-            spin: BoundedSpin::new(core.parallel),
+            spin: BoundedSpin::new(core.parallel, false),
             waiting: None,
         }
     }

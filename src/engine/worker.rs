@@ -155,6 +155,7 @@ impl Worker<'_> {
             // With the next in hand only that: more may start a thread, or be code of the user's, and the
             // caller of the next could not leave meanwhile.
             if task_id.is_some() {
+                self.spin.ran_several();
                 self.core.notify_waiter();
             } else {
                 self.settle();

@@ -63,24 +63,17 @@ pub(crate) enum Step {
 }
 
 impl BoundedSpin {
-    /// `parallel`: another core can run what we wait for.
+    /// `parallel`: another core can run what we wait for. `early`: what this thread waited for last
+    /// came as it offered its core. It is likely to share it with whoever brings that, and no
+    /// kernel hurries to part two threads that never sleep.
     #[inline]
-    pub(crate) fn new(parallel: bool) -> Self {
+    pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
             looks: if parallel { limits::LOOKS } else { 0 },
             yields: limits::YIELDS,
-            offer_in: 0,
+            offer_in: if early { limits::FEW_LOOKS } else { 0 },
             offered: false,
         }
-    }
-
-    /// Offers the core early, if what this thread waited for last came by that: it is
-    /// likely to share its core with whoever brings it, and no kernel hurries to part
-    /// two threads that never sleep.
-    #[inline]
-    pub(crate) fn offering(mut self, early: bool) -> Self {
-        self.offer_in = if early { limits::FEW_LOOKS } else { 0 };
-        self
     }
 
     /// Whether the step before was to offer the core.
@@ -127,11 +120,12 @@ impl BoundedSpin {
 /// number of short sleeps before the next, until plain spins have been enough for
 /// many tasks in a row.
 ///
-/// After a few spins in vain it does not spin at all, until a long one finds something.
+/// After a few spins in vain it does not spin at all, until a long one finds something, or it
+/// runs several tasks in a row: then more may come one by one, and each would have to wake it.
 #[derive(Debug)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
-    /// See [`BoundedSpin::offering`].
+    /// Early: see [`BoundedSpin::new`].
     offers: Cell<bool>,
     long: Cell<bool>,
     /// Of the short sleeps: which are followed by a long spin.
@@ -236,7 +230,7 @@ impl AdaptiveSpin {
 
     #[inline]
     fn spin(&self) -> BoundedSpin {
-        let mut spin = BoundedSpin::new(self.parallel).offering(self.offers.get());
+        let mut spin = BoundedSpin::new(self.parallel, self.offers.get());
         if self.parallel && self.long.get() {
             spin.looks = limits::MANY_LOOKS;
         } else if self.misses.get() >= Self::IN_VAIN {
@@ -253,6 +247,13 @@ impl AdaptiveSpin {
         if !self.long.replace(false) {
             self.rarely.went_well();
         }
+    }
+
+    /// Tasks come faster than they are run. The next look offers its core early: the thread that
+    /// submits them may need it.
+    pub(crate) fn ran_several(&self) {
+        self.misses.set(0);
+        self.offers.set(true);
     }
 
     /// It did not.

@@ -14,7 +14,7 @@ fn one_long_spin_after_a_short_sleep() {
     assert!(!is_long(&adaptive), "it was idle");
     adaptive.slept(SOON);
     assert!(is_long(&adaptive));
-    assert!(adaptive.spin().looks > 8 * BoundedSpin::new(true).looks);
+    assert!(adaptive.spin().looks > 8 * BoundedSpin::new(true, false).looks);
     adaptive.met(&adaptive.spin());
     assert!(!is_long(&adaptive), "once");
     let alone = AdaptiveSpin::new(false);
@@ -82,6 +82,31 @@ fn after_three_spins_in_vain_only_a_long_one_finds_something() {
 }
 
 #[test]
+fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
+    let adaptive = AdaptiveSpin::new(true);
+    let looks = Cell::new(0_u32);
+    let in_vain = || {
+        looks.set(looks.get() + 1);
+        None::<()>
+    };
+    let plain = 1 + limits::LOOKS + limits::YIELDS;
+    for _ in 0..AdaptiveSpin::IN_VAIN {
+        assert_eq!(adaptive.look_for(in_vain, || false), None);
+    }
+    looks.take();
+    assert_eq!(adaptive.look_for(in_vain, || false), None);
+    assert_eq!(looks.take(), 1);
+    adaptive.ran_several();
+    let mut spin = adaptive.spin();
+    let offered = (1..=plain).find(|_| spin.step() == Step::Yielded);
+    assert_eq!(offered, Some(limits::FEW_LOOKS));
+    for expected in [plain, plain, plain, 1] {
+        assert_eq!(adaptive.look_for(in_vain, || false), None);
+        assert_eq!(looks.take(), expected);
+    }
+}
+
+#[test]
 fn long_spins_in_vain_get_rare_and_come_back() {
     let adaptive = AdaptiveSpin::new(true);
     let until_long = |adaptive: &AdaptiveSpin| {
@@ -129,7 +154,7 @@ fn the_core_is_offered_early_where_that_has_helped() {
 #[test]
 fn a_wait_ends_in_the_advice_to_park() {
     for (parallel, looks) in [(true, limits::LOOKS), (false, 0)] {
-        let mut spin = BoundedSpin::new(parallel);
+        let mut spin = BoundedSpin::new(parallel, false);
         for _ in 0..looks {
             assert_eq!(spin.step(), Step::Spun);
         }

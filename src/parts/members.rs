@@ -412,7 +412,7 @@ impl Members {
         let mut rare = lock(&self.rare);
         let zeros = rare.zeros;
         self.count_waiter(&mut rare);
-        let mut spin = Some(BoundedSpin::new(parallel));
+        let mut spin = Some(BoundedSpin::new(parallel, false));
         let ended = loop {
             if rare.zeros != zeros || self.has_ended() || is_enough(&rare) {
                 break true;

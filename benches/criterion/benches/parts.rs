@@ -356,7 +356,7 @@ fn parking(c: &mut Criterion) {
     });
     g.bench_function("our wait, from spinning to the advice to park", |b| {
         b.iter_batched(
-            || parts::backoff::BoundedSpin::new(true),
+            || parts::backoff::BoundedSpin::new(true, false),
             |mut spin| while spin.step() != Step::Spent {},
             BatchSize::SmallInput,
         )

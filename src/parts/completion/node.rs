@@ -159,7 +159,7 @@ impl WaitNode {
 
     /// Waits until the outcome is there, or the deadline.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
-        let mut spin = BoundedSpin::new(parallel).offering(OFFERS.get());
+        let mut spin = BoundedSpin::new(parallel, OFFERS.get());
         loop {
             if self.is_done() {
                 OFFERS.set(spin.has_offered());

@@ -278,7 +278,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
             while slot.is_held() {
                 std::thread::yield_now();
             }
-            let mut spin = BoundedSpin::new(true);
+            let mut spin = BoundedSpin::new(true, false);
             loop {
                 match own!(slot.poll_order()) {
                     Some(Order::Search) => own!(slot.publish_idle(&ready, 0)),
