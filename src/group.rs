@@ -9,7 +9,7 @@ use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle;
 use crate::sync::{Arc, Ordering};
-use crate::work::job::{NeverRan, Serve, Task};
+use crate::work::job::{NeverRan, Serve};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -165,10 +165,8 @@ impl Group {
     ///
     /// By then all of them have ended and are counted, and their workers are free; a
     /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. Closures of
-    /// discarded tasks have been dropped; if a [shutdown](crate::Pool::shutdown) or
-    /// [`cancel`](Group::cancel) on another thread is still to drop some when `wait` is called, `wait` drops
-    /// them on the calling thread. The calling thread spins for some
-    /// microseconds at first, then sleeps.
+    /// discarded tasks have been dropped. The calling thread spins for some microseconds at first, then
+    /// sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -179,8 +177,11 @@ impl Group {
     /// [`Pool::shutdown`](crate::Pool::shutdown).
     ///
     /// **Do not call this on a worker of the same pool: it can deadlock.** The group's tasks may
-    /// need the worker that waits for them. Then this call never returns. In a
-    /// [forked](crate::Refusal::Forked) child it returns at once, whatever is pending.
+    /// need the worker that waits for them. Then this call never returns.
+    ///
+    /// It returns at once, whatever is pending, in a [forked](crate::Refusal::Forked) child, and while its
+    /// thread drops the closure of a discarded task: the tasks that it would wait for may be those that the
+    /// thread drops next.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -201,18 +202,13 @@ impl Group {
 
     fn wait_until(&self, deadline: &Deadline) -> bool {
         if is_discarding() {
-            return self.members.wait_within_discard(deadline);
-        }
-        if self.members.is_discarding() && !self.core.env.is_forked() {
-            // Whoever drops its tasks may be waiting for this thread.
-            let whose = |task: &Task| task.is_of(&self.members);
-            self.core.help_discard(whose, deadline);
+            // What it would wait for may be what this thread is to drop next.
+            return true;
         }
         self.members.wait(deadline, self.core.parallel)
     }
 
-    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`]. If it drops the
-    /// closure of a discarded task at that moment, it returns once that is dropped.
+    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
     ///
     /// # Errors
     /// [`Unfinished`] holds the number of tasks that are still pending.

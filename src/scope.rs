@@ -165,7 +165,6 @@ impl<F: FnOnce()> Job for Scoped<F> {
         // Before the drop, which may fork.
         // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
         let pending = unsafe { (*self.inner).members.pending_task() };
-        pending.members().begin_discard();
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
         Release {

@@ -67,9 +67,6 @@ impl Play {
                 let how = usize::from(with) / MOST % 3;
                 let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
                 let task = self.pending.swap_remove(index);
-                if ends[how] == Ended::Discarded {
-                    task.members().begin_discard();
-                }
                 task.end(ends[how]);
                 self.ended[how] += 1;
             }
@@ -86,11 +83,7 @@ impl Play {
                 } else {
                     Deadline::after(Duration::ZERO)
                 };
-                let said = if with < 128 {
-                    handle.wait(&deadline, with & 1 == 0)
-                } else {
-                    handle.wait_within_discard(&deadline)
-                };
+                let said = handle.wait(&deadline, with & 1 == 0);
                 assert_eq!(said, ended);
             }
             (14, _, _) if with < 64 => self.handle = None,

@@ -8,6 +8,7 @@
 use super::core::Core;
 use super::counts::Counts;
 use super::decided::run_decided;
+use super::discard::drop_listed;
 use super::groups::submit_member;
 use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
@@ -17,7 +18,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle as Members;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
+use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use crate::work::observe::{self, Seen};
 use crate::work::panics::drop_contained;
 use std::task::Waker;
@@ -128,7 +129,7 @@ impl<R> Ticket<R> {
             return true;
         }
         if !self.side.is_finished() {
-            self.core.drop_own_discarded(deadline);
+            drop_listed();
         }
         self.side.wait(deadline, self.core.parallel)
     }
@@ -151,19 +152,13 @@ impl<R> Ticket<R> {
     }
 
     pub(crate) fn cancel(&self) {
-        self.cancel_and(|core, task| core.discard_now(task, NeverRan::Cancelled));
-    }
-
-    /// A queued task is taken out, for `discard`.
-    fn cancel_and(&self, discard: impl FnOnce(&Arc<Core>, Task)) {
         let Some(node) = self.side.node() else { return };
         if node.has_outcome() || self.core.env.is_forked() {
             return;
         }
         let core = &self.core;
         if let Some(task) = core.withdraw(self.location, Counts::discard) {
-            task.begin_discard();
-            return discard(core, task);
+            return core.discard([task], NeverRan::Cancelled);
         }
         let Some(slot) = node.cancel() else { return };
         let task_id = match self.location {
@@ -186,7 +181,6 @@ impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         // Whom nobody is to wake any more.
         let _stored = self.side.retract();
-        // Nobody waits for it: what a discarded task captured may be the handle of the next, and so on.
-        self.cancel_and(|core, task| core.discard([task], NeverRan::Cancelled));
+        self.cancel();
     }
 }

@@ -10,11 +10,10 @@ use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
-use crate::work::job::{NeverRan, Task};
+use crate::work::job::Task;
 use crate::work::record::Record;
 use crate::work::thread::{Ended, Thread};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::counts::Counts;
@@ -82,15 +81,6 @@ pub(crate) enum Cleaner {
     Here(Thread),
 }
 
-/// A task that has been taken out of the queue, to be dropped.
-#[derive(Debug)]
-pub(crate) struct Discarded {
-    pub(crate) task: Task,
-    pub(crate) why: NeverRan,
-    /// The discard that sees to it, by its address, as long as that lasts.
-    pub(crate) by: usize,
-}
-
 #[derive(Debug)]
 pub(crate) struct Core {
     // Read by every submission, written once or never.
@@ -120,7 +110,6 @@ pub(crate) struct Core {
     pub(crate) ended: Ended,
     /// Held by the shutdown that joins them.
     pub(crate) joining: Mutex<()>,
-    pub(crate) discarded: Mutex<VecDeque<Discarded>>,
     /// A thread has been started, or has ended.
     pub(crate) changed: Condvar,
     /// The cleaner may have to end.
@@ -172,7 +161,6 @@ impl Core {
             }),
             ended: Ended::default(),
             joining: Mutex::default(),
-            discarded: Mutex::default(),
             changed: Condvar::new(),
             cleaner_called: Condvar::new(),
             settings,

@@ -1,62 +1,57 @@
 //! Tasks that are taken out of the queue to be dropped: by a shutdown, with their group, or with their
 //! handle.
 //!
-//! All are taken out before code of the user's runs, and put on a list of their pool. Then the thread
-//! that took them out drops what they captured, one by one. What is dropped may itself shut a pool
-//! down, cancel a group or drop a handle: such a call adds to its pool's list, and the outermost
-//! discard of the thread sees to that. So it neither recurses nor waits. What is dropped may wait for
-//! other threads, so those help: who begins to wait for a group drops what is listed of that group, and
-//! who shuts the pool down drops all.
+//! All of them are taken out before code of the user's runs. Then the thread that took them out drops
+//! what they captured, one by one. What is dropped may itself shut a pool down, cancel a group or drop a
+//! handle: such a call leaves the tasks that it takes out to the discard that its thread is in. So no
+//! drop nests in another, and a call within a drop waits for nothing.
 
-use super::core::{Core, Discarded};
-use crate::parts::deadline::Deadline;
-use crate::sync::{lock, thread_local, Arc};
+use super::core::Core;
+use crate::sync::{thread_local, Arc};
 use crate::work::job::{NeverRan, Task};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-/// The outermost discard of a thread, on its stack: pools to whose lists it has added.
-#[derive(Default)]
-struct Outermost(RefCell<Vec<Arc<Core>>>);
+/// What a thread has taken out and is still to drop, on its stack.
+type List = RefCell<VecDeque<(Arc<Core>, Task, NeverRan)>>;
 
 thread_local! {
-    static OUTERMOST: Cell<*const Outermost> = const { Cell::new(ptr::null()) };
+    /// The list of the discard that this thread is in.
+    static LIST: Cell<*const List> = const { Cell::new(ptr::null()) };
 }
 
-impl Drop for Outermost {
-    fn drop(&mut self) {
-        OUTERMOST.with(|outermost| outermost.set(ptr::null()));
-    }
+/// Calls `f` with the list of the discard that this thread is in, if it is in one.
+fn with_list<R>(f: impl FnOnce(Option<&List>) -> R) -> R {
+    // SAFETY: not null only while `discard`, further up this thread's stack, keeps the list.
+    f(unsafe { LIST.with(Cell::get).as_ref() })
 }
 
-impl Outermost {
-    fn address(&self) -> usize {
-        ptr::from_ref(self).addr()
-    }
-
-    fn next_pool(&self) -> Option<Arc<Core>> {
-        self.0.borrow_mut().pop()
-    }
-}
-
-/// Calls `f` as a discard: within the one that this thread is in, or as its outermost.
-fn as_discard(f: impl FnOnce(&Outermost)) {
-    // SAFETY: not null only while what it points to is on this thread's stack, which its drop sees to.
-    if let Some(outermost) = unsafe { OUTERMOST.with(Cell::get).as_ref() } {
-        return f(outermost);
-    }
-    let own = Outermost::default();
-    OUTERMOST.with(|outermost| outermost.set(&own));
-    f(&own);
-    while let Some(pool) = own.next_pool() {
-        pool.drop_listed(|listed| listed.by == own.address(), &Deadline::never());
-    }
-}
-
-/// Whether this thread is dropping a discarded task: it must not wait for others.
+/// Whether this thread is dropping a discarded task: then it must not wait for others.
 pub(crate) fn is_discarding() -> bool {
-    OUTERMOST.with(|outermost| !outermost.get().is_null())
+    with_list(|list| list.is_some())
+}
+
+/// Drops what this thread has taken out and is still to drop. A caller that is about to wait for a
+/// task may have that one among them.
+pub(crate) fn drop_listed() {
+    with_list(|list| list.map(drop_all));
+}
+
+fn drop_all(list: &List) {
+    loop {
+        let Some((core, task, why)) = list.borrow_mut().pop_front() else {
+            return;
+        };
+        let left = task.discard(why);
+        if core.env.is_forked() {
+            // What was dropped has forked: in the child nothing more of the parent's is.
+            let _never_dropped = ManuallyDrop::new((left, list.take()));
+            return;
+        }
+        left.release();
+    }
 }
 
 impl Core {
@@ -70,7 +65,6 @@ impl Core {
         while let Some(task) = queue.take_wanted(&mut from, &unwanted) {
             self.counts.discard();
             self.counts.remove_queued();
-            task.begin_discard();
             taken.push(task);
             self.notify_waiter();
             if taken.len() == most {
@@ -84,63 +78,21 @@ impl Core {
     /// that wait get theirs back first.
     pub(crate) fn discard(self: &Arc<Self>, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
         let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
-        as_discard(|outermost| {
-            if !others.is_empty() {
-                outermost.0.borrow_mut().push(Arc::clone(self));
-            }
-            let by = outermost.address();
-            let listed = others.into_iter().map(|task| Discarded { task, why, by });
-            lock(&self.discarded).extend(listed);
-            for call in calls {
-                // The caller's submission goes back to it, too.
-                call.discard(why).release();
-            }
+        for call in calls {
+            // The caller's submission goes back to it, too.
+            call.discard(why).release();
+        }
+        let others = others.into_iter().map(|task| (Arc::clone(self), task, why));
+        let own = List::default();
+        let is_outermost = with_list(|outer| {
+            outer.unwrap_or(&own).borrow_mut().extend(others);
+            outer.is_none()
         });
-    }
-
-    /// Drops one task now, also within a discard: somebody may wait for it next.
-    pub(crate) fn discard_now(&self, task: Task, why: NeverRan) {
-        as_discard(|_| self.drop_task(task, why));
-    }
-
-    /// Drops what others have put on the list, as long as there is time; not within a discard.
-    pub(crate) fn help_discard(&self, whose: impl Fn(&Task) -> bool, deadline: &Deadline) {
-        if !is_discarding() {
-            as_discard(|_| self.drop_listed(|listed| whose(&listed.task), deadline));
+        if is_outermost {
+            LIST.with(|list| list.set(&own));
+            // Nothing in it unwinds: all code of the user's is contained.
+            drop_all(&own);
+            LIST.with(|list| list.set(ptr::null()));
         }
-    }
-
-    /// Within a discard, before a wait for a task that it may have put on the list: drops those.
-    pub(crate) fn drop_own_discarded(&self, deadline: &Deadline) {
-        let own = OUTERMOST.with(Cell::get).addr();
-        if own != 0 {
-            self.drop_listed(|listed| listed.by == own, deadline);
-        }
-    }
-
-    fn drop_listed(&self, whose: impl Fn(&Discarded) -> bool, deadline: &Deadline) {
-        let mut at = 0;
-        while !self.env.is_forked() && !deadline.has_passed() {
-            let mut list = lock(&self.discarded);
-            // Those of one discard lie together: the next is likely to be where the last one was.
-            let end = list.len();
-            let found = (at.min(end)..end)
-                .chain(0..at.min(end))
-                .find(|n| whose(&list[*n]));
-            at = found.unwrap_or(end);
-            let Some(next) = list.remove(at) else { return };
-            drop(list);
-            self.drop_task(next.task, next.why);
-        }
-    }
-
-    /// What is dropped may have forked: in the child nothing more of the parent's is.
-    fn drop_task(&self, task: Task, why: NeverRan) {
-        let left = task.discard(why);
-        if self.env.is_forked() {
-            let _never_dropped = ManuallyDrop::new(left);
-            return;
-        }
-        left.release();
     }
 }

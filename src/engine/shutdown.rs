@@ -48,7 +48,6 @@ pub(crate) fn shutdown(
         core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
         core.retire_idle();
         core.discard(queued, NeverRan::Discarded);
-        core.help_discard(|_| true, &Deadline::never());
     }
     // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {

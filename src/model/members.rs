@@ -73,7 +73,6 @@ impl Member {
 
     /// The task is discarded.
     pub fn discard(self) {
-        self.0.members().begin_discard();
         self.0.end(Ended::Discarded);
     }
 

@@ -43,7 +43,6 @@ use crate::sync::{self, fork, lock, lock_unless, AtomicBool, AtomicU64, Condvar,
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::time::Duration;
 
 /// A thread between the two steps that end a task: a worker, or one that cancels a group or
 /// shuts down. Fewer than 2^20 threads can be between them at once.
@@ -59,9 +58,6 @@ const ENDED: u64 = 1 << ENDED_SHIFT;
 const ENTER_WAITED: u64 = 1;
 const ENTERED_SHIFT: u32 = 1;
 const ENTERED: u64 = 1 << ENTERED_SHIFT;
-
-/// How often who waits within a discard looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Members {
@@ -86,8 +82,6 @@ struct Rare {
     panicked: u64,
     discarded: u64,
     refused: u64,
-    /// Tasks whose captures are being dropped, or are about to be.
-    discarding: u64,
     /// Moments at which nothing was pending while somebody waited.
     zeros: u64,
     /// Who cancelled the set has left nothing of it queued.
@@ -96,7 +90,7 @@ struct Rare {
     waiting: usize,
 }
 
-/// How a task has ended. As `Discarded` only after [`Pending::begin_discard`].
+/// How a task has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
@@ -217,10 +211,7 @@ impl Pending {
         match how {
             Ended::Completed => self.complete(),
             Ended::Panicked => self.end_locked(|rare| rare.panicked += 1),
-            Ended::Discarded => self.end_locked(|rare| {
-                rare.discarded += 1;
-                rare.discarding = rare.discarding.saturating_sub(1);
-            }),
+            Ended::Discarded => self.end_locked(|rare| rare.discarded += 1),
         }
     }
 
@@ -283,20 +274,6 @@ impl Members {
             // nobody else touches it, and no other step makes the word this again.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }
-    }
-
-    /// The captures of a task of the set are going to be dropped; it is pending until it ends as
-    /// discarded.
-    pub(crate) fn begin_discard(&self) {
-        if let Some(mut rare) = lock_unless(self.is_forked(), &self.rare) {
-            rare.discarding += 1;
-        }
-    }
-
-    /// Whether captures of its tasks are still to be dropped.
-    pub(crate) fn is_discarding(&self) -> bool {
-        let rare = lock_unless(self.is_forked(), &self.rare);
-        rare.is_some_and(|rare| rare.discarding > 0)
     }
 
     /// What tells one set from another, as long as either lives.
@@ -384,25 +361,6 @@ impl Members {
     /// Waits until nothing is pending, or was at one moment of this call; `false` if the deadline
     /// came first, or this is a forked child, where it does not wait.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        self.wait_until(deadline, parallel, None, |_| false)
-    }
-
-    /// The same for a thread that drops what a discarded task captured, and may be the one to drop
-    /// more: it does not wait for tasks whose captures are being dropped, or are about to be.
-    pub(crate) fn wait_within_discard(&self, deadline: &Deadline) -> bool {
-        self.wait_until(deadline, false, Some(LOOK_AGAIN), |rare| {
-            self.pending() as u64 <= rare.discarding
-        })
-    }
-
-    /// `is_enough` is asked each time that something wakes the waiter, or it has slept for `again`.
-    fn wait_until(
-        &self,
-        deadline: &Deadline,
-        parallel: bool,
-        again: Option<Duration>,
-        is_enough: impl Fn(&Rare) -> bool,
-    ) -> bool {
         if self.has_ended() {
             return true;
         }
@@ -414,7 +372,7 @@ impl Members {
         self.count_waiter(&mut rare);
         let mut spin = Some(BoundedSpin::new(parallel, false));
         let ended = loop {
-            if rare.zeros != zeros || self.has_ended() || is_enough(&rare) {
+            if rare.zeros != zeros || self.has_ended() {
                 break true;
             }
             if let Some(mut spin) = spin.take() {
@@ -427,7 +385,6 @@ impl Members {
             if left.is_some_and(|left| left.is_zero()) {
                 break false;
             }
-            let left = left.into_iter().chain(again).min();
             rare = sync::wait(&self.all_ended, rare, left);
         };
         rare.waiting -= 1;

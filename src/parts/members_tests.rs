@@ -34,7 +34,7 @@ fn every_end_is_counted_once() {
     for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
         assert_eq!(task.members().address(), set.address());
         assert!(!set.has_ended());
-        end(task, how);
+        task.end(how);
     }
     assert_eq!(figures(&set), [0, 2, 2, 2]);
     assert!(set.wait(&Deadline::never(), true));
@@ -52,14 +52,6 @@ fn waiting(set: &Members) -> usize {
 /// As many tasks before as lead each step across the wrap of `ended`'s count.
 fn near_the_wrap() -> impl Iterator<Item = u64> {
     (0..=cut(8)).map(|n| (1 << (u64::BITS - ENDED_SHIFT)) - n)
-}
-
-/// As the engine does.
-fn end(task: Pending, how: Ended) {
-    if how == Ended::Discarded {
-        task.members().begin_discard();
-    }
-    task.end(how);
 }
 
 fn until(what: impl Fn() -> bool) {
@@ -84,7 +76,7 @@ fn every_end_is_counted_once_across_the_wrap() {
         let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
         for n in 1..=6 {
             assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
-            end(tasks.pop().expect("six"), ends[n % 3]);
+            tasks.pop().expect("six").end(ends[n % 3]);
             let expected = (6 - n, n / 3, [n.div_ceil(3), (n + 1) / 3]);
             assert_eq!(since(figures(&set)), expected, "{start:#x}");
         }
@@ -106,7 +98,7 @@ fn a_waiter_is_woken_and_the_last_one_frees_across_the_wrap() {
             }
         });
         let mut left = [(); 4].map(|()| set.enter()).into_iter();
-        end(left.next().expect("four"), Ended::Discarded);
+        left.next().expect("four").end(Ended::Discarded);
         drop(set);
         // The last end must make the word `LEFT`: then it frees.
         for (task, pending) in left.zip([3, 2, 1]) {
@@ -159,7 +151,7 @@ fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
 fn a_wait_ends_even_if_the_next_task_enters_at_once() {
     let ends: [fn(&Handle, Pending); 3] = [
         |_, task| task.end(Ended::Completed),
-        |_, task| end(task, Ended::Discarded),
+        |_, task| task.end(Ended::Discarded),
         Handle::refused,
     ];
     for end in ends {
@@ -192,35 +184,11 @@ fn a_wait_goes_on_while_one_is_pending() {
         until(|| waiting(&set) == 1);
         for how in [Ended::Completed, Ended::Panicked, Ended::Discarded] {
             let next = set.enter();
-            end(std::mem::replace(&mut task, next), how);
+            std::mem::replace(&mut task, next).end(how);
             let refused = set.enter();
             set.refused(refused);
         }
         over.store(true, Ordering::SeqCst);
         task.end(Ended::Completed);
     });
-}
-
-#[test]
-fn a_wait_within_a_discard_waits_for_the_others_only() {
-    let set = Handle::new();
-    let (one, other, runs) = (set.enter(), set.enter(), set.enter());
-    one.members().begin_discard();
-    other.members().begin_discard();
-    let soon = || Deadline::from_now(Duration::from_millis(20));
-    assert!(!set.wait_within_discard(&soon()), "one runs");
-    std::thread::scope(|s| {
-        s.spawn(|| assert!(set.wait_within_discard(&Deadline::never())));
-        until(|| waiting(&set) == 1);
-        runs.end(Ended::Completed);
-    });
-    assert!(set.wait_within_discard(&soon()));
-    assert!(!set.wait(&soon(), false), "two are to be dropped");
-    one.end(Ended::Discarded);
-    assert!(set.wait_within_discard(&soon()));
-    let next = set.enter();
-    assert!(!set.wait_within_discard(&soon()), "the next one is queued");
-    other.end(Ended::Discarded);
-    next.end(Ended::Completed);
-    assert!(set.wait(&Deadline::never(), false));
 }

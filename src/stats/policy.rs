@@ -154,8 +154,8 @@ pub enum Shutdown {
     /// * The tasks of a scope are never discarded.
     ///
     /// The queue is emptied first and the closures are dropped afterwards, so a slow `Drop` cannot let
-    /// another queued task start. A concurrent `shutdown` may help dropping; it does not wait for a drop
-    /// already in progress. A `shutdown`, `cancel` or `wait` inside such a drop may return early.
+    /// another queued task start. A concurrent `shutdown` does not wait for these drops. A `shutdown`,
+    /// `cancel` or `wait` inside such a drop waits for nothing: it returns before the outer call does.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop

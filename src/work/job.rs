@@ -288,11 +288,6 @@ impl Task {
         self.members().is_some_and(|own| std::ptr::eq(own, group))
     }
 
-    /// It has been taken out of the queue, to be dropped.
-    pub(crate) fn begin_discard(&self) {
-        self.members().inspect(|group| group.begin_discard());
-    }
-
     pub(crate) fn must_run(&self) -> bool {
         self.table.must_run
     }

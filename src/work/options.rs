@@ -141,7 +141,6 @@ impl<L: Limit, J: Job> Job for Timed<L, J> {
                 // has to return before the worker takes its next task.
                 ctx.settle_debts();
             }
-            self.job.members().inspect(|group| group.begin_discard());
             let mut release = self.job.discard(NeverRan::Expired, ctx.seen.take());
             // Not once the worker is as good as idle: a subscriber may take its time.
             release.seen = Seen::default();
