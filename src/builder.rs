@@ -1,7 +1,7 @@
 //! A pool's settings.
 
-use crate::engine::core::{Core, Mains, Settings};
-use crate::engine::{retirement, worker};
+use crate::engine::core::{Core, Settings};
+use crate::engine::worker;
 use crate::error::{BuildError, TaskPanic, MAX_WORKERS};
 use crate::parts::backoff::cores;
 use crate::stats::{Shutdown, WhenFull};
@@ -245,8 +245,7 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the pool's threads: workers are `"{name}-{slot}"`, and the thread that
-    /// retires idle workers is `"{name}-cleaner"`.
+    /// Sets the name of the pool's threads, which are `"{name}-{slot}"`.
     ///
     /// The default is `"lazypool"`. A name with a NUL byte makes [`build`](Builder::build) fail with
     /// [`BuildError::BadThreadName`]. Linux shows the first 15 bytes.
@@ -379,11 +378,7 @@ impl Builder {
         check::min_workers(settings.min_workers, settings.max_workers)?;
         check::queue_capacity(settings.queue_capacity)?;
         check::thread_name(&thread_name)?;
-        let mains = Mains {
-            worker: worker::main,
-            cleaner: retirement::main,
-        };
-        let core = Core::new(Env::new(thread_name, hooks), settings, mains);
+        let core = Core::new(Env::new(thread_name, hooks), settings, worker::main);
         Ok((Arc::new(core), on_drop))
     }
 }

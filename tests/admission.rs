@@ -1161,7 +1161,7 @@ fn law05_min_workers_are_there_at_once() {
     });
 }
 
-/// Law 5: no thread but those of `min_workers` exists before the first task, not even a cleaner.
+/// Law 5: no thread but those of `min_workers` exists before the first task, not even one for the cleaner.
 #[cfg(target_os = "linux")]
 #[test]
 fn law05_no_thread_before_the_first_task() {

@@ -168,12 +168,12 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
     });
 }
 
-/// Law 4: no other threads than the workers and at most one cleaner belong to a pool, under every
+/// Law 4: no other threads than the workers belong to a pool, under every
 /// kind of work.
 #[cfg(target_os = "linux")]
 #[test]
-fn law04_no_thread_beyond_workers_and_one_cleaner() {
-    isolated("law04_no_thread_beyond_workers_and_one_cleaner", || {
+fn law04_no_thread_beyond_workers() {
+    isolated("law04_no_thread_beyond_workers", || {
         let before = os::thread_total();
         for (max, queue, policy) in [
             (1, 0, WhenFull::Refuse),
@@ -200,7 +200,7 @@ fn law04_no_thread_beyond_workers_and_one_cleaner() {
                     other => panic!("{other:?}"),
                 }
                 let now = os::thread_total();
-                assert!(now <= before + i + 2, "{now} threads, {before} before, {i}");
+                assert!(now <= before + i + 1, "{now} threads, {before} before, {i}");
             }
             gate.wait_entered(max);
             for _ in 0..50 {
@@ -209,11 +209,11 @@ fn law04_no_thread_beyond_workers_and_one_cleaner() {
             let group = pool.group();
             let _ = group.wait_timeout(ms(5));
             let now = os::thread_total();
-            assert!(now <= before + max + 1, "{now} threads, {before} before");
+            assert!(now <= before + max, "{now} threads, {before} before");
             let report = pool.shutdown(Shutdown::Cancel, ms(20));
             assert!(!report.is_clean());
             let now = os::thread_total();
-            assert!(now <= before + max + 1, "{now} threads, {before} before");
+            assert!(now <= before + max, "{now} threads, {before} before");
             gate.open();
             assert!(pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean());
             drop(pool);
@@ -546,11 +546,11 @@ fn law06_retirement_strands_no_task() {
     });
 }
 
-/// Law 6: when the last worker has gone, so has the cleaner; both come back with work.
+/// Law 6: when the last worker has gone, no thread is left; workers come back with work.
 #[cfg(target_os = "linux")]
 #[test]
-fn law06_the_cleaner_leaves_with_the_last_worker() {
-    isolated("law06_the_cleaner_leaves_with_the_last_worker", || {
+fn law06_no_thread_is_left_with_the_last_worker() {
+    isolated("law06_no_thread_is_left_with_the_last_worker", || {
         let before = os::thread_total();
         for (queue, idle) in [(0, ms(30)), (4, ms(30)), (0, Duration::ZERO)] {
             let pool = pool(3, queue, idle);
@@ -658,7 +658,7 @@ fn law11_an_expiring_pool_hardly_wakes() {
         for pool in &pools {
             burst(pool, 8);
         }
-        // Spinning ends within moments; the cleaner may still wake for a sample now and then.
+        // Spinning ends within moments; workers may still wake for a sweep now and then.
         thread::sleep(ms(300));
         let before = os::others_activity();
         thread::sleep(ms(1500));
@@ -669,8 +669,8 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
-/// Law 11: the same where the limit is lowered to `min_workers` before anybody has started the
-/// cleaner, which is then of no use.
+/// Law 11: the same where the limit is lowered to `min_workers` before anybody has swept, which is then
+/// of no use.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_below_its_former_limit_sleeps() {

@@ -10,9 +10,8 @@
 //! | a thread is being started: the spawner is about to ask for it, or has it and holds the registry's lock | `beside_a_spawner` |
 //! | a worker in its start hook, with a task or without | `beside_a_worker_in_its_start_hook` |
 //! | a task handed over and not started (`Offered`): its caller may take it back | `beside_a_task_that_is_offered` |
-//! | a worker in its stop hook, told to end by the cleaner or a shutdown | `beside_a_worker_in_its_stop_hook` |
-//! | the cleaner looks around, under the registry's lock | `beside_the_cleaner_as_it_looks_around` |
-//! | the cleaner dozes | `beside_a_cleaner_that_dozes` |
+//! | a worker in its stop hook, told to end by a sweep or a shutdown | `beside_a_worker_in_its_stop_hook` |
+//! | a worker sweeps, under the registry's lock | `beside_a_worker_that_sweeps` |
 //! | more workers than a lowered limit allows | `surplus_workers_of_a_lowered_limit` |
 //! | a group just being cancelled, with queued tasks | `a_cancelled_group_with_queued_tasks` |
 //! | a queue with dead cells | `a_queue_with_dead_cells` |
@@ -665,14 +664,10 @@ fn law19_beside_a_worker_in_its_stop_hook() {
 }
 
 #[test]
-fn law19_beside_the_cleaner_as_it_looks_around() {
-    isolated("law19_beside_the_cleaner_as_it_looks_around", || {
+fn law19_beside_a_worker_that_sweeps() {
+    isolated("law19_beside_a_worker_that_sweeps", || {
         const WORKERS: usize = 200;
-        let mut pool = builder(WORKERS, 4)
-            .idle_timeout(ms(100))
-            .thread_name("tidy")
-            .build()
-            .unwrap();
+        let mut pool = builder(WORKERS, 4).idle_timeout(ms(100)).build().unwrap();
         let group = pool.group();
         let gate = Gate::new();
         for _ in 0..WORKERS {
@@ -684,49 +679,9 @@ fn law19_beside_the_cleaner_as_it_looks_around() {
         gate.open();
         hold.wait();
         group.wait();
-        #[cfg(target_os = "linux")]
-        assert_eq!(os::cleaners_named("tidy"), 1);
         pool = fork_thrice(pool, &group);
         assert_eq!((group.pending(), group.completed()), (0, WORKERS));
         drop(hold);
-        wait_until("all to retire", || pool.stats().workers == 0);
-        assert_eq!(pool.stats().refused, 0);
-        assert_ends_well(&pool);
-    });
-}
-
-/// Its workers are busy: it sleeps until one goes idle.
-#[test]
-#[cfg(target_os = "linux")]
-fn law19_beside_a_cleaner_that_dozes() {
-    isolated("law19_beside_a_cleaner_that_dozes", || {
-        let mut pool = builder(2, 4)
-            .idle_timeout(ms(400))
-            .thread_name("doze")
-            .build()
-            .unwrap();
-        let group = pool.group();
-        let mut forks = 0;
-        while forks == 0 {
-            group.serve(|| ()).unwrap();
-            // Or it was too late to see it: once more.
-            wait_until("a cleaner", || {
-                os::cleaners_named("doze") == 1 || pool.stats().workers == 0
-            });
-            let gate = Gate::new();
-            for _ in 0..2 {
-                group.serve(gate.task()).unwrap();
-            }
-            gate.wait_entered(2);
-            for _ in 0..3 {
-                pool = fork_beside(pool, std::slice::from_ref(&group));
-                // It stays, unless it was about to end before.
-                forks += u32::from(os::cleaners_named("doze") == 1);
-            }
-            assert_eq!(group.pending(), 2);
-            gate.open();
-            group.wait();
-        }
         wait_until("all to retire", || pool.stats().workers == 0);
         assert_eq!(pool.stats().refused, 0);
         assert_ends_well(&pool);

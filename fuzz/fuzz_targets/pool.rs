@@ -853,7 +853,7 @@ impl Play<'_> {
         assert!(abandoned >= left, "{workers:?}: {}", self.state());
     }
 
-    /// Until idle workers have retired, and with the last of them the cleaner.
+    /// Until idle workers have retired.
     fn rest(&mut self) {
         self.settle();
         if !self.settled.get() || !self.input.retires || self.rests == 2 {

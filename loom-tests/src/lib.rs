@@ -46,7 +46,7 @@ mod parts {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A pool without a cleaner's thread, though models may do its work: of the
+    /// A pool whose workers do not sweep, though models may do it for them: of the
     /// timeout of a nanosecond nothing is left at a second sweep.
     pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
         Pool::builder()

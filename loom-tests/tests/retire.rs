@@ -1,5 +1,5 @@
 //! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else. Models have no
-//! clock and so no cleaner's thread: another sweeps in its place.
+//! clock: another thread sweeps in the place of an idle worker.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{refuse_threads, sweep};

@@ -29,12 +29,8 @@ pub(crate) struct Settings {
     pub(crate) stack_size: Option<usize>,
 }
 
-/// What the pool's threads run: values, so that who starts a thread needs not know.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mains {
-    pub(crate) worker: fn(&Arc<Core>, usize),
-    pub(crate) cleaner: fn(&Arc<Core>),
-}
+/// What a worker's thread runs, on its slot: a value, so that who starts a thread needs not know.
+pub(crate) type Main = fn(&Arc<Core>, usize);
 
 /// What changes only with threads, under one lock.
 #[derive(Debug, Default)]
@@ -54,10 +50,9 @@ pub(crate) struct Registry {
     pub(crate) withheld: Vec<usize>,
     /// By slot; as long as the highest slot ever used.
     pub(crate) workers: Vec<Option<Worker>>,
-    /// Slots of idle workers that the cleaner took from the ready ring, the latest last. A worker that
+    /// Slots of idle workers that a sweep took from the ready ring, the latest last. A worker that
     /// claimed itself or was told to end has left its entry behind.
     pub(crate) bench: Vec<usize>,
-    pub(crate) cleaner: Cleaner,
     /// Groups that were cancelled and had tasks pending when somebody looked last.
     pub(crate) cancelled: Vec<Arc<members::Handle>>,
 }
@@ -68,17 +63,8 @@ pub(crate) struct Worker {
     pub(crate) thread: Thread,
     /// Tasks that ended on the slot before this worker started.
     pub(crate) tasks_before: u64,
-    /// When the cleaner put it on the bench last.
+    /// When a sweep put it on the bench last.
     pub(crate) benched: Option<Instant>,
-}
-
-/// The cleaner's thread, in the registry.
-#[derive(Debug, Default)]
-pub(crate) enum Cleaner {
-    #[default]
-    Absent,
-    Starting,
-    Here(Thread),
 }
 
 #[derive(Debug)]
@@ -88,7 +74,7 @@ pub(crate) struct Core {
     pub(crate) slots: Box<[Slot<Task, Record>]>,
     pub(crate) queue: Option<Queue<Task>>,
     pub(crate) settings: Settings,
-    pub(crate) mains: Mains,
+    pub(crate) main: Main,
     /// More than one core: spinning can pay.
     pub(crate) parallel: bool,
     /// Whether submissions wait for space, if they do not say otherwise.
@@ -100,11 +86,10 @@ pub(crate) struct Core {
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
     pub(crate) waiters: Waiters,
-    /// The length of the bench; more while the cleaner fills it.
+    /// The length of the bench; more during a sweep.
     pub(crate) benched: AtomicU64,
-    /// When a worker that sleeps is to start the cleaner, as [`Env::nanos`]; zero: there is one, or
-    /// none is needed.
-    pub(crate) clean_at: AtomicU64,
+    /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
+    pub(crate) sweep_at: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) ended: Ended,
@@ -112,8 +97,6 @@ pub(crate) struct Core {
     pub(crate) joining: Mutex<()>,
     /// A thread has been started, or has ended.
     pub(crate) changed: Condvar,
-    /// The cleaner may have to end.
-    pub(crate) cleaner_called: Condvar,
 }
 
 impl Drop for Core {
@@ -138,14 +121,14 @@ thread_local! {
 }
 
 impl Core {
-    pub(crate) fn new(env: Env, settings: Settings, mains: Mains) -> Self {
+    pub(crate) fn new(env: Env, settings: Settings, main: Main) -> Self {
         let max = settings.max_workers;
         Self {
             hooked: env.has_start_hook(),
             env,
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
             queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
-            mains,
+            main,
             parallel: cores() > 1,
             blocks: settings.when_full.blocks(),
             ready: Ring::new(max, 0),
@@ -153,7 +136,7 @@ impl Core {
             in_flight: InFlight::new(),
             waiters: Waiters::new(),
             benched: AtomicU64::new(0),
-            clean_at: AtomicU64::new(0),
+            sweep_at: AtomicU64::new(0),
             counts: Counts::new(),
             registry: Mutex::new(Registry {
                 limit: max,
@@ -162,7 +145,6 @@ impl Core {
             ended: Ended::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
-            cleaner_called: Condvar::new(),
             settings,
         }
     }

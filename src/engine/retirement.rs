@@ -10,18 +10,17 @@
 //! A sweep comes every half of the timeout (half a millisecond at the least), and when the first
 //! worker on the bench is due. So a worker is gone after one and a half timeouts at the latest.
 //!
-//! The cleaner is a thread, which exists only while there are more workers than `min_workers`. A
-//! worker starts it that has slept for as long as a sweep takes to come (`clean_at`), so that a
-//! submission starts no thread that it does not need. If the OS gives no thread, that worker makes
-//! the sweep itself, and tries again at the next.
+//! The cleaner has no thread of its own. As long as there are more workers than `min_workers`, idle ones
+//! sleep until the next sweep is due (`sweep_at`), and the first to wake makes it. So none starts for it,
+//! and none is left once it is of no use.
 
-use super::core::{Cleaner, Core, Registry};
-use crate::sync::{self, lock, now, thread, Arc, Instant, Ordering};
-use crate::work::thread::start;
+use super::core::{Core, Registry};
+use crate::parts::slot::Claim;
+use crate::sync::{lock, now, thread, Instant, Ordering};
 use std::time::Duration;
 
 impl Core {
-    pub(super) fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
+    fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
         registry.live > self.settings.min_workers
             && self.settings.idle_timeout != Duration::MAX
             && !self.is_closed()
@@ -32,16 +31,13 @@ impl Core {
         (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// A worker has been started: sees to it that a cleaner comes if there should be one. Models
-    /// have no clock, and sweep themselves.
-    pub(super) fn want_cleaner(&self, registry: &Registry) {
-        let is_there = !matches!(registry.cleaner, Cleaner::Absent);
-        if cfg!(lazypool_loom) || is_there || !self.is_cleaner_of_use(registry) {
-            return;
-        }
-        // Relaxed: read under the lock, too, or by a worker that is unparked next.
-        if self.clean_at.load(Ordering::Relaxed) == 0 {
-            self.put_cleaner_off();
+    /// A worker has been started: from now on there are sweeps, if they are of use. Models have no clock,
+    /// and sweep themselves.
+    pub(super) fn begin_sweeps(&self, registry: &Registry) {
+        // Relaxed: under the lock.
+        let has_begun = self.sweep_at.load(Ordering::Relaxed) != 0;
+        if !cfg!(lazypool_loom) && !has_begun && self.is_cleaner_of_use(registry) {
+            self.sweep_after(self.pause());
             // Those that sleep already do so without a timer.
             for worker in registry.workers.iter().flatten() {
                 worker.thread.unpark();
@@ -49,86 +45,48 @@ impl Core {
         }
     }
 
-    fn put_cleaner_off(&self) {
-        let at = self.env.nanos_now().saturating_add(
-            // Beyond 584 years, 584 years.
-            u64::try_from(self.pause().as_nanos()).unwrap_or(u64::MAX),
-        );
-        // Relaxed: as in `want_cleaner`.
-        self.clean_at.store(at, Ordering::Relaxed);
-    }
-
-    /// The cleaner may have to end.
-    pub(super) fn call_cleaner(&self, registry: &Registry) {
+    /// A worker has ended, or the pool is closed: there may be no further sweeps.
+    pub(super) fn end_sweeps(&self, registry: &Registry) {
         if !self.is_cleaner_of_use(registry) {
-            // Relaxed: a worker that misses it starts no cleaner.
-            self.clean_at.store(0, Ordering::Relaxed);
-            self.cleaner_called.notify_all();
+            // Relaxed: a worker that misses it wakes once in vain.
+            self.sweep_at.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Worker: sleeps; on a timer only as long as there ought to be a cleaner and is none. It
-    /// may return for no reason.
-    pub(super) fn sleep_idle(self: &Arc<Self>) {
-        // Relaxed: who sets it unparks this thread after that.
-        match self.clean_at.load(Ordering::Relaxed) {
+    fn sweep_after(&self, pause: Duration) {
+        // Beyond 584 years, 584 years.
+        let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        let at = self.env.nanos_now().saturating_add(pause);
+        // Relaxed: who sets it from zero unparks all workers after that.
+        self.sweep_at.store(at, Ordering::Relaxed);
+    }
+
+    /// Worker: sleeps, until the next sweep at most, or makes that. It may return for no reason.
+    pub(super) fn sleep_idle(&self) {
+        // Relaxed: see `sweep_after`.
+        match self.sweep_at.load(Ordering::Relaxed) {
             0 => thread::park(),
             at => self.sleep_until(at),
         }
     }
 
     #[cold]
-    fn sleep_until(self: &Arc<Self>, at: u64) {
-        let left = || Duration::from_nanos(at.saturating_sub(self.env.nanos_now()));
-        #[cfg(not(lazypool_loom))]
-        if !left().is_zero() {
-            thread::park_timeout(left());
-        }
-        if left().is_zero() {
-            self.start_cleaner();
-        }
-    }
-
-    /// Worker: starts the cleaner, unless another does; if there is no thread to be had, it does
-    /// what the cleaner would do now.
-    pub(super) fn start_cleaner(self: &Arc<Self>) {
-        let mut registry = lock(&self.registry);
-        let is_there = !matches!(registry.cleaner, Cleaner::Absent);
-        // Relaxed: under the lock. Of those that wake at the same time one is enough.
-        // Zero: there is no timer any more.
-        let at = self.clean_at.load(Ordering::Relaxed);
-        let is_due = at != 0 && at <= self.env.nanos_now();
-        if is_there || !is_due || !self.is_cleaner_of_use(&registry) {
-            if is_due && matches!(registry.cleaner, Cleaner::Starting) {
-                // Whoever starts it is slow: nobody spins until it is there.
-                self.put_cleaner_off();
-            }
+    fn sleep_until(&self, at: u64) {
+        let left = at.saturating_sub(self.env.nanos_now());
+        if left > 0 {
+            #[cfg(not(lazypool_loom))]
+            thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        registry.cleaner = Cleaner::Starting;
-        self.put_cleaner_off();
-        drop(registry);
-        let name = format!("{}-cleaner", self.env.name);
-        let core = Arc::clone(self);
-        let ended = Arc::clone(&self.ended);
-        let started = start(name, None, ended, move || (core.mains.cleaner)(&core));
         let mut registry = lock(&self.registry);
-        match started {
-            Ok(thread) => {
-                registry.cleaner = Cleaner::Here(thread);
-                // Relaxed: as in `want_cleaner`.
-                self.clean_at.store(0, Ordering::Relaxed);
-            }
-            Err(_) => {
-                registry.cleaner = Cleaner::Absent;
-                // Who came to want one meanwhile saw one on its way.
-                self.want_cleaner(&registry);
-                self.sweep(&mut registry, now());
-            }
+        // Relaxed: under the lock. Of those that wake at the same time one sweeps.
+        if self.sweep_at.load(Ordering::Relaxed) == at {
+            let (start, pause) = (now(), self.pause());
+            let next = self.sweep(&mut registry, start);
+            let next = next.map_or(pause, |at| at.saturating_duration_since(start).min(pause));
+            self.sweep_after(next);
+            self.end_sweeps(&registry);
         }
-        // A shutdown may wait for the outcome, and so does the cleaner.
-        self.changed.notify_all();
-        self.cleaner_called.notify_all();
     }
 
     /// Benches whom it can, retires those whose time has come. When the next is due.
@@ -178,7 +136,7 @@ impl Core {
     }
 
     /// Where the ready ring is empty: takes the worker that came to the bench last.
-    pub(super) fn claim_benched(&self) -> Option<(usize, crate::parts::slot::Claim)> {
+    pub(super) fn claim_benched(&self) -> Option<(usize, Claim)> {
         if !self.is_any_benched() {
             return None;
         }
@@ -202,22 +160,4 @@ impl Core {
         // ORDERING: P1, P4: after a push, or around a look at the rings.
         self.benched.load(Ordering::SeqCst) != 0
     }
-}
-
-/// The cleaner's thread.
-pub(crate) fn main(core: &Arc<Core>) {
-    let mut registry = lock(&core.registry);
-    while matches!(registry.cleaner, Cleaner::Starting) {
-        registry = sync::wait(&core.cleaner_called, registry, None);
-    }
-    while core.is_cleaner_of_use(&registry) {
-        let next = core.sweep(&mut registry, now());
-        let pause = next.map_or(Duration::MAX, |at| at.saturating_duration_since(now()));
-        let pause = pause.min(core.pause());
-        registry = sync::wait(&core.cleaner_called, registry, Some(pause));
-    }
-    if let Cleaner::Here(own) = std::mem::take(&mut registry.cleaner) {
-        lock(&core.ended).push(own);
-    }
-    core.changed.notify_all();
 }

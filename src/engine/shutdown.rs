@@ -5,7 +5,7 @@
 //! empty queue to sleep, under the registry's lock. So once no worker lives and none is being
 //! started, nothing is left.
 
-use super::core::{Cleaner, Core, Registry};
+use super::core::{Core, Registry};
 use super::discard::is_discarding;
 use super::threads::NotSpawned;
 use crate::parts::deadline::Deadline;
@@ -75,20 +75,18 @@ pub(crate) fn shutdown(
 }
 
 /// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
-/// for workers, those included that the OS is starting or that are starting the cleaner; what a
-/// joined thread's destructors take comes on top.
+/// for workers, those included that the OS is starting; what a joined thread's destructors take comes on
+/// top.
 fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     let mut has_failed = false;
-    while !registry.is_over() {
-        // The cleaner, which runs no code of the user's, ends by itself.
-        let has_workers = registry.live + registry.starting > 0;
-        if has_workers && deadline.has_passed() {
+    while registry.live + registry.starting > 0 {
+        if deadline.has_passed() {
             return core.stragglers(&mut registry);
         }
-        let mut left = deadline.left().filter(|_| has_workers);
-        if has_workers && whom == WaitsFor::Wanted {
+        let mut left = deadline.left();
+        if whom == WaitsFor::Wanted {
             if core.is_nobody_wanted(&mut registry) {
                 if has_failed || !core.lacks_a_worker(&registry) {
                     return core.stragglers(&mut registry);
@@ -113,13 +111,6 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     Vec::new()
 }
 
-impl Registry {
-    /// No thread of the pool is before its last step.
-    fn is_over(&self) -> bool {
-        self.live + self.starting == 0 && matches!(self.cleaner, Cleaner::Absent)
-    }
-}
-
 impl Core {
     /// With this thread, if it is a worker that has left its slot: its thread-local destructors run.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
@@ -139,7 +130,7 @@ impl Core {
         for slot in 0..registry.workers.len() {
             self.retire(&mut registry, slot, false);
         }
-        self.call_cleaner(&registry);
+        self.end_sweeps(&registry);
     }
 
     /// Whether tasks are queued that a further worker could run.

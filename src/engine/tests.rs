@@ -284,14 +284,3 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }
-
-/// While a worker starts the cleaner, the last one leaves that it would have been for. Who comes to
-/// start one, too, sets no timer: idle workers would wake up at it, for nothing, again and again.
-#[test]
-fn law11_no_timer_where_no_cleaner_is_of_use() {
-    let (core, _) = Builder::new().max_workers(1).into_core().expect("a pool");
-    lock(&core.registry).cleaner = super::core::Cleaner::Starting;
-    core.start_cleaner();
-    assert_eq!(core.clean_at.load(std::sync::atomic::Ordering::SeqCst), 0);
-    lock(&core.registry).cleaner = super::core::Cleaner::Absent;
-}

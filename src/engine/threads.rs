@@ -95,7 +95,7 @@ impl Core {
         self.begin_start(slot, task.is_some())?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        let main = move || (core.mains.worker)(&core, slot);
+        let main = move || (core.main)(&core, slot);
         match start(
             name,
             self.settings.stack_size,
@@ -167,7 +167,7 @@ impl Core {
         if let (Some(queue), 1) = (&self.queue, registry.live) {
             queue.wake();
         }
-        self.want_cleaner(&registry);
+        self.begin_sweeps(&registry);
         // A shutdown may wait for `starting` to go down.
         self.changed.notify_all();
         let Some(task) = task else {

@@ -453,7 +453,7 @@ impl Worker<'_> {
         // the list of those to join.
         unsafe { self.it.vacate() };
         core.put_back(&mut registry, self.slot);
-        core.call_cleaner(&registry);
+        core.end_sweeps(&registry);
         core.changed.notify_all();
         drop(registry);
         if core.is_end_counted() {

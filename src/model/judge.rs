@@ -2,7 +2,7 @@
 //! any two steps of an execution, and more strictly while nothing goes on. And law 5: who starts a
 //! thread.
 
-use crate::engine::core::{Cleaner, Core};
+use crate::engine::core::Core;
 use crate::parts::queue::Queue;
 use crate::parts::slot::{State, Word};
 use crate::pool::Pool;
@@ -182,7 +182,7 @@ pub fn dead_places(pool: &Pool) -> u64 {
     peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
 }
 
-/// Whether every worker sleeps, in an open pool of which none has ended and that has no cleaner;
+/// Whether every worker sleeps, in an open pool of which none has ended and none is to sweep;
 /// if so, asserts that the counts say so, too. Not beside a call.
 #[must_use]
 pub fn is_quiet(pool: &Pool) -> bool {
@@ -191,10 +191,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
-        // Nor a worker that sweeps in its place.
-        let is_cleaner_absent = matches!(registry.cleaner, Cleaner::Absent)
-            && core.clean_at.load(Ordering::SeqCst) == 0;
-        let is_settled = registry.retired == 0 && is_cleaner_absent;
+        let is_settled = registry.retired == 0 && core.sweep_at.load(Ordering::SeqCst) == 0;
         let quiet = (is_settled && !core.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {

@@ -555,12 +555,6 @@ pub mod os {
         threads_of(name, is_number)
     }
 
-    /// Cleaners of the pool named `name`, which must be short.
-    pub fn cleaners_named(name: &str) -> usize {
-        assert!(name.len() <= 7, "the system would truncate {name:?}");
-        threads_of(name, |rest| rest == "cleaner")
-    }
-
     /// Threads called `{name}-...`.
     fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
         tasks()
