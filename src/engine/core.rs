@@ -207,10 +207,12 @@ impl Core {
     pub(crate) fn keep_worker(&self) {
         PARTINGS.with(Rarely::went_well);
     }
+}
 
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Core {
     /// For models, once every thread has ended: nobody and nothing is counted any more, and
     /// every slot is in the free ring once.
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
     pub(crate) fn assert_at_rest(&self) {
         self.in_flight.assert_at_rest();
         self.waiters.assert_at_rest();
