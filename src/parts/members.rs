@@ -65,6 +65,8 @@ pub(crate) struct Members {
     entered: CachePadded<AtomicU64>,
     ended: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
+    /// Moments at which nothing was pending while somebody waited; written under the lock.
+    zeros: AtomicU64,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
     /// Of forks, when the set was made. In a forked child no task ends: nobody is waited for,
@@ -82,8 +84,6 @@ struct Rare {
     panicked: u64,
     discarded: u64,
     refused: u64,
-    /// Moments at which nothing was pending while somebody waited.
-    zeros: u64,
     /// Who cancelled the set has left nothing of it queued.
     swept: bool,
     /// Threads that wait; `WAITED` says whether there are any.
@@ -136,6 +136,7 @@ impl Handle {
             entered: CachePadded::new(AtomicU64::new(tasks << ENTERED_SHIFT)),
             ended: CachePadded::new(AtomicU64::new(tasks << ENDED_SHIFT)),
             rare: Mutex::new(Rare::default()),
+            zeros: AtomicU64::new(0),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
             generation: fork::generation(),
@@ -249,9 +250,8 @@ impl Pending {
         // ORDERING: G1, G2: releases all that the task did; under the lock.
         let before = members.ended.fetch_add(ENDED + INSIDE, Ordering::SeqCst);
         if before & WAITED != 0 && members.has_ended() && !is_forked {
-            if let Some(rare) = &mut rare {
-                rare.zeros += 1;
-            }
+            // ORDERING: G1: releases what the ended tasks did.
+            members.zeros.fetch_add(1, Ordering::Release);
             members.all_ended.notify_all();
         }
         drop(rare);
@@ -368,25 +368,24 @@ impl Members {
             return false;
         }
         let mut rare = lock(&self.rare);
-        let zeros = rare.zeros;
+        let before = self.zeros();
         self.count_waiter(&mut rare);
-        let mut spin = Some(BoundedSpin::new(parallel, false));
-        let ended = loop {
-            if rare.zeros != zeros || self.has_ended() {
-                break true;
-            }
-            if let Some(mut spin) = spin.take() {
-                drop(rare);
-                while !self.has_ended() && spin.step() != Step::Spent {}
-                rare = lock(&self.rare);
-                continue;
-            }
+        let mut ended = self.has_ended();
+        if !ended {
+            drop(rare);
+            // Not at the words that the ends of tasks change: that would hold them up.
+            let mut spin = BoundedSpin::new(parallel, false);
+            while self.zeros() == before && spin.step() != Step::Spent {}
+            rare = lock(&self.rare);
+        }
+        while !ended {
+            ended = self.zeros() != before;
             let left = deadline.left();
-            if left.is_some_and(|left| left.is_zero()) {
-                break false;
+            if ended || left.is_some_and(|left| left.is_zero()) {
+                break;
             }
             rare = sync::wait(&self.all_ended, rare, left);
-        };
+        }
         rare.waiting -= 1;
         if rare.waiting == 0 {
             // ORDERING: G1: after its last look, under the lock.
@@ -394,6 +393,11 @@ impl Members {
             self.entered.fetch_sub(ENTER_WAITED, Ordering::SeqCst);
         }
         ended
+    }
+
+    fn zeros(&self) -> u64 {
+        // ORDERING: G1: acquires what the ended tasks did.
+        self.zeros.load(Ordering::Acquire)
     }
 
     fn count_waiter(&self, rare: &mut Rare) {
