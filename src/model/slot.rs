@@ -62,7 +62,7 @@ impl Slot {
 
     /// The worker, after a task or a look at the queue: idle, and listed.
     pub fn publish_idle(&self) {
-        // SAFETY: a model's threads keep to who may do what; else `LEGAL` is broken, which it
+        // SAFETY: a model's threads keep to who may do what; else a step is not legal, which it
         // notices. As below.
         unsafe { self.slot.publish_idle(&self.ready, 0) };
     }

@@ -19,31 +19,19 @@ pub(crate) enum State {
 
 use State::{Dead, Empty, Full, Held};
 
-/// A step that may be taken: from, to, by whom. A cell becomes `Empty`, for the position one lap
-/// further, as `head` moves past it.
-pub(crate) type Step = (State, State, &'static str);
-
-/// The one source of what is legal; the table of the protocol page is tested to equal it.
-pub(crate) const LEGAL: &[Step] = &[
-    (Empty, Full, "push that moved `tail` past it"),
-    (
-        Full,
-        Held,
-        "pop at `head`; who takes the task out of the middle",
-    ),
-    (Held, Empty, "pop that moved `head` past it"),
-    (
-        Held,
-        Dead,
-        "caller, group or shutdown: taken out; worker of a closed pool: a scope's task",
-    ),
-    (Held, Full, "group or shutdown: a task of another"),
-    (
-        Dead,
-        Empty,
-        "pop, or push into a full queue, that moved `head` past it",
-    ),
-];
+impl State {
+    /// Where a step may lead from here. A cell becomes `Empty`, for the position one lap further, as
+    /// `head` moves past it. The protocol page says who takes which step, and is tested to have the
+    /// same.
+    pub(super) const fn next(self) -> &'static [Self] {
+        match self {
+            Empty => &[Full],
+            Full => &[Held],
+            Held => &[Empty, Dead, Full],
+            Dead => &[Empty],
+        }
+    }
+}
 
 /// Positions count in steps of this: what is below holds a cell's state, or flags.
 pub(super) const STEP: u64 = 8;
@@ -74,31 +62,16 @@ impl Stamp {
     }
 }
 
-/// Asserts that a step is legal, where assertions are on.
+/// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-fn assert_legal(from: State, to: State) {
+pub(super) fn taken(from: State, to: State) {
     debug_assert!(
-        LEGAL.iter().any(|&(f, t, _)| (f, t) == (from, to)),
+        from.next().contains(&to),
         "{from:?} -> {to:?} is no step of a queue's cell"
     );
-}
-
-/// Records a step that has been taken.
-#[inline(always)]
-fn taken(_from: State, _to: State) {
     #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    {
-        static MET: crate::parts::steps::Met = crate::parts::steps::Met::new("cell");
-        MET.record(_from as u8, _to as u8, || format!("{_from:?} {_to:?}"));
-    }
-}
-
-/// `head` has moved past a cell of that state, which no stamp says.
-#[inline(always)]
-pub(super) fn passed(from: State) {
-    assert_legal(from, State::Empty);
-    taken(from, State::Empty);
+    crate::sync::steps::CELL.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
 }
 
 /// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it
@@ -145,7 +118,6 @@ impl<T> CellAt<'_, T> {
     /// so, and only there.
     #[inline]
     pub(super) unsafe fn write(self, from: State, to: State) {
-        assert_legal(from, to);
         // ORDERING: M1: releases the task to who takes it.
         store_release(&self.cell.stamp, self.stamp(to).0);
         taken(from, to);
@@ -163,7 +135,6 @@ impl<T> CellAt<'_, T> {
     /// # Safety
     /// The caller holds the cell, and has read its task.
     pub(super) unsafe fn leave_dead(self) {
-        assert_legal(State::Held, State::Dead);
         // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
         // before this thread looks who waits for space.
         let dead = self.stamp(State::Dead).0;
@@ -175,7 +146,6 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(self) -> bool {
-        assert_legal(State::Full, State::Held);
         // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(State::Full).0,
