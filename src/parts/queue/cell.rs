@@ -37,31 +37,6 @@ impl State {
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
-/// A position without what says which cell, and a state.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp(pub(super) u64);
-
-impl Stamp {
-    pub(super) const fn state(self) -> State {
-        match self.0 & STATE {
-            0 => Empty,
-            1 => Full,
-            2 => Held,
-            3 => Dead,
-            _ => unreachable!(),
-        }
-    }
-
-    /// Whether a cell whose position was `Empty` has been filled since, and not emptied.
-    pub(super) const fn is_behind(self, empty: Self) -> bool {
-        self.0.wrapping_sub(empty.0).wrapping_sub(1) < STATE
-    }
-
-    pub(super) const fn is_of_lap(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !STATE == 0
-    }
-}
-
 /// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
@@ -91,24 +66,22 @@ pub(super) struct CellAt<'a, T> {
     pub(super) lap: u64,
 }
 
-impl<T> Clone for CellAt<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for CellAt<'_, T> {}
-
 impl<T> CellAt<'_, T> {
     #[inline]
-    pub(super) fn stamp(self, state: State) -> Stamp {
-        Stamp(self.lap | state as u64)
+    pub(super) fn stamp(&self, state: State) -> u64 {
+        self.lap | state as u64
     }
 
     #[inline]
-    pub(super) fn see(self) -> Stamp {
+    pub(super) fn see(&self) -> u64 {
         // ORDERING: M1: acquires the task of the push that wrote the stamp.
-        Stamp(self.cell.stamp.load(Ordering::Acquire))
+        self.cell.stamp.load(Ordering::Acquire)
+    }
+
+    /// Whether the cell has been filled for this position, and not emptied.
+    #[inline]
+    pub(super) fn is_filled(&self, seen: u64) -> bool {
+        seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
     }
 
     /// Writes the next stamp of a cell.
@@ -117,43 +90,43 @@ impl<T> CellAt<'_, T> {
     /// The cell is the caller's until then, and has a task where the state that it gets says
     /// so, and only there.
     #[inline]
-    pub(super) unsafe fn write(self, from: State, to: State) {
+    pub(super) unsafe fn write(&self, from: State, to: State) {
         // ORDERING: M1: releases the task to who takes it.
-        store_release(&self.cell.stamp, self.stamp(to).0);
+        store_release(&self.cell.stamp, self.stamp(to));
         taken(from, to);
     }
 
     /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
     #[inline]
-    pub(super) fn see_space(self) -> Stamp {
+    pub(super) fn see_space(&self) -> u64 {
         // ORDERING: P7: after this thread has said that it waits.
-        Stamp(self.cell.stamp.load(Ordering::SeqCst))
+        self.cell.stamp.load(Ordering::SeqCst)
     }
 
     /// Leaves a held cell dead.
     ///
     /// # Safety
     /// The caller holds the cell, and has read its task.
-    pub(super) unsafe fn leave_dead(self) {
+    pub(super) unsafe fn leave_dead(&self) {
         // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
         // before this thread looks who waits for space.
-        let dead = self.stamp(State::Dead).0;
+        let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);
-        taken(State::Held, State::Dead);
+        taken(Held, Dead);
     }
 
     /// Becomes the owner of a cell with a task.
     #[inline]
     #[must_use]
-    pub(super) fn hold(self) -> bool {
+    pub(super) fn hold(&self) -> bool {
         // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
-            self.stamp(State::Full).0,
-            self.stamp(State::Held).0,
+            self.stamp(Full),
+            self.stamp(Held),
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        held.map(|_| taken(State::Full, State::Held)).is_ok()
+        held.map(|_| taken(State::Full, Held)).is_ok()
     }
 
     /// Writes the task into the cell and publishes it.
@@ -162,14 +135,14 @@ impl<T> CellAt<'_, T> {
     /// There is a task, and the caller reserved the position (`tail`), after `head` has passed the
     /// position a lap before.
     #[inline]
-    pub(super) unsafe fn fill(self, task: &mut Option<T>) {
+    pub(super) unsafe fn fill(&self, task: &mut Option<T>) {
         // SAFETY: by this function's contract: there is a task, and the cell is the caller's.
         unsafe {
             let task = task.take().unwrap_unchecked();
             self.cell.task.with_mut(|t| {
                 (*t).write(task);
             });
-            self.write(State::Empty, State::Full);
+            self.write(Empty, Full);
         }
     }
 
@@ -177,7 +150,7 @@ impl<T> CellAt<'_, T> {
     ///
     /// # Safety
     /// The caller holds the cell, and a task is in it.
-    pub(super) unsafe fn look<R>(self, f: impl FnOnce(&T) -> R) -> R {
+    pub(super) unsafe fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: by this function's contract.
         self.cell
             .task
@@ -187,7 +160,7 @@ impl<T> CellAt<'_, T> {
     /// # Safety
     /// The caller holds the cell, and a task is in it, which is the caller's from now on.
     #[inline]
-    pub(super) unsafe fn read(self) -> T {
+    pub(super) unsafe fn read(&self) -> T {
         // SAFETY: by this function's contract.
         self.cell
             .task
@@ -198,49 +171,34 @@ impl<T> CellAt<'_, T> {
 /// A queue's cells, all `Empty` of lap 0 at first.
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 mod memory {
-    use super::{Cell, STEP};
-    use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
-    use std::marker::PhantomData;
+    use super::{Cell, UnsafeCell, STEP};
     use std::ptr::NonNull;
 
-    /// Zero pages of the system's, which it gives on first touch: a long queue costs
-    /// nothing before it is used. So they are aligned by hand, within a block of no
-    /// great alignment: others `alloc_zeroed` writes.
+    /// Zero pages of the OS's, which it gives on first touch: a long queue costs nothing before it is
+    /// used. The allocator takes them only for what needs no great alignment, so the first cell is
+    /// aligned by hand.
     #[derive(Debug)]
     pub(crate) struct Cells<T> {
-        block: NonNull<u8>,
+        /// A line longer than the cells, and touched only through `first`.
+        _words: UnsafeCell<Vec<u64>>,
         first: NonNull<Cell<T>>,
         mask: u64,
-        owned: PhantomData<Cell<T>>,
     }
 
-    // SAFETY: it owns its cells as a box would, and `Queue` says who touches them.
-    unsafe impl<T: Send> Send for Cells<T> {}
-    // SAFETY: as above.
-    unsafe impl<T: Send> Sync for Cells<T> {}
-
     impl<T> Cells<T> {
-        const LINE: usize = {
-            assert!(size_of::<Cell<T>>() % STEP as usize == 0);
-            align_of::<Cell<T>>()
-        };
-
         /// `len`: a power of two.
         pub(crate) fn new(len: usize) -> Self {
+            const { assert!(size_of::<Cell<T>>() % STEP as usize == 0) };
             assert!(len.is_power_of_two());
-            let layout = Self::layout(len);
-            // SAFETY: the layout is not empty.
-            let block = NonNull::new(unsafe { alloc_zeroed(layout) });
-            let block = block.unwrap_or_else(|| handle_alloc_error(layout));
-            let up = block.addr().get().wrapping_neg() & (Self::LINE - 1);
-            // SAFETY: less than a line further, and the block is a line longer than the
-            // cells.
-            let first = unsafe { block.add(up) }.cast();
+            let (size, line) = (size_of::<Cell<T>>(), align_of::<Cell<T>>());
+            let mut words = vec![0_u64; (len * size + line) / size_of::<u64>()];
+            let block = NonNull::from(words.as_mut_slice()).cast::<u8>();
+            let up = block.addr().get().wrapping_neg() & (line - 1);
             Self {
-                block,
-                first,
+                // SAFETY: less than a line further, and the block is a line longer than the cells.
+                first: unsafe { block.add(up) }.cast(),
+                _words: UnsafeCell::new(words),
                 mask: (len as u64 - 1) * STEP,
-                owned: PhantomData,
             }
         }
 
@@ -258,19 +216,6 @@ mod memory {
             // below their number of them, and a cell's size is one. The block has room for
             // them, and zeroes are a valid `Cell`: an atomic word and an uninitialised task.
             unsafe { self.first.byte_add(bytes).as_ref() }
-        }
-
-        fn layout(len: usize) -> Layout {
-            let bytes = len * size_of::<Cell<T>>() + Self::LINE;
-            Layout::from_size_align(bytes, align_of::<u64>()).expect("a checked capacity")
-        }
-    }
-
-    impl<T> Drop for Cells<T> {
-        fn drop(&mut self) {
-            let len = (self.mask / STEP) as usize + 1;
-            // SAFETY: allocated with this layout; cells need no drop.
-            unsafe { dealloc(self.block.as_ptr(), Self::layout(len)) };
         }
     }
 }

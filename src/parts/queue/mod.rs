@@ -30,7 +30,7 @@ mod take;
 
 use crate::sync::{AtomicU64, Ordering};
 pub(crate) use cell::State;
-use cell::{CellAt, Cells, Stamp, STEP};
+use cell::{CellAt, Cells, STEP};
 use crossbeam_utils::CachePadded;
 
 const CLOSED: u64 = 1;
@@ -65,6 +65,8 @@ pub(crate) struct Queue<T> {
     origin: u64,
 }
 
+// SAFETY: it owns its cells and their tasks, as a box would.
+unsafe impl<T: Send> Send for Queue<T> {}
 // SAFETY: a cell's task is touched only by the thread that owns the cell by the module's steps.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
@@ -247,10 +249,10 @@ impl<T> Queue<T> {
 
     // ---- popping ----------------------------------------------------------------
 
-    /// Takes the task at `head`, if one is there.
+    /// Takes the task at `head`, unless another is faster.
     #[inline(always)]
-    fn try_pop_at(&self, head: u64, at: CellAt<'_, T>, seen: Stamp, place: &mut Option<T>) -> bool {
-        let taken = seen == at.stamp(State::Full) && at.hold();
+    fn try_pop_at(&self, head: u64, at: &CellAt<'_, T>, place: &mut Option<T>) -> bool {
+        let taken = at.hold();
         if taken {
             // SAFETY: held, with a task in it.
             *place = Some(unsafe { at.read() });
@@ -272,10 +274,10 @@ impl<T> Queue<T> {
         let at = self.at(head);
         // One look: a second one keeps this worker in step with a pusher, line by line.
         let seen = at.see();
-        if !seen.is_behind(at.stamp(State::Empty)) {
+        if !at.is_filled(seen) {
             return None;
         }
-        if self.try_pop_at(head, at, seen, place) {
+        if seen == at.stamp(State::Full) && self.try_pop_at(head, &at, place) {
             return Some(head);
         }
         match self.try_pop(place) {
@@ -291,38 +293,31 @@ impl<T> Queue<T> {
         loop {
             let head = self.load_head();
             let at = self.at(head);
-            let stamp = at.see();
-            let is_there = stamp.is_of_lap(at.stamp(State::Empty));
-            match stamp.state() {
-                State::Full if is_there && self.try_pop_at(head, at, stamp, place) => {
+            let seen = at.see();
+            if seen == at.stamp(State::Full) {
+                if self.try_pop_at(head, &at, place) {
                     return Popped::Task(head);
                 }
-                // Another was faster.
-                State::Full if is_there => {}
-                State::Dead if is_there => {
-                    self.skip_dead(head);
-                    if skips == 0 {
-                        return Popped::InProgress;
-                    }
-                    skips -= 1;
+            } else if seen == at.stamp(State::Dead) {
+                self.skip_dead(head);
+                if skips == 0 {
+                    return Popped::InProgress;
                 }
-                State::Held if is_there => {
-                    // Another pop is a few instructions from its end.
-                    if looks == 0 {
-                        return Popped::InProgress;
-                    }
-                    looks -= 1;
-                    crate::sync::spin_loop();
+                skips -= 1;
+            } else if seen == at.stamp(State::Held) {
+                // Another pop is a few instructions from its end.
+                if looks == 0 {
+                    return Popped::InProgress;
                 }
+                looks -= 1;
+                crate::sync::spin_loop();
+            } else if self.load_head() == head {
                 // Nothing has been pushed there yet.
-                _ if self.load_head() == head => {
-                    return if self.load_tail() & !FLAGS == head {
-                        Popped::Empty
-                    } else {
-                        Popped::InProgress // pushed, but for the stamp; or `head` has moved since
-                    };
-                }
-                _ => {}
+                return if self.load_tail() & !FLAGS == head {
+                    Popped::Empty
+                } else {
+                    Popped::InProgress // pushed, but for the stamp; or `head` has moved since
+                };
             }
         }
     }
@@ -349,8 +344,7 @@ impl<T> Queue<T> {
         // Relaxed: a hint; `try_pop` looks again.
         let head = self.head.load(Ordering::Relaxed);
         let at = self.at(head);
-        let stamp = Stamp(at.cell.stamp.load(Ordering::Relaxed));
-        stamp.is_behind(at.stamp(State::Empty))
+        at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
     }
 
     // ---- looks ------------------------------------------------------------------
@@ -397,7 +391,7 @@ impl<T> Queue<T> {
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);
-        (at.cell.stamp).store(at.stamp(State::Full).0, Ordering::SeqCst);
+        (at.cell.stamp).store(at.stamp(State::Full), Ordering::SeqCst);
     }
 
     /// For the judge: cells that are dead, or held by somebody who may leave them so, from the oldest on
