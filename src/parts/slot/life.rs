@@ -25,30 +25,6 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Retiring, may)
     }
 
-    /// Worker: ends by itself.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `Searching`.
-    pub(crate) unsafe fn retire_self(&self) {
-        self.step(State::Searching, State::Retiring, 0);
-    }
-
-    /// Worker that was told to end: stays, to look at the queue.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, told to end.
-    pub(crate) unsafe fn cancel_retirement(&self) {
-        self.step(State::Retiring, State::Searching, 0);
-    }
-
-    /// Worker, its last act on the slot.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, told to end, and touches nothing of the slot after this.
-    pub(crate) unsafe fn vacate(&self) {
-        self.step(State::Retiring, State::Free, 0);
-    }
-
     // ---- spawning ---------------------------------------------------------------
 
     /// Spawner: takes the slot whose free entry it popped. If the worker has a start hook, it is

@@ -124,10 +124,6 @@ impl Word {
         Self(self.0 & !(STATE | PARKED) | state as u64)
     }
 
-    pub(super) const fn and(self, flag: u64) -> Self {
-        Self(self.0 | flag)
-    }
-
     pub(super) const fn without(self, flag: u64) -> Self {
         Self(self.0 & !flag)
     }
