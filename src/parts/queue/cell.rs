@@ -103,18 +103,6 @@ impl<T> CellAt<'_, T> {
         self.cell.stamp.load(Ordering::SeqCst)
     }
 
-    /// Leaves a held cell dead.
-    ///
-    /// # Safety
-    /// The caller holds the cell, and has read its task.
-    pub(super) unsafe fn leave_dead(&self) {
-        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
-        // before this thread looks who waits for space.
-        let dead = self.stamp(Dead);
-        self.cell.stamp.swap(dead, Ordering::SeqCst);
-        taken(Held, Dead);
-    }
-
     /// Becomes the owner of a cell with a task.
     #[inline]
     #[must_use]
@@ -165,6 +153,21 @@ impl<T> CellAt<'_, T> {
         self.cell
             .task
             .with_mut(|t| unsafe { (*t).assume_init_read() })
+    }
+
+    /// Takes the task out of the middle of the queue, and leaves the cell dead.
+    ///
+    /// # Safety
+    /// As [`CellAt::read`].
+    pub(super) unsafe fn take(&self) -> T {
+        // SAFETY: by this function's contract.
+        let task = unsafe { self.read() };
+        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
+        // before this thread looks who waits for space.
+        let dead = self.stamp(Dead);
+        self.cell.stamp.swap(dead, Ordering::SeqCst);
+        taken(Held, Dead);
+        task
     }
 }
 
