@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::task::Waker;
 
 std::thread_local! {
-    /// See [`BoundedSpin::offering`]. It needs no destructor, so it can always be asked.
+    /// See [`BoundedSpin::new`]. It needs no destructor, so it can always be asked.
     static OFFERS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -160,16 +160,17 @@ impl WaitNode {
     /// Waits until the outcome is there, or the deadline.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = BoundedSpin::new(parallel, OFFERS.get());
+        let mut step = Step::Spun;
         loop {
             if self.is_done() {
-                OFFERS.set(spin.has_offered());
-                return if spin.has_offered() {
-                    Waited::DoneOnceOffered
-                } else {
-                    Waited::Done
+                OFFERS.set(step == Step::Yielded);
+                return match step {
+                    Step::Yielded => Waited::DoneOnceOffered,
+                    _ => Waited::Done,
                 };
             }
-            match spin.step() {
+            step = spin.step();
+            match step {
                 Step::Spun => {}
                 Step::Yielded if !deadline.has_passed() => {}
                 Step::Yielded if !self.is_done() => return Waited::Expired,
