@@ -22,7 +22,7 @@ mod word;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{taken, GENERATION, LISTED, PARKED};
+use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// A worker without an order that the caller now holds.
@@ -107,7 +107,7 @@ impl<T, R> Slot<T, R> {
         // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
         (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
-            .map(|_| self.has_taken(from, to))
+            .map(|_| changed(from, to))
             .map_err(Word)
     }
 
@@ -120,7 +120,7 @@ impl<T, R> Slot<T, R> {
         // ORDERING: P1, P4, P5, M1: as `swap_if`.
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
-        self.has_taken(before, Word(before.0.wrapping_add(delta)));
+        changed(before, Word(before.0.wrapping_add(delta)));
         before
     }
 
@@ -145,16 +145,6 @@ impl<T, R> Slot<T, R> {
                 Ok(()) => return Some(word),
                 Err(now) => word = now,
             }
-        }
-    }
-
-    /// The word has changed, by a step or in its flags alone.
-    #[inline(always)]
-    #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-    fn has_taken(&self, from: Word, to: Word) {
-        debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
-        if from.state() != to.state() {
-            taken(from.state(), to.state());
         }
     }
 

@@ -150,14 +150,19 @@ impl fmt::Debug for Word {
     }
 }
 
-/// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
+/// The word has changed, by a step or in its flags alone. That is asserted to be legal, and a step is
+/// recorded where somebody replays it.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-pub(super) fn taken(from: State, to: State) {
+pub(super) fn changed(from: Word, to: Word) {
+    debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
     debug_assert!(
-        from.next().contains(&to),
+        from.state() == to.state() || from.state().next().contains(&to.state()),
         "{from:?} -> {to:?} is no step of a slot"
     );
     #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    crate::sync::steps::SLOT.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
+    if from.state() != to.state() {
+        let (from, to) = (from.state(), to.state());
+        crate::sync::steps::SLOT.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
+    }
 }
