@@ -62,7 +62,7 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller is the slot's worker, which is starting.
     pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> Option<bool> {
-        let mut word = self.see();
+        let word = self.see();
         if word.state() == State::Held {
             return None;
         }
@@ -70,13 +70,8 @@ impl<T, R> Slot<T, R> {
         if searches {
             count();
         }
-        loop {
-            match self.swap_if(word, word.without(STARTING)) {
-                Ok(()) => return Some(searches),
-                // A popper has dropped an old listing.
-                Err(now) if searches => word = now,
-                Err(_) => return None,
-            }
-        }
+        // One that searches is nobody's but a popper's, who drops an old listing.
+        self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
+        Some(searches)
     }
 }

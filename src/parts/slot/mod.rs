@@ -273,23 +273,15 @@ impl<T, R> Slot<T, R> {
     /// The caller is the slot's worker, in `Busy` or `Searching`.
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
-        let mut word = self.see();
-        loop {
-            if !word.is_listed() {
-                // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
-                // this thread looks at the queue and at who waits.
-                self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
-                ready
-                    .push(index)
-                    .expect("one entry per slot at most: the ring has room");
-                word = self.see();
-                continue;
-            }
-            // A failure is a popper that dropped the listing.
-            match self.swap_if(word, word.to(State::Idle)) {
-                Ok(()) => return,
-                Err(now) => word = now,
-            }
+        let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
+        // In vain as long as there is no listing, or a popper has dropped it meanwhile.
+        while self.update(idle_if_listed).is_none() {
+            // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
+            // this thread looks at the queue and at who waits.
+            self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
+            ready
+                .push(index)
+                .expect("one entry per slot at most: the ring has room");
         }
     }
 
