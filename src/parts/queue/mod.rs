@@ -25,7 +25,6 @@
 //! Positions wrap at 2^64; one step is [`STEP`], so that flags and states fit below.
 
 mod cell;
-mod life;
 mod take;
 
 use crate::sync::{AtomicU64, Ordering};
@@ -345,6 +344,42 @@ impl<T> Queue<T> {
         let head = self.head.load(Ordering::Relaxed);
         let at = self.at(head);
         at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
+    }
+
+    // ---- the flags --------------------------------------------------------------
+
+    /// Refuses all further pushes.
+    pub(crate) fn close(&self) {
+        // ORDERING: P5: before who closes looks for idle workers.
+        self.tail.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+
+    /// The last worker, before it leaves: from now on a task needs a thread. `false` if
+    /// there is something in the queue.
+    #[must_use]
+    pub(crate) fn sleep(&self) -> bool {
+        loop {
+            let tail = self.load_tail();
+            if self.load_head() != tail & !FLAGS {
+                return false;
+            }
+            // ORDERING: P6: against the push that this worker would have to see.
+            let slept = self.tail.compare_exchange(
+                tail,
+                tail | ASLEEP,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            if slept.is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// A worker lives.
+    pub(crate) fn wake(&self) {
+        // ORDERING: P6: as `sleep`.
+        self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 
     // ---- looks ------------------------------------------------------------------
