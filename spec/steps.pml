@@ -1,6 +1,6 @@
 /*
  * The legal steps of a slot and of a queue's cell, one a line. A test of the library compares
- * them with `LEGAL` in src/parts/slot/word.rs and src/parts/queue/cell.rs.
+ * them with `State::next` in src/parts/slot/word.rs and src/parts/queue/cell.rs.
  */
 #define SLOT_STEPS \
   SLOT(Free, Held) \

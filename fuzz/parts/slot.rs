@@ -2,7 +2,7 @@
 //! the cleaner and the worker each take a step that is theirs.
 
 use crate::parts::ring::Ring;
-use crate::parts::slot::{Claim, HandOver, Order, Slot, State};
+use crate::parts::slot::{Claim, Order, Slot, State};
 use crate::Step;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -192,7 +192,7 @@ impl Play {
         }
         match (holder, with % 8) {
             (Holder::Revoked, _) | (Holder::Spawner, 1..4) => {
-                own!(self.slot.search_first());
+                own!(self.slot.send_searching(Claim::AWAKE));
                 self.state = State::Searching;
             }
             (Holder::Claimed(claim), 0 | 3) => {
@@ -202,33 +202,33 @@ impl Play {
                 self.state = State::Searching;
             }
             (_, n) => {
-                let how = [HandOver::Final, HandOver::Revocable][usize::from(n & 1)];
-                self.hand_over(holder, is_first, how);
+                self.hand_over(holder, is_first, n & 1 == 1);
             }
         }
     }
 
-    fn hand_over(&mut self, holder: Holder, is_first: bool, how: HandOver) {
+    fn hand_over(&mut self, holder: Holder, is_first: bool, revocable: bool) {
         self.tasks += 1;
         let task = Box::new(self.tasks);
         self.generation = (self.generation + 1) & GENERATIONS;
         let generation = match holder {
             Holder::Claimed(claim) => {
                 thread::park_timeout(Duration::ZERO);
-                let generation = own!(self.slot.hand_over(claim, task, how));
+                let generation = own!(self.slot.hand_over(claim, task, revocable));
                 check_woken(claim);
                 generation
             }
             _ => {
                 assert!(is_first);
-                own!(self.slot.hand_first(task, how))
+                own!(self.slot.hand_over(Claim::AWAKE, task, revocable))
             }
         };
         assert_eq!(generation, self.generation);
         self.mailbox = Some(self.tasks);
-        self.state = match how {
-            HandOver::Final => State::Busy,
-            HandOver::Revocable => State::Offered,
+        self.state = if revocable {
+            State::Offered
+        } else {
+            State::Busy
         };
     }
 
@@ -285,7 +285,7 @@ impl Play {
         let flag = with & 1 == 0;
         match self.state {
             State::Busy if self.is_at_work && with & 6 == 0 => {
-                own!(self.slot.search_after_task());
+                own!(self.slot.step(State::Busy, State::Searching));
                 self.is_at_work = false;
                 self.state = State::Searching;
             }
@@ -294,21 +294,21 @@ impl Play {
                 self.publish_idle();
             }
             State::Searching if flag => {
-                own!(self.slot.start_queued());
+                own!(self.slot.step(State::Searching, State::Busy));
                 self.is_at_work = true;
                 self.state = State::Busy;
             }
             State::Searching if with & 6 == 0 => {
-                own!(self.slot.retire_self());
+                own!(self.slot.step(State::Searching, State::Retiring));
                 self.state = State::Retiring;
             }
             State::Searching => self.publish_idle(),
             State::Retiring if flag => {
-                own!(self.slot.cancel_retirement());
+                own!(self.slot.step(State::Retiring, State::Searching));
                 self.state = State::Searching;
             }
             State::Retiring => {
-                own!(self.slot.vacate());
+                own!(self.slot.step(State::Retiring, State::Free));
                 self.state = State::Free;
             }
             _ => {}

@@ -10,7 +10,7 @@ use super::core::Core;
 use super::counts::Reason;
 use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
-use super::threads::{how_to_hand_over, NotSpawned};
+use super::threads::NotSpawned;
 use super::wait::Wait;
 use crate::error::Refusal;
 use crate::parts::in_flight::Seen;
@@ -326,9 +326,9 @@ impl Core {
     #[inline]
     fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
-        let how = how_to_hand_over(&task);
+        let revocable = task.is_offered();
         // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
-        let generation = unsafe { self.slots[slot].hand_over(claim, task, how) };
+        let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }
     }

@@ -40,7 +40,7 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         let (panicked, result) = ctx.with_label(side.label(), || {
-            if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
+            if side.tell_slot(ctx.slot) && decision.leave(task_id, 0) {
                 // Before the subscriber, which may take its time.
                 ctx.pay_debts();
                 observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
@@ -166,7 +166,7 @@ impl<R> Ticket<R> {
             Location::Queue { position } => queue_id(position),
         };
         let label = node.label;
-        if core.slots[slot].record.decision.abandon(task_id) {
+        if core.slots[slot].record.decision.leave(task_id, 0) {
             observe::worker_abandoned(&core.env, slot, label, "cancelled");
         }
     }

@@ -9,9 +9,7 @@ use super::decided::run_decided;
 use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Answered, Leave, WaitNode, Waited,
-};
+use crate::parts::completion::{is_queued, mailbox_id, queue_id, Answered, WaitNode, Waited};
 use crate::parts::deadline::Deadline;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
@@ -356,11 +354,7 @@ fn wait_for(
             core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
             How::TimedOut
         }
-        Left::Outcome => {
-            let done = node.wait(&Deadline::never(), core.parallel);
-            debug_assert_ne!(done, Waited::Expired);
-            How::Outcome
-        }
+        Left::Outcome => How::Outcome,
     }
 }
 
@@ -370,8 +364,8 @@ enum Left {
     Outcome,
 }
 
-/// A caller at its deadline: takes the task back, or leaves it running, or finds that the
-/// outcome is being delivered.
+/// A caller at its deadline: takes the task back, or leaves it running, or gets the outcome that is
+/// just being delivered.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> Left {
     if let Some(task) = core.withdraw(location, Counts::expire) {
@@ -391,14 +385,13 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
         },
     };
     loop {
-        match core.slots[slot].record.decision.leave(task_id, left_at) {
-            Leave::Left => {
-                observe::caller_timed_out(&core.env, slot, node.label);
-                return Left::Abandoned;
-            }
-            Leave::Outcome => return Left::Outcome,
-            Leave::NotYet if node.is_done() => return Left::Outcome,
-            Leave::NotYet => backoff.wait(),
+        if core.slots[slot].record.decision.leave(task_id, left_at) {
+            observe::caller_timed_out(&core.env, slot, node.label);
+            return Left::Abandoned;
         }
+        if node.is_done() {
+            return Left::Outcome;
+        }
+        backoff.wait();
     }
 }

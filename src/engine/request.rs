@@ -199,11 +199,7 @@ impl<'a> SubmitOptions<'a> {
     where
         'a: 'd,
     {
-        match (self.deadline, other.instant()) {
-            (Some(own), Some(at)) if own.instant().is_some_and(|own| own < at) => own,
-            (Some(own), None) => own,
-            _ => other,
-        }
+        self.deadline.map_or(other, |own| own.earlier(other))
     }
 
     /// Starts the clock of a deadline, and tells the task, which may ask: before all that may take

@@ -4,6 +4,7 @@ use super::core::Core;
 use super::counts::Counts;
 use super::request::Location;
 use crate::parts::in_flight::NOTIFIED;
+use crate::parts::slot::Claim;
 use crate::work::job::Task;
 
 impl Core {
@@ -32,7 +33,7 @@ impl Core {
         }
         // SAFETY: this thread holds the slot, by what it revoked; so the worker cannot come out of
         // its start hook meanwhile.
-        unsafe { it.search_first() };
+        unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }
 }

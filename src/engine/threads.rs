@@ -11,7 +11,7 @@ use super::core::{Core, Registry, Worker};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
-use crate::parts::slot::{HandOver, Slot};
+use crate::parts::slot::{Claim, Slot};
 use crate::sync::{lock, Arc, Ordering};
 use crate::work::job::Task;
 use crate::work::observe;
@@ -25,15 +25,6 @@ pub(crate) enum NotSpawned {
     /// The pool is closed, or has as many workers as its limit allows.
     NotNeeded,
     Failed(io::Error),
-}
-
-/// How a task is handed over.
-pub(super) fn how_to_hand_over(task: &Task) -> HandOver {
-    if task.is_offered() {
-        HandOver::Revocable
-    } else {
-        HandOver::Final
-    }
 }
 
 impl Core {
@@ -172,13 +163,13 @@ impl Core {
         self.changed.notify_all();
         let Some(task) = task else {
             // SAFETY: held by this thread.
-            unsafe { it.search_first() };
+            unsafe { it.send_searching(Claim::AWAKE) };
             return None;
         };
         let task = task.take().expect("a task to begin with");
-        let how = how_to_hand_over(&task);
+        let revocable = task.is_offered();
         // SAFETY: held by this thread.
-        let generation = unsafe { it.hand_first(task, how) };
+        let generation = unsafe { it.hand_over(Claim::AWAKE, task, revocable) };
         self.set_affinity(slot, generation);
         Some(Location::Mailbox { slot, generation })
     }

@@ -30,7 +30,7 @@ use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
 use crate::parts::queue::{Popped, Queue};
-use crate::parts::slot::{Order, Slot};
+use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{lock, now, thread, Arc, MutexGuard, Ordering};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -198,7 +198,7 @@ impl Worker<'_> {
             self.searches.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
-            unsafe { self.it.search_after_task() };
+            unsafe { self.it.step(State::Busy, State::Searching) };
             return None;
         }
         let next = (self.core.queue.as_ref()).and_then(|queue| {
@@ -292,7 +292,7 @@ impl Worker<'_> {
             match popped {
                 Popped::Task(position) => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
-                    unsafe { self.it.start_queued() };
+                    unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
                     self.core.notify_waiter();
                     return self.work(&mut place, queue_id(position), true);
@@ -377,7 +377,7 @@ impl Worker<'_> {
                 core.in_flight.add(RETURNING);
             }
             // SAFETY: this thread is the slot's worker, `Searching`.
-            unsafe { self.it.retire_self() };
+            unsafe { self.it.step(State::Searching, State::Retiring) };
         }
         ends
     }
@@ -429,7 +429,7 @@ impl Worker<'_> {
         registry.retiring -= 1;
         self.start_watching();
         // SAFETY: this thread is the slot's worker, and was told to end.
-        unsafe { self.it.cancel_retirement() };
+        unsafe { self.it.step(State::Retiring, State::Searching) };
         if self.core.is_end_counted() {
             self.core.in_flight.sub(RETURNING);
         }
@@ -451,7 +451,7 @@ impl Worker<'_> {
         lock(&core.ended).extend(own);
         // SAFETY: this thread is the slot's worker, and was told to end. Its thread is already on
         // the list of those to join.
-        unsafe { self.it.vacate() };
+        unsafe { self.it.step(State::Retiring, State::Free) };
         core.put_back(&mut registry, self.slot);
         core.end_sweeps(&registry);
         core.changed.notify_all();

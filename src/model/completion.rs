@@ -2,7 +2,7 @@
 
 use super::Deadline;
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{self, Leave, WaitNode, Waited};
+use crate::parts::completion::{self, WaitNode, Waited};
 use crate::parts::deadline;
 use crate::sync::UnsafeCell;
 
@@ -84,12 +84,13 @@ impl Call {
             backoff.wait();
         }
         loop {
-            match decision.0.leave(self.task_id, left_at) {
-                Leave::Left => return None,
-                Leave::Outcome => return Some(self.wait()),
-                Leave::NotYet if self.node.is_done() => return Some(self.take()),
-                Leave::NotYet => backoff.wait(),
+            if decision.0.leave(self.task_id, left_at) {
+                return None;
             }
+            if self.node.is_done() {
+                return Some(self.take());
+            }
+            backoff.wait();
         }
     }
 

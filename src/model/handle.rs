@@ -31,7 +31,10 @@ impl<T: Send + 'static> Promise<T> {
         self.0.take();
         decision.0.start(TASK_ID);
         if self.0.tell_slot(0) {
-            assert!(decision.0.abandon(TASK_ID), "nobody else was told the slot");
+            assert!(
+                decision.0.leave(TASK_ID, 0),
+                "nobody else was told the slot"
+            );
         }
     }
 
@@ -63,7 +66,8 @@ impl<T: Send + 'static> Promised<T> {
     pub fn cancel(&self, decision: &Decision) {
         let node = self.0.node().expect("its outcome has not been taken");
         if node.cancel().is_some() {
-            decision.0.abandon(TASK_ID);
+            // Or it has ended.
+            let _ = decision.0.leave(TASK_ID, 0);
         }
     }
 

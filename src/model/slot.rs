@@ -1,6 +1,6 @@
 //! A slot of its own.
 
-use crate::parts::slot::{Claim, HandOver, Order, State};
+use crate::parts::slot::{Claim, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -25,14 +25,6 @@ pub enum Told {
 /// An idle worker that the caller holds.
 #[derive(Debug)]
 pub struct Held(Claim);
-
-fn how(revocable: bool) -> HandOver {
-    if revocable {
-        HandOver::Revocable
-    } else {
-        HandOver::Final
-    }
-}
 
 impl Slot {
     /// A slot whose worker is the calling thread, and looks at the queue.
@@ -62,7 +54,7 @@ impl Slot {
 
     /// The worker, after a task or a look at the queue: idle, and listed.
     pub fn publish_idle(&self) {
-        // SAFETY: a model's threads keep to who may do what; else `LEGAL` is broken, which it
+        // SAFETY: a model's threads keep to who may do what; else a step is not legal, which it
         // notices. As below.
         unsafe { self.slot.publish_idle(&self.ready, 0) };
     }
@@ -70,13 +62,13 @@ impl Slot {
     /// The spawner: the new worker's first task; its generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
         // SAFETY: as above.
-        unsafe { self.slot.hand_first(task, how(revocable)) }
+        unsafe { self.slot.hand_over(Claim::AWAKE, task, revocable) }
     }
 
     /// The spawner, or who took its task back: the worker is to look at the queue.
     pub fn search_first(&self) {
         // SAFETY: as above.
-        unsafe { self.slot.search_first() };
+        unsafe { self.slot.send_searching(Claim::AWAKE) };
     }
 
     /// The worker: its start hook is over. Whether it has no order but to look at the queue;
@@ -110,13 +102,13 @@ impl Slot {
     /// The worker has taken a task from the queue.
     pub fn start_queued(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.start_queued() };
+        unsafe { self.slot.step(State::Searching, State::Busy) };
     }
 
     /// Hands a task over, for good or until it is taken back; its generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
         // SAFETY: claimed.
-        unsafe { self.slot.hand_over(held.0, task, how(revocable)) }
+        unsafe { self.slot.hand_over(held.0, task, revocable) }
     }
 
     /// Sends the worker to the queue.
@@ -151,19 +143,19 @@ impl Slot {
     /// The worker, after a task: looks whether to end, or else at the queue.
     pub fn search_after_task(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.search_after_task() };
+        unsafe { self.slot.step(State::Busy, State::Searching) };
     }
 
     /// The worker ends by itself.
     pub fn retire_self(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.retire_self() };
+        unsafe { self.slot.step(State::Searching, State::Retiring) };
     }
 
     /// The worker's last act.
     pub fn vacate(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.vacate() };
+        unsafe { self.slot.step(State::Retiring, State::Free) };
     }
 
     /// Its spawner: a new worker, to look at the queue.
@@ -171,7 +163,7 @@ impl Slot {
         // SAFETY: as in `publish_idle`.
         unsafe {
             self.slot.begin_start(false);
-            self.slot.search_first();
+            self.slot.send_searching(Claim::AWAKE);
         }
     }
 
@@ -184,7 +176,7 @@ impl Slot {
     /// The worker, told to end, stays.
     pub fn cancel_retirement(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.cancel_retirement() };
+        unsafe { self.slot.step(State::Retiring, State::Searching) };
     }
 
     /// The worker waits for an order, asleep.

@@ -8,40 +8,28 @@
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::num::NonZero;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-mod limits {
-    use std::time::Duration;
+/// In models it makes no difference how long a thread spins.
+const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
-    /// In models it makes no difference how long a thread spins.
-    const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
-
-    const fn unless_in_models(times: u32) -> u32 {
-        if IN_MODELS {
-            0
-        } else {
-            times
-        }
-    }
-
-    /// Looks while spinning.
-    pub(super) const LOOKS: u32 = unless_in_models(256);
-    /// Looks of a long spin, which lasts longer than it takes to wake a thread.
-    pub(super) const MANY_LOOKS: u32 = 16 * LOOKS;
-    /// Looks before the core is offered for the first time where that has helped.
-    pub(super) const FEW_LOOKS: u32 = unless_in_models(16);
-    /// Times the core is offered before parking.
-    pub(super) const YIELDS: u32 = unless_in_models(2);
-    /// Looks before the core is offered, where it cannot be long.
-    pub(super) const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
-    /// Times the core is offered before the thread sleeps instead, which gives the core even to
-    /// threads of lower priority.
-    pub(super) const OFFERS: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
-    /// How long it sleeps each time.
-    pub(super) const NAP: Duration = Duration::from_micros(50);
-}
+/// Looks while spinning.
+const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
+/// Looks of a long spin, which lasts longer than it takes to wake a thread.
+const MANY_LOOKS: u32 = 16 * LOOKS;
+/// Looks before the core is offered for the first time where that has helped.
+const FEW_LOOKS: u32 = 16;
+/// Times the core is offered before parking.
+const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
+/// Looks before the core is offered, where it cannot be long.
+const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
+/// Times the core is offered before the thread sleeps instead, which gives the core even to
+/// threads of lower priority.
+const OFFERS: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
+/// How long it sleeps each time.
+const NAP: Duration = Duration::from_micros(50);
 
 /// One wait that starts spinning and ends in the advice to park.
 #[derive(Debug)]
@@ -50,7 +38,6 @@ pub(crate) struct BoundedSpin {
     yields: u32,
     /// Looks until the core is offered before its time; zero: it is not.
     offer_in: u32,
-    offered: bool,
 }
 
 /// What the waiting thread just did.
@@ -69,42 +56,27 @@ impl BoundedSpin {
     #[inline]
     pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
-            looks: if parallel { limits::LOOKS } else { 0 },
-            yields: limits::YIELDS,
-            offer_in: if early { limits::FEW_LOOKS } else { 0 },
-            offered: false,
+            looks: if parallel { LOOKS } else { 0 },
+            yields: YIELDS,
+            offer_in: if early { FEW_LOOKS } else { 0 },
         }
-    }
-
-    /// Whether the step before was to offer the core.
-    #[inline]
-    pub(crate) fn has_offered(&self) -> bool {
-        self.offered
     }
 
     #[inline]
     pub(crate) fn step(&mut self) -> Step {
-        self.offered = false;
         if self.looks > 0 {
             self.looks -= 1;
-            if self.offer_in > 0 {
-                self.offer_in -= 1;
-                if self.offer_in == 0 {
-                    return self.offer();
-                }
+            // From zero it does not come back to zero: there are fewer looks.
+            self.offer_in = self.offer_in.wrapping_sub(1);
+            if self.offer_in != 0 {
+                spin_loop();
+                return Step::Spun;
             }
-            spin_loop();
-            Step::Spun
         } else if self.yields > 0 {
             self.yields -= 1;
-            self.offer()
         } else {
-            Step::Spent
+            return Step::Spent;
         }
-    }
-
-    fn offer(&mut self) -> Step {
-        self.offered = true;
         thread::yield_now();
         Step::Yielded
     }
@@ -217,10 +189,14 @@ impl AdaptiveSpin {
             return found;
         }
         let mut spin = self.spin();
-        while !stop() && spin.step() != Step::Spent {
+        while !stop() {
+            let step = spin.step();
+            if step == Step::Spent {
+                break;
+            }
             found = look();
             if found.is_some() {
-                self.met(&spin);
+                self.met(step);
                 return found;
             }
         }
@@ -232,17 +208,17 @@ impl AdaptiveSpin {
     fn spin(&self) -> BoundedSpin {
         let mut spin = BoundedSpin::new(self.parallel, self.offers.get());
         if self.parallel && self.long.get() {
-            spin.looks = limits::MANY_LOOKS;
+            spin.looks = MANY_LOOKS;
         } else if self.misses.get() >= Self::IN_VAIN {
             (spin.looks, spin.yields) = (0, 0);
         }
         spin
     }
 
-    /// What it waited for came during that spin.
+    /// What it waited for came during a spin, after that step.
     #[inline]
-    fn met(&self, spin: &BoundedSpin) {
-        self.offers.set(spin.has_offered());
+    fn met(&self, after: Step) {
+        self.offers.set(after == Step::Yielded);
         self.misses.set(0);
         if !self.long.replace(false) {
             self.rarely.went_well();
@@ -281,36 +257,28 @@ pub(crate) struct Backoff(u32);
 impl Backoff {
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.saturating_add(1);
-        if self.0 <= limits::TRIES {
+        if self.0 <= TRIES {
             spin_loop();
-        } else if self.0 <= limits::TRIES + limits::OFFERS {
+        } else if self.0 <= TRIES + OFFERS {
             #[cfg(lazypool_loom)]
             crate::sync::assume_fairness();
             thread::yield_now();
         } else {
-            std::thread::sleep(limits::NAP);
+            std::thread::sleep(NAP);
         }
     }
 
     /// Whether it has lasted for so long that it may never end.
     pub(crate) fn is_long(&self) -> bool {
-        self.0 >= limits::TRIES + 64
+        self.0 >= TRIES + 64
     }
 }
 
 /// Cores that can run threads of this process. Asked once: on Linux the answer takes
 /// several files and tens of microseconds, more than all else of building a pool.
 pub(crate) fn cores() -> usize {
-    static CORES: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: two threads may both ask, and get the same.
-    match CORES.load(Ordering::Relaxed) {
-        0 => {
-            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            CORES.store(cores, Ordering::Relaxed);
-            cores
-        }
-        cores => cores,
-    }
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -3,7 +3,7 @@ use super::*;
 const SOON: Duration = Duration::from_micros(50);
 
 fn is_long(adaptive: &AdaptiveSpin) -> bool {
-    adaptive.spin().looks == limits::MANY_LOOKS
+    adaptive.spin().looks == MANY_LOOKS
 }
 
 #[test]
@@ -15,7 +15,7 @@ fn one_long_spin_after_a_short_sleep() {
     adaptive.slept(SOON);
     assert!(is_long(&adaptive));
     assert!(adaptive.spin().looks > 8 * BoundedSpin::new(true, false).looks);
-    adaptive.met(&adaptive.spin());
+    adaptive.met(Step::Spun);
     assert!(!is_long(&adaptive), "once");
     let alone = AdaptiveSpin::new(false);
     alone.slept(SOON);
@@ -46,10 +46,10 @@ fn a_wait_ends_with_its_spin_or_when_told() {
         None::<()>
     };
     assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + limits::LOOKS + limits::YIELDS);
+    assert_eq!(looks.take(), 1 + LOOKS + YIELDS);
     adaptive.slept(SOON);
     assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + limits::MANY_LOOKS + limits::YIELDS);
+    assert_eq!(looks.take(), 1 + MANY_LOOKS + YIELDS);
     assert!(!is_long(&adaptive), "once");
     assert_eq!(adaptive.look_for(in_vain, || true), None);
     assert_eq!(looks.take(), 1);
@@ -63,20 +63,20 @@ fn after_three_spins_in_vain_only_a_long_one_finds_something() {
         looks.set(looks.get() + 1);
         None::<()>
     };
-    let plain = 1 + limits::LOOKS + limits::YIELDS;
+    let plain = 1 + LOOKS + YIELDS;
     for expected in [plain, plain, plain, 1, 1] {
         assert_eq!(adaptive.look_for(in_vain, || false), None);
         assert_eq!(looks.take(), expected);
     }
     adaptive.slept(SOON);
     assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + limits::MANY_LOOKS + limits::YIELDS);
+    assert_eq!(looks.take(), 1 + MANY_LOOKS + YIELDS);
     assert_eq!(adaptive.look_for(in_vain, || false), None);
     assert_eq!(looks.take(), 1, "the long one was in vain, too");
     while !is_long(&adaptive) {
         adaptive.slept(SOON);
     }
-    adaptive.met(&adaptive.spin());
+    adaptive.met(Step::Spun);
     assert_eq!(adaptive.look_for(in_vain, || false), None);
     assert_eq!(looks.take(), plain);
 }
@@ -89,7 +89,7 @@ fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
         looks.set(looks.get() + 1);
         None::<()>
     };
-    let plain = 1 + limits::LOOKS + limits::YIELDS;
+    let plain = 1 + LOOKS + YIELDS;
     for _ in 0..AdaptiveSpin::IN_VAIN {
         assert_eq!(adaptive.look_for(in_vain, || false), None);
     }
@@ -99,7 +99,7 @@ fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
     adaptive.ran_several();
     let mut spin = adaptive.spin();
     let offered = (1..=plain).find(|_| spin.step() == Step::Yielded);
-    assert_eq!(offered, Some(limits::FEW_LOOKS));
+    assert_eq!(offered, Some(FEW_LOOKS));
     for expected in [plain, plain, plain, 1] {
         assert_eq!(adaptive.look_for(in_vain, || false), None);
         assert_eq!(looks.take(), expected);
@@ -122,7 +122,7 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
     assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
     // Plain spins that were enough, but not for many tasks in a row.
-    let enough = |times| (0..times).for_each(|_| adaptive.met(&adaptive.spin()));
+    let enough = |times| (0..times).for_each(|_| adaptive.met(Step::Spun));
     enough(Rarely::MANY - 1);
     adaptive.slept(SOON);
     enough(Rarely::MANY - 1);
@@ -139,26 +139,25 @@ fn the_core_is_offered_early_where_that_has_helped() {
         let looks = (1..).find(|_| spin.step() == Step::Yielded);
         (looks.expect("an offer"), spin)
     };
-    let (looks, spin) = until_offer();
-    assert_eq!(looks, limits::LOOKS + 1);
-    adaptive.met(&spin);
+    assert_eq!(until_offer().0, LOOKS + 1);
+    adaptive.met(Step::Yielded);
     let (looks, mut spin) = until_offer();
-    assert_eq!(looks, limits::FEW_LOOKS);
-    for _ in limits::FEW_LOOKS..limits::LOOKS {
+    assert_eq!(looks, FEW_LOOKS);
+    for _ in FEW_LOOKS..LOOKS {
         assert_eq!(spin.step(), Step::Spun, "it goes on if that was in vain");
     }
-    adaptive.met(&spin);
-    assert_eq!(until_offer().0, limits::LOOKS + 1);
+    adaptive.met(Step::Spun);
+    assert_eq!(until_offer().0, LOOKS + 1);
 }
 
 #[test]
 fn a_wait_ends_in_the_advice_to_park() {
-    for (parallel, looks) in [(true, limits::LOOKS), (false, 0)] {
+    for (parallel, looks) in [(true, LOOKS), (false, 0)] {
         let mut spin = BoundedSpin::new(parallel, false);
         for _ in 0..looks {
             assert_eq!(spin.step(), Step::Spun);
         }
-        for _ in 0..limits::YIELDS {
+        for _ in 0..YIELDS {
             assert_eq!(spin.step(), Step::Yielded);
         }
         assert_eq!([spin.step(), spin.step()], [Step::Spent; 2]);
@@ -169,13 +168,13 @@ fn a_wait_ends_in_the_advice_to_park() {
 #[test]
 fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     let mut backoff = Backoff::default();
-    for _ in 0..limits::TRIES + limits::OFFERS {
+    for _ in 0..TRIES + OFFERS {
         backoff.wait();
     }
     for _ in 0..3 {
         let start = std::time::Instant::now();
         backoff.wait();
-        assert!(start.elapsed() >= limits::NAP);
+        assert!(start.elapsed() >= NAP);
     }
     backoff.0 = u32::MAX;
     backoff.wait();
@@ -188,7 +187,7 @@ fn a_wait_for_a_step_of_another_ends_in_sleeps() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
     fn is_done(result: libc::c_int) -> bool {

@@ -92,17 +92,7 @@ mod imp {
         /// thread has a handle for who wakes it; one whose thread-locals are gone has
         /// none, and looks again after a while.
         pub(crate) fn park(&self, can_park: bool) {
-            self.park_for(self.left(), can_park);
-        }
-
-        /// The same, until the earlier of the two.
-        pub(crate) fn park_within(&self, other: &Self, can_park: bool) {
-            let left = self.left().into_iter().chain(other.left()).min();
-            self.park_for(left, can_park);
-        }
-
-        fn park_for(&self, left: Option<Duration>, can_park: bool) {
-            match left {
+            match self.left() {
                 left if !can_park => {
                     std::thread::sleep(left.map_or(POLL, |left| left.min(POLL)));
                 }
@@ -169,11 +159,6 @@ mod imp {
             }
         }
 
-        /// In models whoever waits so has an end that has passed.
-        pub(crate) fn park_within(&self, _: &Self, _: bool) {
-            unreachable!("it has passed");
-        }
-
         pub(crate) fn left(&self) -> Option<Duration> {
             self.0.as_ref().map(|_| Duration::ZERO)
         }
@@ -181,3 +166,14 @@ mod imp {
 }
 
 pub(crate) use imp::Deadline;
+
+impl Deadline {
+    /// The one that comes first.
+    pub(crate) fn earlier<'a>(&'a self, other: &'a Self) -> &'a Self {
+        match (self.instant(), other.instant()) {
+            (Some(own), Some(at)) if own < at => self,
+            (Some(_), None) => self,
+            _ => other,
+        }
+    }
+}

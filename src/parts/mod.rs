@@ -13,7 +13,5 @@ pub(crate) mod members;
 pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod slot;
-#[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-pub(crate) mod steps;
 pub(crate) mod stretch;
 pub(crate) mod waiters;

@@ -60,13 +60,6 @@ const fn full(lap: u64, value: u16) -> u64 {
     lap << LAP_SHIFT | FULL | value as u64
 }
 
-/// What one look at one end of the ring found.
-enum Look<T> {
-    Done(T),
-    Nothing,
-    Again,
-}
-
 #[derive(Debug)]
 pub(crate) struct Ring {
     cells: Box<[AtomicU64]>,
@@ -112,38 +105,25 @@ impl Ring {
     pub(crate) fn push(&self, value: usize) -> Result<(), usize> {
         debug_assert!(value < 1 << 16);
         loop {
-            match self.try_push(value as u16) {
-                Look::Done(()) => return Ok(()),
-                Look::Nothing => return Err(value),
-                Look::Again => {}
+            // ORDERING: R1, P4: the entry is in the ring before its slot is idle.
+            let tail = self.tail.load(Ordering::SeqCst);
+            let lap = tail >> self.shift;
+            let cell = self.cell(tail);
+            let seen = cell.load(Ordering::SeqCst);
+            if seen == empty(lap) {
+                let to = full(lap, value as u16);
+                if (cell.compare_exchange(seen, to, Ordering::SeqCst, Ordering::Relaxed)).is_ok() {
+                    self.advance(&self.tail, tail);
+                    return Ok(());
+                }
+            } else if is_before(seen, lap) {
+                return Err(value);
+            } else {
+                // Pushed for this position by another thread that has yet to say so (and
+                // popped since, perhaps), or `tail` is old.
+                self.advance(&self.tail, tail);
             }
         }
-    }
-
-    #[inline]
-    fn try_push(&self, value: u16) -> Look<()> {
-        // ORDERING: R1, P4: the entry is in the ring before its slot is idle.
-        let tail = self.tail.load(Ordering::SeqCst);
-        let lap = tail >> self.shift;
-        let cell = self.cell(tail);
-        let seen = cell.load(Ordering::SeqCst);
-        if seen == empty(lap) {
-            if cell
-                .compare_exchange(seen, full(lap, value), Ordering::SeqCst, Ordering::Relaxed)
-                .is_err()
-            {
-                return Look::Again;
-            }
-            self.advance(&self.tail, tail);
-            return Look::Done(());
-        }
-        if is_before(seen, lap) {
-            return Look::Nothing;
-        }
-        // Pushed for this position by another thread that has yet to say so (and
-        // popped since, perhaps), or `tail` is old.
-        self.advance(&self.tail, tail);
-        Look::Again
     }
 
     /// Takes the oldest index; `None` if the ring was empty.
@@ -151,42 +131,24 @@ impl Ring {
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
-            match self.try_pop() {
-                Look::Done(value) => return Some(value),
-                Look::Nothing => return None,
-                Look::Again => {}
-            }
-        }
-    }
-
-    #[inline]
-    fn try_pop(&self) -> Look<usize> {
-        // ORDERING: R1, P1, P4: after a push, or a look at other words.
-        let head = self.head.load(Ordering::SeqCst);
-        let lap = head >> self.shift;
-        let cell = self.cell(head);
-        let seen = cell.load(Ordering::SeqCst);
-        if seen == empty(lap) {
-            return Look::Nothing;
-        }
-        if is_of(seen, lap) {
-            if cell
-                .compare_exchange(
-                    seen,
-                    empty(lap.wrapping_add(1)),
-                    Ordering::SeqCst,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
-            {
+            // ORDERING: R1, P1, P4: after a push, or a look at other words.
+            let head = self.head.load(Ordering::SeqCst);
+            let lap = head >> self.shift;
+            let cell = self.cell(head);
+            let seen = cell.load(Ordering::SeqCst);
+            if seen == empty(lap) {
+                return None;
+            } else if is_of(seen, lap) {
+                let to = empty(lap.wrapping_add(1));
+                if (cell.compare_exchange(seen, to, Ordering::SeqCst, Ordering::Relaxed)).is_ok() {
+                    self.advance(&self.head, head);
+                    return Some((seen & (FULL - 1)) as usize);
+                }
+            } else {
+                // Taken by another thread that has yet to say so, or `head` is old.
                 self.advance(&self.head, head);
-                return Look::Done((seen & (FULL - 1)) as usize);
             }
-        } else {
-            // Taken by another thread that has yet to say so, or `head` is old.
-            self.advance(&self.head, head);
         }
-        Look::Again
     }
 
     /// Moves an end on, unless somebody did already. A failure is a success of

@@ -205,10 +205,9 @@ impl Waiting<'_> {
             if place.is_err() || is_to_try || deadline.has_passed() {
                 return;
             }
-            match &self.ages {
-                Some(ages) => ages.park_within(deadline, self.can_park),
-                None => deadline.park(self.can_park),
-            }
+            let ages = self.ages.as_ref();
+            ages.map_or(deadline, |ages| ages.earlier(deadline))
+                .park(self.can_park);
         }
     }
 }

@@ -22,6 +22,9 @@ mod imp;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 mod mutant;
 
+#[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
+pub(crate) mod steps;
+
 pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
 

@@ -29,7 +29,7 @@ use crossbeam_queue::{ArrayQueue, SegQueue};
 use parts::backoff::{AdaptiveSpin, Step};
 use parts::queue::{Popped, Queue};
 use parts::ring::Ring;
-use parts::slot::{HandOver, Order};
+use parts::slot::Order;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -226,7 +226,7 @@ fn hand_over(slot: &Slot) {
     });
     let claim = claimed.expect("just waited for it");
     // SAFETY: claimed above, handed over once.
-    unsafe { slot.hand_over(claim, empty_task::<3>(), HandOver::Final) };
+    unsafe { slot.hand_over(claim, empty_task::<3>(), false) };
 }
 
 /// The worker's half: waits for a task, disposes of it, is idle again.

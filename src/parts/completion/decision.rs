@@ -4,15 +4,15 @@ use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// What has been decided for the task with an id. Zero: there is none.
+/// What has been decided for the task with an id. Zero: there is none, or its outcome is being
+/// delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum State {
     Running = 1,
-    Completing = 2,
+    /// The worker reads the caller's node, or who leaves writes its deadline: a few instructions.
+    Held = 2,
     Abandoned = 3,
-    Pinned = 4,
-    Leaving = 5,
 }
 
 const STATE: u64 = 7;
@@ -46,17 +46,6 @@ pub(crate) struct Decision {
     left_at: AtomicU64,
 }
 
-/// What a caller at its deadline finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Leave {
-    Left,
-    /// It is being delivered.
-    Outcome,
-    /// The task is not yet started, or is reading the deadline.
-    NotYet,
-}
-
 const fn word(task_id: u64, state: State) -> u64 {
     task_id | state as u64
 }
@@ -71,17 +60,16 @@ impl Decision {
 
     /// Whether the running task's caller has left, or its handle has cancelled it.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // Relaxed: whoever reads it looks again.
-        let state = self.word.load(Ordering::Relaxed) & STATE;
-        state == State::Leaving as u64 || state == State::Abandoned as u64
+        // ORDERING: C2: the deadline. Whoever reads it looks again.
+        self.word.load(Ordering::Acquire) & STATE == State::Abandoned as u64
     }
 
     /// The deadline at which the running task's caller left; `None`: not yet, or it was a handle.
     pub(crate) fn left_at(&self) -> Option<u64> {
-        // ORDERING: C2: the deadline. Whoever reads it looks again.
-        let is_over = self.word.load(Ordering::Acquire) & STATE == State::Abandoned as u64;
         // Relaxed: the word was read with Acquire.
-        let left_at = is_over.then(|| self.left_at.load(Ordering::Relaxed));
+        let left_at = self
+            .is_abandoned()
+            .then(|| self.left_at.load(Ordering::Relaxed));
         left_at.filter(|left_at| *left_at != 0)
     }
 
@@ -107,7 +95,7 @@ impl Decision {
         // published by `done`. Acquires what a caller that left did before.
         let won = self.word.compare_exchange(
             word(task_id, State::Running),
-            word(task_id, State::Completing),
+            0,
             Ordering::AcqRel,
             Ordering::Acquire,
         );
@@ -125,9 +113,20 @@ impl Decision {
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
         // ORDERING: C2: the deadline that the caller has left.
-        while self.word.load(Ordering::Acquire) == word(task_id, State::Leaving) {
+        while self.word.load(Ordering::Acquire) == word(task_id, State::Held) {
             backoff.wait();
         }
+    }
+
+    /// Holds the word of a running task, for its worker or for who leaves.
+    fn hold(&self, task_id: u64) -> bool {
+        let running = word(task_id, State::Running);
+        let held = word(task_id, State::Held);
+        // ORDERING: C1, C2: the worker has read what it needs of the node; what the caller did comes
+        // before the worker's drop of the result. Whoever fails reads the word again, or `done`.
+        (self.word)
+            .compare_exchange(running, held, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Worker, during the task: the deadline that its caller has told it, as
@@ -137,19 +136,12 @@ impl Decision {
     /// The task has been started and not completed. `node` is its caller's: alive as long as
     /// the word says that the caller waits, which has a deadline to tell.
     pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
-        // ORDERING: C1: what the caller does next comes after this and before.
-        let pinned = self.word.compare_exchange(
-            word(task_id, State::Running),
-            word(task_id, State::Pinned),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if pinned.is_err() {
+        if !self.hold(task_id) {
             self.await_left(task_id);
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
         }
-        // SAFETY: pinned: the caller cannot leave, its node is alive.
+        // SAFETY: held: the caller cannot leave, its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
         // ORDERING: C1: the node has been read.
         self.word
@@ -157,43 +149,19 @@ impl Decision {
         deadline
     }
 
-    /// Handle, or the worker for it: nobody waits for the running task any more. `false`: it has
-    /// ended, or this has been said before.
-    pub(crate) fn abandon(&self, task_id: u64) -> bool {
-        self.leave(task_id, 0) == Leave::Left
-    }
-
-    /// Caller: tries to leave a started task, with its deadline for the task to read; a handle has
-    /// none, zero.
-    pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> Leave {
-        let completing = word(task_id, State::Completing);
-        // ORDERING: C1: the worker has read what it needs of the node.
-        let seen = self.word.load(Ordering::Acquire);
-        if seen != word(task_id, State::Running) {
-            return if seen == completing {
-                Leave::Outcome
-            } else {
-                Leave::NotYet
-            };
+    /// Leaves a running task: its caller, with its deadline for the task to read; or its handle, or the
+    /// worker for that, with zero. `false`: the task is not yet started, or reads the deadline; or its
+    /// outcome is being delivered; or somebody has left it.
+    #[must_use]
+    pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
+        let leaves = self.hold(task_id);
+        if leaves {
+            // Relaxed: published by what follows.
+            self.left_at.store(deadline, Ordering::Relaxed);
+            // ORDERING: C2: the deadline.
+            self.word
+                .swap(word(task_id, State::Abandoned), Ordering::AcqRel);
         }
-        // ORDERING: C2: what the caller did happens before the worker's drop of the result.
-        let left = self.word.compare_exchange(
-            seen,
-            word(task_id, State::Leaving),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match left {
-            Ok(_) => {
-                // Relaxed: published by what follows.
-                self.left_at.store(deadline, Ordering::Relaxed);
-                // ORDERING: C2: the deadline.
-                self.word
-                    .swap(word(task_id, State::Abandoned), Ordering::AcqRel);
-                Leave::Left
-            }
-            Err(now) if now == completing => Leave::Outcome,
-            Err(_) => Leave::NotYet, // pinned
-        }
+        leaves
     }
 }

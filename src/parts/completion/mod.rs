@@ -14,11 +14,10 @@
 //! | from | to | by | then |
 //! |---|---|---|---|
 //! | anything | `Running(t)` | worker, at start | it has copied what it needs of the node; the caller may leave from now on |
-//! | `Running(t)` | `Completing(t)` | worker | it becomes free, counts, writes the result, raises `done` |
-//! | `Running(t)` | `Leaving(t)` | caller, at its deadline; cancel of a handle | a caller's node is not touched again; the worker drops the result, but for a handle that is still there |
-//! | `Leaving(t)` | `Abandoned(t)` | the same | it has left its deadline in the slot, or zero |
+//! | `Running(t)` | zero | worker | it becomes free, counts, writes the result, raises `done` |
+//! | `Running(t)` | `Held(t)`, then `Abandoned(t)` | caller, at its deadline; cancel of a handle | in between it leaves its deadline in the slot, or zero; a caller's node is not touched again; the worker drops the result, but for a handle that is still there |
 //! | `Abandoned(t)` | zero | worker | the result has been dropped, or goes to a handle that is still there |
-//! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
+//! | `Running(t)` | `Held(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
 //!
 //! The id `t` names the task uniquely: the slot's generation, or the queue's position
 //! with a bit of its own. So a caller that reads the word of a slot that has moved on can
@@ -26,7 +25,7 @@
 //! a few instructions of the worker. One that loses the second finds `done`.
 //!
 //! **The node's memory** is touched by others from the task's acceptance until: the task is
-//! taken back; or the decision becomes `Leaving`; or `done` is raised. Raising `done` is the
+//! taken back; or the caller has left; or `done` is raised. Raising `done` is the
 //! worker's last touch; where the caller is parked, its handle is cloned before.
 //!
 //! **The clock** is read only once the task is on its way, so that it costs the caller
@@ -37,7 +36,7 @@ mod decision;
 mod node;
 mod shared;
 
-pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision, Leave};
+pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
 pub(crate) use node::{WaitNode, Waited};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, TaskSide};
 

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::task::Waker;
 
 std::thread_local! {
-    /// See [`BoundedSpin::offering`]. It needs no destructor, so it can always be asked.
+    /// See [`BoundedSpin::new`]. It needs no destructor, so it can always be asked.
     static OFFERS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -160,16 +160,17 @@ impl WaitNode {
     /// Waits until the outcome is there, or the deadline.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = BoundedSpin::new(parallel, OFFERS.get());
+        let mut step = Step::Spun;
         loop {
             if self.is_done() {
-                OFFERS.set(spin.has_offered());
-                return if spin.has_offered() {
-                    Waited::DoneOnceOffered
-                } else {
-                    Waited::Done
+                OFFERS.set(step == Step::Yielded);
+                return match step {
+                    Step::Yielded => Waited::DoneOnceOffered,
+                    _ => Waited::Done,
                 };
             }
-            match spin.step() {
+            step = spin.step();
+            match step {
                 Step::Spun => {}
                 Step::Yielded if !deadline.has_passed() => {}
                 Step::Yielded if !self.is_done() => return Waited::Expired,
@@ -218,21 +219,14 @@ impl WaitNode {
             .is_ok()
     }
 
-    /// Takes the wake-up from the caller's side, and leaves `WAITING`.
-    fn unpark_self(&self) -> bool {
-        // ORDERING: C4: on failure, the outcome.
-        (self.done)
-            .compare_exchange(PARKED, WAITING, Ordering::Acquire, Ordering::Acquire)
-            .is_ok()
-    }
-
-    /// Writes the outcome's arrival into the node, with `this` no more to be touched. Whom to wake;
-    /// and whether the handle is gone, so that the node is the calling thread's to free.
+    /// Tells the caller, or the handle, that its outcome is there; then `this` is no more to be touched.
+    /// The waker to be called; and whether the handle is gone, so that the node is the calling thread's
+    /// to free.
     ///
     /// # Safety
     /// `this` is the node of a caller that still waits, or of a handle; its outcome is written, and
     /// this is the one call for it.
-    unsafe fn end(this: *const Self) -> (Option<WakeUp>, bool) {
+    pub(crate) unsafe fn release(this: *const Self) -> (Option<Waker>, bool) {
         // SAFETY: a caller leaves, and a handle frees the node, only after DONE: either lost the
         // decision, or the task was taken out and not started. So the node is alive until the step
         // below that sets it, or that finds GONE.
@@ -258,37 +252,16 @@ impl WaitNode {
                 // ORDERING: C4, C5: as above.
                 // SAFETY: the node is alive until this step.
                 let before = unsafe { (*done).swap(DONE, Ordering::AcqRel) };
-                return (wake_up, before == GONE);
+                let waker = match wake_up {
+                    Some(WakeUp::Task(waker)) => Some(waker),
+                    Some(WakeUp::Thread(caller)) => {
+                        caller.unpark();
+                        None
+                    }
+                    None => None,
+                };
+                return (waker, before == GONE);
             }
-        }
-    }
-
-    /// Tells the caller that its outcome is there.
-    ///
-    /// # Safety
-    /// `this` is the node of a caller that still waits, its outcome is written, and this is
-    /// the one call for it.
-    pub(crate) unsafe fn release(this: *const Self) {
-        // SAFETY: by this function's contract.
-        let (wake_up, _) = unsafe { Self::end(this) };
-        if let Some(WakeUp::Thread(caller)) = wake_up {
-            caller.unpark();
-        }
-    }
-
-    /// The same for a handle, with the waker to be called.
-    ///
-    /// # Safety
-    /// As [`WaitNode::release`].
-    pub(super) unsafe fn release_shared(this: *const Self) -> (Option<Waker>, bool) {
-        // SAFETY: by this function's contract.
-        match unsafe { Self::end(this) } {
-            (Some(WakeUp::Thread(caller)), is_last) => {
-                caller.unpark();
-                (None, is_last)
-            }
-            (Some(WakeUp::Task(waker)), is_last) => (Some(waker), is_last),
-            (None, is_last) => (None, is_last),
         }
     }
 
@@ -308,8 +281,12 @@ impl WaitNode {
 
     /// Takes the wake-up back.
     pub(super) fn retract(&self) -> Option<WakeUp> {
+        // ORDERING: C4: on failure, the outcome.
+        (self.done)
+            .compare_exchange(PARKED, WAITING, Ordering::Acquire, Ordering::Acquire)
+            .ok()?;
         // SAFETY: this is the handle, and set `WAITING`.
-        self.unpark_self().then(|| unsafe { self.replace(None) })?
+        unsafe { self.replace(None) }
     }
 
     /// Stores the waker in place of what was stored; `true`: the outcome is there instead.

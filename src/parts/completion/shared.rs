@@ -1,69 +1,31 @@
 //! A node on the heap, which a task and its handle share.
 //!
-//! Beside the [`WaitNode`] it holds the closure, and later the outcome in its place. The task's
-//! side owns both until it ends: it takes the closure, or drops it, writes the outcome, and releases
-//! the handle. The handle's side takes the outcome. Who leaves last frees the node: the handle, where it
-//! finds `DONE`; otherwise the task's side, which finds `GONE`.
+//! Beside the [`WaitNode`] it holds the closure, and later the outcome. The task's side owns both until
+//! it ends: it takes the closure, or drops it, writes the outcome, and releases the handle. The handle's
+//! side takes the outcome. Who leaves last frees the node: the handle, where it finds `DONE`; otherwise
+//! the task's side, which finds `GONE`.
 
 use super::node::{WaitNode, Waited, WakeUp};
 use crate::parts::deadline::Deadline;
 use crate::sync::UnsafeCell;
+use std::any::Any;
 use std::fmt;
-use std::mem;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-enum Body<F, O> {
-    Closure(F),
-    Empty,
-    Outcome(O),
-}
-
-struct Shared<F, O> {
+/// `C`: the closure's cell, which the handle's side does not know: there it is `dyn Any`.
+struct Shared<O, C: ?Sized> {
     node: WaitNode,
-    /// The task's side's until it ends; then the handle's; once both have left, who frees it.
-    body: UnsafeCell<Body<F, O>>,
+    /// The task's side's until it ends; then the handle's.
+    outcome: UnsafeCell<Option<O>>,
+    /// The task's side's.
+    closure: C,
 }
 
-/// What is known of a node that is only to be released and freed.
-trait Node {
-    fn node(&self) -> &WaitNode;
-}
+type Closure<F> = UnsafeCell<Option<F>>;
 
-/// The same for a handle, which knows no closure.
-trait Promise<O>: Node {
-    /// # Safety
-    /// The outcome is there, and the body is the caller's.
-    unsafe fn take(&self) -> Option<O>;
-}
-
-impl<F, O> Node for Shared<F, O> {
-    fn node(&self) -> &WaitNode {
-        &self.node
-    }
-}
-
-impl<F, O> Shared<F, O> {
-    /// # Safety
-    /// The body is the caller's.
-    unsafe fn replace(&self, body: Body<F, O>) -> Body<F, O> {
-        // SAFETY: by this function's contract.
-        (self.body).with_mut(|cell| unsafe { mem::replace(&mut *cell, body) })
-    }
-}
-
-impl<F, O> Promise<O> for Shared<F, O> {
-    unsafe fn take(&self) -> Option<O> {
-        // SAFETY: by this function's contract.
-        match unsafe { self.replace(Body::Empty) } {
-            Body::Outcome(outcome) => Some(outcome),
-            Body::Closure(_) | Body::Empty => None,
-        }
-    }
-}
-
-/// The task's side. It is consumed by [`TaskSide::release`]; dropping it would leak the node.
-pub(crate) struct TaskSide<F, O>(NonNull<Shared<F, O>>);
+/// The task's side. It is consumed by [`TaskSide::end`]; dropping it would leak the node.
+pub(crate) struct TaskSide<F, O>(NonNull<Shared<O, Closure<F>>>);
 
 impl<F, O> fmt::Debug for TaskSide<F, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,7 +36,7 @@ impl<F, O> fmt::Debug for TaskSide<F, O> {
 /// The handle's side. Dropping it leaves the node.
 pub(crate) struct HandleSide<O> {
     /// `None`: the outcome has been taken.
-    shared: Option<NonNull<dyn Promise<O>>>,
+    shared: Option<NonNull<Shared<O, dyn Any>>>,
 }
 
 // SAFETY: of what is shared, the handle's side gives access to the outcome alone, which may be
@@ -97,15 +59,15 @@ pub(crate) fn pair<F: 'static, O: 'static>(
 ) -> (TaskSide<F, O>, HandleSide<O>) {
     let shared = NonNull::from(Box::leak(Box::new(Shared {
         node: WaitNode::new(label),
-        body: UnsafeCell::new(Body::Closure(f)),
+        outcome: UnsafeCell::new(None),
+        closure: UnsafeCell::new(Some(f)),
     })));
-    let handle: NonNull<dyn Promise<O>> = shared;
-    let shared_too = Some(handle);
+    let shared_too = Some(shared as NonNull<Shared<O, dyn Any>>);
     (TaskSide(shared), HandleSide { shared: shared_too })
 }
 
 impl<F: 'static, O: 'static> TaskSide<F, O> {
-    fn shared(&self) -> &Shared<F, O> {
+    fn shared(&self) -> &Shared<O, Closure<F>> {
         // SAFETY: the node is freed only after this side has been released, which consumes it.
         unsafe { self.0.as_ref() }
     }
@@ -127,32 +89,32 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
 
     /// The closure, once.
     pub(crate) fn take(&mut self) -> F {
-        // SAFETY: this side's until it is released.
-        match unsafe { self.shared().replace(Body::Empty) } {
-            Body::Closure(f) => f,
-            Body::Empty | Body::Outcome(_) => unreachable!("a task starts, or is dropped, once"),
-        }
+        // SAFETY: this side's.
+        let closure = (self.shared().closure).with_mut(|closure| unsafe { (*closure).take() });
+        closure.expect("a task starts, or is dropped, once")
     }
 
     /// The task has ended, with its closure taken.
     pub(crate) fn end(self, outcome: Option<O>) -> Answered {
-        if let Some(outcome) = outcome {
-            // SAFETY: as in `take`. What is replaced is `Empty`.
-            unsafe { self.shared().replace(Body::Outcome(outcome)) };
+        let shared = self.shared();
+        // SAFETY: this side's until it is released. Nothing is replaced.
+        (shared.outcome).with_mut(|place| unsafe { *place = outcome });
+        Answered {
+            node: &shared.node,
+            shared: Some(self.0),
         }
-        Answered(Whom::Handle(self.0))
     }
 }
 
 impl<O> HandleSide<O> {
-    fn shared(&self) -> Option<&dyn Promise<O>> {
+    fn shared(&self) -> Option<&Shared<O, dyn Any>> {
         // SAFETY: freed only after this side has left, which takes it.
         self.shared.map(|shared| unsafe { &*shared.as_ptr() })
     }
 
     /// `None`: the outcome has been taken.
     pub(crate) fn node(&self) -> Option<&WaitNode> {
-        self.shared().map(|shared| shared.node())
+        self.shared().map(|shared| &shared.node)
     }
 
     /// Whether the outcome is there, or has been taken.
@@ -186,9 +148,9 @@ impl<O> HandleSide<O> {
 
     /// Takes the outcome, if it is there, and leaves.
     pub(crate) fn take(&mut self) -> Option<O> {
-        let shared = self.shared().filter(|shared| shared.node().has_outcome())?;
+        let shared = self.shared().filter(|shared| shared.node.has_outcome())?;
         // SAFETY: it is there, and the task's side touches it no more.
-        let outcome = unsafe { shared.take() };
+        let outcome = (shared.outcome).with_mut(|place| unsafe { (*place).take() });
         self.leave();
         outcome
     }
@@ -200,7 +162,7 @@ impl<O> HandleSide<O> {
             return;
         };
         // SAFETY: alive until this side has left.
-        let (_wake_up, is_last) = unsafe { shared.as_ref() }.node().leave();
+        let (_wake_up, is_last) = unsafe { shared.as_ref() }.node.leave();
         if is_last {
             // SAFETY: made by `Box::leak`. The other side has been released, and this one leaves.
             drop(unsafe { Box::from_raw(shared.as_ptr()) });
@@ -215,42 +177,29 @@ impl<O> Drop for HandleSide<O> {
 }
 
 /// Somebody waits, and the outcome is written: to be released.
+#[derive(Debug)]
 #[must_use]
-pub(crate) struct Answered(Whom);
-
-enum Whom {
-    Caller(*const WaitNode),
-    Handle(NonNull<dyn Node>),
+pub(crate) struct Answered {
+    node: *const WaitNode,
+    /// What the node is part of, on the heap.
+    shared: Option<NonNull<dyn Any>>,
 }
 
 impl Answered {
     /// # Safety
     /// As [`WaitNode::release`], which is not called for it otherwise.
     pub(crate) unsafe fn caller(node: *const WaitNode) -> Self {
-        Self(Whom::Caller(node))
+        Self { node, shared: None }
     }
 
     /// Releases who waits. What remains is code of the user's.
     pub(crate) fn release(self) -> Remains {
-        match self.0 {
-            Whom::Caller(node) => {
-                // SAFETY: as it was made; it is consumed.
-                unsafe { WaitNode::release(node) };
-                Remains::default()
-            }
-            Whom::Handle(shared) => {
-                // SAFETY: the task's side, which is consumed; its outcome is written.
-                let (waker, is_last) = unsafe { WaitNode::release_shared(shared.as_ref().node()) };
-                let node = is_last.then(|| Owned(shared));
-                Remains { waker, node }
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answered").finish_non_exhaustive()
+        // SAFETY: as it was made: of a caller, or the task's side; it is consumed.
+        let (waker, is_last) = unsafe { WaitNode::release(self.node) };
+        let shared = self.shared.filter(|_| is_last);
+        // SAFETY: made by `Box::leak`, and left by both sides.
+        let node = shared.map(|shared| unsafe { Box::from_raw(shared.as_ptr()) });
+        Remains { waker, node }
     }
 }
 
@@ -261,21 +210,11 @@ pub(crate) struct Remains {
     /// To be woken.
     pub(crate) waker: Option<Waker>,
     /// The node of a handle that is gone, to be dropped with what is in it.
-    pub(crate) node: Option<Owned>,
+    pub(crate) node: Option<Box<dyn Any>>,
 }
 
 impl Remains {
     pub(crate) fn is_empty(&self) -> bool {
         self.waker.is_none() && self.node.is_none()
-    }
-}
-
-/// A node that both sides have left.
-pub(crate) struct Owned(NonNull<dyn Node>);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::leak`, and left by both sides.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -30,18 +30,17 @@ fn a_started_task_is_its_workers_or_its_callers() {
     let other = mailbox_id(6);
     let ids = [mailbox_id(5), queue_id(40), queue_id(48)];
     for task_id in ids.into_iter().chain([mailbox_id(u64::MAX >> 6)]) {
-        assert_eq!(it.leave(task_id, 9), Leave::NotYet, "not started");
+        assert!(!it.leave(task_id, 9), "not started");
         it.start(task_id);
         assert!(!it.is_abandoned() && !it.has_left(task_id));
-        assert!(!it.complete(other));
-        assert_eq!(it.leave(other, 9), Leave::NotYet);
+        assert!(!it.complete(other) && !it.leave(other, 9));
         assert!(it.complete(task_id));
-        assert_eq!(it.leave(task_id, 9), Leave::Outcome);
+        assert!(!it.leave(task_id, 9), "the outcome is being delivered");
         assert!(!it.is_abandoned());
 
         it.start(task_id);
-        assert_eq!(it.leave(other, 9), Leave::NotYet);
-        assert_eq!(it.leave(task_id, 9), Leave::Left);
+        assert!(!it.leave(other, 9));
+        assert!(it.leave(task_id, 9) && !it.leave(task_id, 9));
         assert!(it.is_abandoned() && it.has_left(task_id));
         assert!(!it.complete(task_id));
         it.forget(task_id);
@@ -58,7 +57,7 @@ fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
         it.start(task_id);
         // SAFETY: the node is there.
         assert_eq!(unsafe { it.deadline(task_id, &node) }, 70);
-        assert_eq!(it.leave(task_id, 80), Leave::Left);
+        assert!(it.leave(task_id, 80));
         // SAFETY: the caller has left: the node is not looked at any more.
         let left_at = unsafe { it.deadline(task_id, std::ptr::null()) };
         assert_eq!(left_at, 80);
@@ -213,7 +212,8 @@ fn a_cancel_is_told_by_who_comes_second() {
     assert_eq!((node.cancel(), node.cancel()), (None, None));
     it.start(id);
     assert!(task.tell_slot(65_535), "cancelled before");
-    assert!(it.abandon(id) && !it.abandon(id) && it.has_left(id));
+    assert!(it.leave(id, 0) && !it.leave(id, 0) && it.has_left(id));
+    assert_eq!(it.left_at(), None);
     assert!(!it.complete(id));
     it.forget(id);
     assert!(!it.is_abandoned());
@@ -226,6 +226,6 @@ fn a_cancel_is_told_by_who_comes_second() {
     assert_eq!(node.cancel(), Some(65_535));
     assert_eq!(node.worker_slot(), Some(65_535));
     assert!(it.complete(id));
-    assert!(!it.abandon(id) && !it.is_abandoned(), "it has ended");
+    assert!(!it.leave(id, 0) && !it.is_abandoned(), "it has ended");
     drop(end(task, ()));
 }

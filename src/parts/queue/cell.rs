@@ -19,86 +19,34 @@ pub(crate) enum State {
 
 use State::{Dead, Empty, Full, Held};
 
-/// A step that may be taken: from, to, by whom. A cell becomes `Empty`, for the position one lap
-/// further, as `head` moves past it.
-pub(crate) type Step = (State, State, &'static str);
-
-/// The one source of what is legal; the table of the protocol page is tested to equal it.
-pub(crate) const LEGAL: &[Step] = &[
-    (Empty, Full, "push that moved `tail` past it"),
-    (
-        Full,
-        Held,
-        "pop at `head`; who takes the task out of the middle",
-    ),
-    (Held, Empty, "pop that moved `head` past it"),
-    (
-        Held,
-        Dead,
-        "caller, group or shutdown: taken out; worker of a closed pool: a scope's task",
-    ),
-    (Held, Full, "group or shutdown: a task of another"),
-    (
-        Dead,
-        Empty,
-        "pop, or push into a full queue, that moved `head` past it",
-    ),
-];
+impl State {
+    /// Where a step may lead from here. A cell becomes `Empty`, for the position one lap further, as
+    /// `head` moves past it. The protocol page says who takes which step, and is tested to have the
+    /// same.
+    pub(super) const fn next(self) -> &'static [Self] {
+        match self {
+            Empty => &[Full],
+            Full => &[Held],
+            Held => &[Empty, Dead, Full],
+            Dead => &[Empty],
+        }
+    }
+}
 
 /// Positions count in steps of this: what is below holds a cell's state, or flags.
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
-/// A position without what says which cell, and a state.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp(pub(super) u64);
-
-impl Stamp {
-    pub(super) const fn state(self) -> State {
-        match self.0 & STATE {
-            0 => Empty,
-            1 => Full,
-            2 => Held,
-            3 => Dead,
-            _ => unreachable!(),
-        }
-    }
-
-    /// Whether a cell whose position was `Empty` has been filled since, and not emptied.
-    pub(super) const fn is_behind(self, empty: Self) -> bool {
-        self.0.wrapping_sub(empty.0).wrapping_sub(1) < STATE
-    }
-
-    pub(super) const fn is_of_lap(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !STATE == 0
-    }
-}
-
-/// Asserts that a step is legal, where assertions are on.
+/// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-fn assert_legal(from: State, to: State) {
+pub(super) fn taken(from: State, to: State) {
     debug_assert!(
-        LEGAL.iter().any(|&(f, t, _)| (f, t) == (from, to)),
+        from.next().contains(&to),
         "{from:?} -> {to:?} is no step of a queue's cell"
     );
-}
-
-/// Records a step that has been taken.
-#[inline(always)]
-fn taken(_from: State, _to: State) {
     #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    {
-        static MET: crate::parts::steps::Met = crate::parts::steps::Met::new("cell");
-        MET.record(_from as u8, _to as u8, || format!("{_from:?} {_to:?}"));
-    }
-}
-
-/// `head` has moved past a cell of that state, which no stamp says.
-#[inline(always)]
-pub(super) fn passed(from: State) {
-    assert_legal(from, State::Empty);
-    taken(from, State::Empty);
+    crate::sync::steps::CELL.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
 }
 
 /// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it
@@ -118,24 +66,22 @@ pub(super) struct CellAt<'a, T> {
     pub(super) lap: u64,
 }
 
-impl<T> Clone for CellAt<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for CellAt<'_, T> {}
-
 impl<T> CellAt<'_, T> {
     #[inline]
-    pub(super) fn stamp(self, state: State) -> Stamp {
-        Stamp(self.lap | state as u64)
+    pub(super) fn stamp(&self, state: State) -> u64 {
+        self.lap | state as u64
     }
 
     #[inline]
-    pub(super) fn see(self) -> Stamp {
+    pub(super) fn see(&self) -> u64 {
         // ORDERING: M1: acquires the task of the push that wrote the stamp.
-        Stamp(self.cell.stamp.load(Ordering::Acquire))
+        self.cell.stamp.load(Ordering::Acquire)
+    }
+
+    /// Whether the cell has been filled for this position, and not emptied.
+    #[inline]
+    pub(super) fn is_filled(&self, seen: u64) -> bool {
+        seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
     }
 
     /// Writes the next stamp of a cell.
@@ -144,46 +90,31 @@ impl<T> CellAt<'_, T> {
     /// The cell is the caller's until then, and has a task where the state that it gets says
     /// so, and only there.
     #[inline]
-    pub(super) unsafe fn write(self, from: State, to: State) {
-        assert_legal(from, to);
+    pub(super) unsafe fn write(&self, from: State, to: State) {
         // ORDERING: M1: releases the task to who takes it.
-        store_release(&self.cell.stamp, self.stamp(to).0);
+        store_release(&self.cell.stamp, self.stamp(to));
         taken(from, to);
     }
 
     /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
     #[inline]
-    pub(super) fn see_space(self) -> Stamp {
+    pub(super) fn see_space(&self) -> u64 {
         // ORDERING: P7: after this thread has said that it waits.
-        Stamp(self.cell.stamp.load(Ordering::SeqCst))
-    }
-
-    /// Leaves a held cell dead.
-    ///
-    /// # Safety
-    /// The caller holds the cell, and has read its task.
-    pub(super) unsafe fn leave_dead(self) {
-        assert_legal(State::Held, State::Dead);
-        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
-        // before this thread looks who waits for space.
-        let dead = self.stamp(State::Dead).0;
-        self.cell.stamp.swap(dead, Ordering::SeqCst);
-        taken(State::Held, State::Dead);
+        self.cell.stamp.load(Ordering::SeqCst)
     }
 
     /// Becomes the owner of a cell with a task.
     #[inline]
     #[must_use]
-    pub(super) fn hold(self) -> bool {
-        assert_legal(State::Full, State::Held);
+    pub(super) fn hold(&self) -> bool {
         // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
-            self.stamp(State::Full).0,
-            self.stamp(State::Held).0,
+            self.stamp(Full),
+            self.stamp(Held),
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        held.map(|_| taken(State::Full, State::Held)).is_ok()
+        held.map(|_| taken(State::Full, Held)).is_ok()
     }
 
     /// Writes the task into the cell and publishes it.
@@ -192,14 +123,14 @@ impl<T> CellAt<'_, T> {
     /// There is a task, and the caller reserved the position (`tail`), after `head` has passed the
     /// position a lap before.
     #[inline]
-    pub(super) unsafe fn fill(self, task: &mut Option<T>) {
+    pub(super) unsafe fn fill(&self, task: &mut Option<T>) {
         // SAFETY: by this function's contract: there is a task, and the cell is the caller's.
         unsafe {
             let task = task.take().unwrap_unchecked();
             self.cell.task.with_mut(|t| {
                 (*t).write(task);
             });
-            self.write(State::Empty, State::Full);
+            self.write(Empty, Full);
         }
     }
 
@@ -207,7 +138,7 @@ impl<T> CellAt<'_, T> {
     ///
     /// # Safety
     /// The caller holds the cell, and a task is in it.
-    pub(super) unsafe fn look<R>(self, f: impl FnOnce(&T) -> R) -> R {
+    pub(super) unsafe fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         // SAFETY: by this function's contract.
         self.cell
             .task
@@ -217,60 +148,60 @@ impl<T> CellAt<'_, T> {
     /// # Safety
     /// The caller holds the cell, and a task is in it, which is the caller's from now on.
     #[inline]
-    pub(super) unsafe fn read(self) -> T {
+    pub(super) unsafe fn read(&self) -> T {
         // SAFETY: by this function's contract.
         self.cell
             .task
             .with_mut(|t| unsafe { (*t).assume_init_read() })
+    }
+
+    /// Takes the task out of the middle of the queue, and leaves the cell dead.
+    ///
+    /// # Safety
+    /// As [`CellAt::read`].
+    pub(super) unsafe fn take(&self) -> T {
+        // SAFETY: by this function's contract.
+        let task = unsafe { self.read() };
+        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
+        // before this thread looks who waits for space.
+        let dead = self.stamp(Dead);
+        self.cell.stamp.swap(dead, Ordering::SeqCst);
+        taken(Held, Dead);
+        task
     }
 }
 
 /// A queue's cells, all `Empty` of lap 0 at first.
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 mod memory {
-    use super::{Cell, STEP};
-    use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
-    use std::marker::PhantomData;
+    use super::{Cell, UnsafeCell, STEP};
     use std::ptr::NonNull;
 
-    /// Zero pages of the system's, which it gives on first touch: a long queue costs
-    /// nothing before it is used. So they are aligned by hand, within a block of no
-    /// great alignment: others `alloc_zeroed` writes.
+    /// Zero pages of the OS's, which it gives on first touch: a long queue costs nothing before it is
+    /// used. The allocator takes them only for what needs no great alignment, so the first cell is
+    /// aligned by hand.
     #[derive(Debug)]
     pub(crate) struct Cells<T> {
-        block: NonNull<u8>,
+        /// A line longer than the cells, and touched only through `first`.
+        _words: UnsafeCell<Vec<u64>>,
         first: NonNull<Cell<T>>,
         mask: u64,
-        owned: PhantomData<Cell<T>>,
     }
 
-    // SAFETY: it owns its cells as a box would, and `Queue` says who touches them.
-    unsafe impl<T: Send> Send for Cells<T> {}
-    // SAFETY: as above.
-    unsafe impl<T: Send> Sync for Cells<T> {}
-
     impl<T> Cells<T> {
-        const LINE: usize = {
-            assert!(size_of::<Cell<T>>() % STEP as usize == 0);
-            align_of::<Cell<T>>()
-        };
-
         /// `len`: a power of two.
         pub(crate) fn new(len: usize) -> Self {
+            const { assert!(size_of::<Cell<T>>() % STEP as usize == 0) };
             assert!(len.is_power_of_two());
-            let layout = Self::layout(len);
-            // SAFETY: the layout is not empty.
-            let block = NonNull::new(unsafe { alloc_zeroed(layout) });
-            let block = block.unwrap_or_else(|| handle_alloc_error(layout));
-            let up = block.addr().get().wrapping_neg() & (Self::LINE - 1);
-            // SAFETY: less than a line further, and the block is a line longer than the
-            // cells.
-            let first = unsafe { block.add(up) }.cast();
+            let (size, line) = (size_of::<Cell<T>>(), align_of::<Cell<T>>());
+            let mut words = vec![0_u64; (len * size + line) / size_of::<u64>()];
+            let block = NonNull::from(words.as_mut_slice()).cast::<u8>();
+            let up = block.addr().get().wrapping_neg() & (line - 1);
             Self {
-                block,
-                first,
+                // SAFETY: less than a line further, and the block is a line longer than the cells.
+                first: unsafe { block.add(up) }.cast(),
+                _words: UnsafeCell::new(words),
                 mask: (len as u64 - 1) * STEP,
-                owned: PhantomData,
             }
         }
 
@@ -288,19 +219,6 @@ mod memory {
             // below their number of them, and a cell's size is one. The block has room for
             // them, and zeroes are a valid `Cell`: an atomic word and an uninitialised task.
             unsafe { self.first.byte_add(bytes).as_ref() }
-        }
-
-        fn layout(len: usize) -> Layout {
-            let bytes = len * size_of::<Cell<T>>() + Self::LINE;
-            Layout::from_size_align(bytes, align_of::<u64>()).expect("a checked capacity")
-        }
-    }
-
-    impl<T> Drop for Cells<T> {
-        fn drop(&mut self) {
-            let len = (self.mask / STEP) as usize + 1;
-            // SAFETY: allocated with this layout; cells need no drop.
-            unsafe { dealloc(self.block.as_ptr(), Self::layout(len)) };
         }
     }
 }

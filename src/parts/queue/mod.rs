@@ -25,12 +25,11 @@
 //! Positions wrap at 2^64; one step is [`STEP`], so that flags and states fit below.
 
 mod cell;
-mod life;
 mod take;
 
 use crate::sync::{AtomicU64, Ordering};
 pub(crate) use cell::State;
-use cell::{CellAt, Cells, Stamp, STEP};
+use cell::{CellAt, Cells, STEP};
 use crossbeam_utils::CachePadded;
 
 const CLOSED: u64 = 1;
@@ -65,6 +64,8 @@ pub(crate) struct Queue<T> {
     origin: u64,
 }
 
+// SAFETY: it owns its cells and their tasks, as a box would.
+unsafe impl<T: Send> Send for Queue<T> {}
 // SAFETY: a cell's task is touched only by the thread that owns the cell by the module's steps.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
@@ -247,10 +248,10 @@ impl<T> Queue<T> {
 
     // ---- popping ----------------------------------------------------------------
 
-    /// Takes the task at `head`, if one is there.
+    /// Takes the task at `head`, unless another is faster.
     #[inline(always)]
-    fn try_pop_at(&self, head: u64, at: CellAt<'_, T>, seen: Stamp, place: &mut Option<T>) -> bool {
-        let taken = seen == at.stamp(State::Full) && at.hold();
+    fn try_pop_at(&self, head: u64, at: &CellAt<'_, T>, place: &mut Option<T>) -> bool {
+        let taken = at.hold();
         if taken {
             // SAFETY: held, with a task in it.
             *place = Some(unsafe { at.read() });
@@ -258,7 +259,7 @@ impl<T> Queue<T> {
             // before this thread looks who waits for space.
             let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
             debug_assert_eq!(before, head, "who holds the cell at `head` alone moves it");
-            cell::passed(State::Held);
+            cell::taken(State::Held, State::Empty);
         }
         taken
     }
@@ -272,10 +273,10 @@ impl<T> Queue<T> {
         let at = self.at(head);
         // One look: a second one keeps this worker in step with a pusher, line by line.
         let seen = at.see();
-        if !seen.is_behind(at.stamp(State::Empty)) {
+        if !at.is_filled(seen) {
             return None;
         }
-        if self.try_pop_at(head, at, seen, place) {
+        if seen == at.stamp(State::Full) && self.try_pop_at(head, &at, place) {
             return Some(head);
         }
         match self.try_pop(place) {
@@ -291,38 +292,31 @@ impl<T> Queue<T> {
         loop {
             let head = self.load_head();
             let at = self.at(head);
-            let stamp = at.see();
-            let is_there = stamp.is_of_lap(at.stamp(State::Empty));
-            match stamp.state() {
-                State::Full if is_there && self.try_pop_at(head, at, stamp, place) => {
+            let seen = at.see();
+            if seen == at.stamp(State::Full) {
+                if self.try_pop_at(head, &at, place) {
                     return Popped::Task(head);
                 }
-                // Another was faster.
-                State::Full if is_there => {}
-                State::Dead if is_there => {
-                    self.skip_dead(head);
-                    if skips == 0 {
-                        return Popped::InProgress;
-                    }
-                    skips -= 1;
+            } else if seen == at.stamp(State::Dead) {
+                self.skip_dead(head);
+                if skips == 0 {
+                    return Popped::InProgress;
                 }
-                State::Held if is_there => {
-                    // Another pop is a few instructions from its end.
-                    if looks == 0 {
-                        return Popped::InProgress;
-                    }
-                    looks -= 1;
-                    crate::sync::spin_loop();
+                skips -= 1;
+            } else if seen == at.stamp(State::Held) {
+                // Another pop is a few instructions from its end.
+                if looks == 0 {
+                    return Popped::InProgress;
                 }
+                looks -= 1;
+                crate::sync::spin_loop();
+            } else if self.load_head() == head {
                 // Nothing has been pushed there yet.
-                _ if self.load_head() == head => {
-                    return if self.load_tail() & !FLAGS == head {
-                        Popped::Empty
-                    } else {
-                        Popped::InProgress // pushed, but for the stamp; or `head` has moved since
-                    };
-                }
-                _ => {}
+                return if self.load_tail() & !FLAGS == head {
+                    Popped::Empty
+                } else {
+                    Popped::InProgress // pushed, but for the stamp; or `head` has moved since
+                };
             }
         }
     }
@@ -337,7 +331,7 @@ impl<T> Queue<T> {
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
         if skipped {
-            cell::passed(State::Dead);
+            cell::taken(State::Dead, State::Empty);
         }
         skipped
     }
@@ -349,8 +343,43 @@ impl<T> Queue<T> {
         // Relaxed: a hint; `try_pop` looks again.
         let head = self.head.load(Ordering::Relaxed);
         let at = self.at(head);
-        let stamp = Stamp(at.cell.stamp.load(Ordering::Relaxed));
-        stamp.is_behind(at.stamp(State::Empty))
+        at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
+    }
+
+    // ---- the flags --------------------------------------------------------------
+
+    /// Refuses all further pushes.
+    pub(crate) fn close(&self) {
+        // ORDERING: P5: before who closes looks for idle workers.
+        self.tail.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+
+    /// The last worker, before it leaves: from now on a task needs a thread. `false` if
+    /// there is something in the queue.
+    #[must_use]
+    pub(crate) fn sleep(&self) -> bool {
+        loop {
+            let tail = self.load_tail();
+            if self.load_head() != tail & !FLAGS {
+                return false;
+            }
+            // ORDERING: P6: against the push that this worker would have to see.
+            let slept = self.tail.compare_exchange(
+                tail,
+                tail | ASLEEP,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            if slept.is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// A worker lives.
+    pub(crate) fn wake(&self) {
+        // ORDERING: P6: as `sleep`.
+        self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 
     // ---- looks ------------------------------------------------------------------
@@ -397,7 +426,7 @@ impl<T> Queue<T> {
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);
-        (at.cell.stamp).store(at.stamp(State::Full).0, Ordering::SeqCst);
+        (at.cell.stamp).store(at.stamp(State::Full), Ordering::SeqCst);
     }
 
     /// For the judge: cells that are dead, or held by somebody who may leave them so, from the oldest on
@@ -427,13 +456,11 @@ impl<T> Queue<T> {
 #[cfg(all(not(any(lazypool_loom, lazypool_shuttle)), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::size_of::<cell::Cell<[u64; 7]>>() == 64);
 
-/// The legal steps, for who compares: from, to, by whom.
+/// The legal steps, for who compares.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-pub(crate) fn legal_steps() -> impl Iterator<Item = (String, String, &'static str)> {
-    let name = |state: &State| format!("{state:?}");
-    cell::LEGAL
-        .iter()
-        .map(move |(from, to, by)| (name(from), name(to), *by))
+pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
+    let states = [State::Empty, State::Full, State::Held, State::Dead];
+    (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -11,14 +11,8 @@ impl<T> Queue<T> {
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
         // A canceller that only looks at the task gives it back; a pop takes it.
-        self.hold_full(position).then(|| {
-            // SAFETY: held, with a task in it, and left dead without.
-            unsafe {
-                let task = at.read();
-                at.leave_dead();
-                task
-            }
-        })
+        // SAFETY: held, with a task in it.
+        self.hold_full(position).then(|| unsafe { at.take() })
     }
 
     /// Moves the oldest task that is wanted into the place. The others are waited for: somebody is
@@ -63,9 +57,7 @@ impl<T> Queue<T> {
             // SAFETY: held, with a task in it, which is taken out or left as it was.
             unsafe {
                 if at.look(&wanted) {
-                    let task = at.read();
-                    at.leave_dead();
-                    return Some(task);
+                    return Some(at.take());
                 }
                 at.write(State::Held, State::Full);
             }

@@ -315,14 +315,15 @@ fn loses_and_doubles_nothing() {
 
 #[test]
 fn a_stamp_is_of_one_lap() {
-    for empty in [0, 8 * STEP, 0_u64.wrapping_sub(STEP)].map(Stamp) {
+    let queue = Queue::<Item>::new(1);
+    for empty in [0, 8 * STEP, 0_u64.wrapping_sub(STEP)] {
+        let at = queue.at(empty);
         for state in 1..STEP {
-            let stamp = Stamp(empty.0.wrapping_add(state));
-            assert!(stamp.is_behind(empty) && stamp.is_of_lap(empty));
-            let next = Stamp(stamp.0.wrapping_add(STEP));
-            assert!(!next.is_behind(empty) && !next.is_of_lap(empty));
+            let stamp = empty.wrapping_add(state);
+            assert!(at.is_filled(stamp));
+            assert!(!at.is_filled(stamp.wrapping_add(STEP)), "the next lap");
+            assert!(!at.is_filled(stamp.wrapping_sub(STEP)), "the lap before");
         }
-        assert!(!empty.is_behind(empty) && empty.is_of_lap(empty));
-        assert!(!Stamp(empty.0.wrapping_add(STEP)).is_behind(empty));
+        assert!(!at.is_filled(empty) && !at.is_filled(empty.wrapping_add(STEP)));
     }
 }

@@ -25,30 +25,6 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Retiring, may)
     }
 
-    /// Worker: ends by itself.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `Searching`.
-    pub(crate) unsafe fn retire_self(&self) {
-        self.step(State::Searching, State::Retiring, 0);
-    }
-
-    /// Worker that was told to end: stays, to look at the queue.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, told to end.
-    pub(crate) unsafe fn cancel_retirement(&self) {
-        self.step(State::Retiring, State::Searching, 0);
-    }
-
-    /// Worker, its last act on the slot.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, told to end, and touches nothing of the slot after this.
-    pub(crate) unsafe fn vacate(&self) {
-        self.step(State::Retiring, State::Free, 0);
-    }
-
     // ---- spawning ---------------------------------------------------------------
 
     /// Spawner: takes the slot whose free entry it popped. If the worker has a start hook, it is
@@ -86,7 +62,7 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller is the slot's worker, which is starting.
     pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> Option<bool> {
-        let mut word = self.see();
+        let word = self.see();
         if word.state() == State::Held {
             return None;
         }
@@ -94,13 +70,8 @@ impl<T, R> Slot<T, R> {
         if searches {
             count();
         }
-        loop {
-            match self.swap_if(word, word.without(STARTING)) {
-                Ok(()) => return Some(searches),
-                // A popper has dropped an old listing.
-                Err(now) if searches => word = now,
-                Err(_) => return None,
-            }
-        }
+        // One that searches is nobody's but a popper's, who drops an old listing.
+        self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
+        Some(searches)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! One word is the truth about a slot; the rings only hint at it. The word holds a
 //! [state](State), three flags and a generation, and changes only by
-//! read-modify-write. The module's steps are the arrows of `LEGAL`; the protocol
-//! page says who takes which, and what each publishes.
+//! read-modify-write. The module's steps are those of [`State::next`]; the
+//! protocol page says who takes which, and what each publishes.
 //!
 //! **Invariant**: an `Idle` slot is listed in the ready ring or on the bench, so a thread
 //! that finds the ready ring and the bench empty has seen every idle worker. A
@@ -22,10 +22,10 @@ mod word;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{assert_legal, taken, GENERATION, LISTED, PARKED};
+use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
-/// An idle worker that the caller now holds.
+/// A worker without an order that the caller now holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Claim {
@@ -34,27 +34,12 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    /// Of a worker that is awake: a new one, or one whose task was taken back.
+    pub(crate) const AWAKE: Self = Self { parked: false };
+
     const fn of(before: Word) -> Self {
         Self {
             parked: before.is_parked(),
-        }
-    }
-}
-
-/// How a task is handed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    /// For good.
-    Final,
-    /// Its caller may take it back until the worker starts it.
-    Revocable,
-}
-
-impl HandOver {
-    const fn state(self) -> State {
-        match self {
-            Self::Final => State::Busy,
-            Self::Revocable => State::Offered,
         }
     }
 }
@@ -108,58 +93,58 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    fn status(&self) -> &AtomicU64 {
-        &self.hot.status
-    }
-
     #[inline]
     pub(crate) fn see(&self) -> Word {
         // ORDERING: P1, P4, P5: reads who is idle after what this thread announced.
-        Word(self.status().load(Ordering::SeqCst))
+        Word(self.hot.status.load(Ordering::SeqCst))
     }
 
     /// Moves the word, if it is `from`; else says what it is.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn swap_if(&self, from: Word, to: Word) -> Result<(), Word> {
-        if from.state() != to.state() {
-            assert_legal(from.state(), to.state());
-        }
         // ORDERING: P1, P4, P5, M1: one total order with the queue's tail, the rings and
         // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
-        self.status()
+        (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
-            .map(|_| self.has_taken(from, to))
+            .map(|_| changed(from, to))
             .map_err(Word)
     }
 
-    /// A step by the one owner of the word. Others may clear `LISTED` meanwhile, so it
-    /// is an addition; the word before is returned.
-    #[inline]
-    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    fn step(&self, from: State, to: State, generations: u64) -> Word {
-        self.shift(from, to, generations * GENERATION)
-    }
-
-    /// The same, with what else is to be added.
+    /// A step by the one owner of the word, and what else is to be added. Others may clear `LISTED`
+    /// meanwhile, so it is an addition; the word before is returned.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
-        assert_legal(from, to);
         let delta = (to as u64).wrapping_sub(from as u64).wrapping_add(more);
         // ORDERING: P1, P4, P5, M1: as `swap_if`.
-        let before = Word(self.status().fetch_add(delta, Ordering::SeqCst));
+        let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
-        self.has_taken(before, Word(before.0.wrapping_add(delta)));
+        changed(before, Word(before.0.wrapping_add(delta)));
         before
     }
 
-    /// A step has been taken: it is looked at, and recorded, where there is somebody to.
-    #[inline(always)]
-    fn has_taken(&self, from: Word, to: Word) {
-        debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
-        if from.state() != to.state() {
-            taken(from.state(), to.state());
+    /// A step of the slot's worker.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, in a state `from` in which that is its own: `Busy`, `Searching`
+    /// or `Retiring`. After a step to `Free` it touches nothing of the slot.
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    pub(crate) unsafe fn step(&self, from: State, to: State) {
+        self.shift(from, to, 0);
+    }
+
+    /// Moves the word to what `to` makes of it, as long as it makes something; the word before.
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    fn update(&self, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+        let mut word = self.see();
+        loop {
+            match self.swap_if(word, to(word)?) {
+                Ok(()) => return Some(word),
+                Err(now) => word = now,
+            }
         }
     }
 
@@ -191,16 +176,13 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[must_use]
     pub(crate) fn claim_listed(&self) -> Option<Claim> {
-        let mut word = self.see();
-        loop {
+        let word = self.update(|word| {
             debug_assert!(word.is_listed());
             let idle = word.is_idle();
             let to = if idle { word.to(State::Held) } else { word };
-            match self.swap_if(word, to.without(LISTED)) {
-                Ok(()) => return idle.then(|| Claim::of(word)),
-                Err(now) => word = now,
-            }
-        }
+            Some(to.without(LISTED))
+        })?;
+        word.is_idle().then(|| Claim::of(word))
     }
 
     /// Claims the worker if it is idle and on the bench.
@@ -209,49 +191,55 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Held, Word::is_benched)
     }
 
-    /// The worker to wake once it has its order, if it sleeps.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    unsafe fn sleeper(&self, claim: Claim) -> Option<thread::Thread> {
-        if !claim.parked {
-            return None;
-        }
-        // SAFETY: written only while held by the spawner, whose next step the claim has
-        // acquired.
-        self.thread.with(|t| unsafe { (*t).clone() })
-    }
-
-    /// Hands the task to a claimed worker, and wakes it if it sleeps. The task's
-    /// generation.
+    /// Hands the task to the worker, and wakes it if it sleeps. Until the worker starts it, the caller of
+    /// a `revocable` task may take it back. The task's generation.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     #[inline]
-    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, how: HandOver) -> u64 {
-        // Cloned before the worker can end and another take the slot.
-        // SAFETY: the slot is held.
-        let sleeper = unsafe { self.sleeper(claim) };
-        // SAFETY: as above.
-        let generation = unsafe { self.hand_first(task, how) };
-        if let Some(sleeper) = sleeper {
-            sleeper.unpark();
-        }
-        generation
-    }
-
-    /// Spawner: the new worker's first task. Its generation.
-    ///
-    /// # Safety
-    /// The caller holds the slot (`Held`).
-    #[inline]
-    pub(crate) unsafe fn hand_first(&self, task: T, how: HandOver) -> u64 {
+    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, revocable: bool) -> u64 {
         // SAFETY: the slot is held: the mailbox is empty and the caller's.
         self.hot.mailbox.with_mut(|m| unsafe {
             (*m).write(task);
         });
-        let before = self.step(State::Held, how.state(), 1);
+        let to = if revocable {
+            State::Offered
+        } else {
+            State::Busy
+        };
+        // SAFETY: the slot is held.
+        let before = unsafe { self.order(claim, to, GENERATION) };
         Word(before.0.wrapping_add(GENERATION)).generation()
+    }
+
+    /// Sends the worker to look at the queue, and wakes it if it sleeps.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    pub(crate) unsafe fn send_searching(&self, claim: Claim) {
+        // SAFETY: the slot is held.
+        unsafe { self.order(claim, State::Searching, 0) };
+    }
+
+    /// Gives the worker its order, and wakes it if it sleeps. The word before.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    #[inline]
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    unsafe fn order(&self, claim: Claim, to: State, more: u64) -> Word {
+        // Cloned before the worker can end and another take the slot.
+        let sleeper = if claim.parked {
+            // SAFETY: written only while held by the spawner, whose next step the claim has acquired.
+            self.thread.with(|t| unsafe { (*t).clone() })
+        } else {
+            None
+        };
+        let before = self.shift(State::Held, to, more);
+        if let Some(sleeper) = sleeper {
+            sleeper.unpark();
+        }
+        before
     }
 
     /// # Safety
@@ -269,38 +257,12 @@ impl<T, R> Slot<T, R> {
     /// caller, who sends the worker to look at the queue.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
-        let mut word = self.see();
-        while word.state() == State::Offered && word.generation() == generation {
-            match self.swap_if(word, word.to(State::Held)) {
-                // SAFETY: won `Offered -> Held`.
-                Ok(()) => return Some(unsafe { self.empty() }),
-                Err(now) => word = now,
-            }
-        }
-        None
-    }
-
-    /// Sends a claimed worker to look at the queue, and wakes it if it sleeps.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    pub(crate) unsafe fn send_searching(&self, claim: Claim) {
-        // SAFETY: held.
-        let sleeper = unsafe { self.sleeper(claim) };
-        // SAFETY: as above.
-        unsafe { self.search_first() };
-        if let Some(sleeper) = sleeper {
-            sleeper.unpark();
-        }
-    }
-
-    /// Sends a worker that is awake to look at the queue: a new one, or one whose task was taken
-    /// back.
-    ///
-    /// # Safety
-    /// The caller holds the slot (`Held`).
-    pub(crate) unsafe fn search_first(&self) {
-        self.step(State::Held, State::Searching, 0);
+        self.update(|word| {
+            let is_it = word.state() == State::Offered && word.generation() == generation;
+            is_it.then(|| word.to(State::Held))
+        })?;
+        // SAFETY: won `Offered -> Held`.
+        Some(unsafe { self.empty() })
     }
 
     // ---- going idle -----------------------------------------------------------
@@ -311,23 +273,15 @@ impl<T, R> Slot<T, R> {
     /// The caller is the slot's worker, in `Busy` or `Searching`.
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
-        let mut word = self.see();
-        loop {
-            if !word.is_listed() {
-                // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
-                // this thread looks at the queue and at who waits.
-                self.status().fetch_or(LISTED, Ordering::SeqCst);
-                ready
-                    .push(index)
-                    .expect("one entry per slot at most: the ring has room");
-                word = self.see();
-                continue;
-            }
-            // A failure is a popper that dropped the listing.
-            match self.swap_if(word, word.to(State::Idle)) {
-                Ok(()) => return,
-                Err(now) => word = now,
-            }
+        let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
+        // In vain as long as there is no listing, or a popper has dropped it meanwhile.
+        while self.update(idle_if_listed).is_none() {
+            // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
+            // this thread looks at the queue and at who waits.
+            self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
+            ready
+                .push(index)
+                .expect("one entry per slot at most: the ring has room");
         }
     }
 
@@ -338,31 +292,8 @@ impl<T, R> Slot<T, R> {
     }
 
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
-        let mut word = self.see();
-        while may(word) {
-            match self.swap_if(word, word.to(to)) {
-                Ok(()) => return Some(Claim::of(word)),
-                Err(now) => word = now,
-            }
-        }
-        None
-    }
-
-    /// Worker, after a task: looks whether to end, or else at the queue.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `Busy`.
-    pub(crate) unsafe fn search_after_task(&self) {
-        self.step(State::Busy, State::Searching, 0);
-    }
-
-    /// Worker: has taken a queued task.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `Searching`.
-    #[inline]
-    pub(crate) unsafe fn start_queued(&self) {
-        self.step(State::Searching, State::Busy, 0);
+        self.update(|word| may(word).then(|| word.to(to)))
+            .map(Claim::of)
     }
 
     // ---- worker: waiting for an order -----------------------------------------
@@ -406,7 +337,7 @@ impl<T, R> Slot<T, R> {
     #[must_use]
     pub(crate) fn may_park(&self) -> bool {
         let word = self.see();
-        word.is_idle() && (word.is_parked() || self.swap_if(word, word.and(PARKED)).is_ok())
+        word.is_idle() && (word.is_parked() || self.swap_if(word, Word(word.0 | PARKED)).is_ok())
     }
 }
 
@@ -428,13 +359,12 @@ impl<T, R> Slot<T, R> {
     }
 }
 
-/// The legal steps, for who compares: from, to, by whom.
+/// The legal steps, for who compares.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-pub(crate) fn legal_steps() -> impl Iterator<Item = (String, String, &'static str)> {
-    let name = |state: &State| format!("{state:?}");
-    word::LEGAL
-        .iter()
-        .map(move |(from, to, by)| (name(from), name(to), *by))
+pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
+    use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
+    let states = [Free, Held, Offered, Busy, Idle, Searching, Retiring];
+    (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

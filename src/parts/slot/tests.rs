@@ -1,4 +1,4 @@
-use super::word::{LEGAL, STARTING};
+use super::word::STARTING;
 use super::State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
 use super::*;
 use crate::parts::backoff::{BoundedSpin, Step};
@@ -23,14 +23,14 @@ fn started(generation: u64) -> Channel {
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
-    own!(slot.search_first());
+    own!(slot.send_searching(Claim::AWAKE));
     own!(slot.publish_idle(ready, 0));
     slot
 }
 
-fn hand_over(slot: &Channel, claim: Claim, task: &'static str, how: HandOver) -> u64 {
+fn hand_over(slot: &Channel, claim: Claim, task: &'static str, revocable: bool) -> u64 {
     // SAFETY: claimed.
-    unsafe { slot.hand_over(claim, task, how) }
+    unsafe { slot.hand_over(claim, task, revocable) }
 }
 
 fn run(slot: &Channel) -> (&'static str, u64) {
@@ -42,10 +42,10 @@ fn run(slot: &Channel) -> (&'static str, u64) {
 
 #[test]
 fn every_state_has_a_way_in_and_a_way_out() {
-    for &(from, to, _) in LEGAL {
+    for (from, to) in legal_steps() {
         assert_ne!(from, to);
-        assert!(LEGAL.iter().any(|step| step.0 == to), "out of {to:?}");
-        assert!(LEGAL.iter().any(|step| step.1 == from), "into {from:?}");
+        assert!(legal_steps().any(|step| step.0 == to), "out of {to:?}");
+        assert!(legal_steps().any(|step| step.1 == from), "into {from:?}");
     }
 }
 
@@ -65,7 +65,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     let claim = slot.claim_listed().expect("idle");
     assert!(!claim.parked);
     assert!(slot.claim_last_used(0, true).is_none());
-    assert_eq!(hand_over(&slot, claim, "a", HandOver::Final), 1);
+    assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.see().is_idle());
@@ -80,12 +80,12 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     // Its entry is still there; who pops it finds it busy and drops it.
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
-    hand_over(&slot, claim, "a", HandOver::Final);
+    hand_over(&slot, claim, "a", false);
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
     // Listed anew; and by hint again, the entry staying.
     let claim = slot.claim_last_used(0, true).expect("idle");
-    assert_eq!(hand_over(&slot, claim, "b", HandOver::Final), 2);
+    assert_eq!(hand_over(&slot, claim, "b", false), 2);
     assert!(!ready.is_empty());
 }
 
@@ -96,19 +96,19 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     for last in 0..2 {
         let claim = slot.claim_last_used(last, true).expect("idle");
         assert!(slot.claim_last_used(last + 1, true).is_none());
-        let generation = hand_over(&slot, claim, "a", HandOver::Revocable);
+        let generation = hand_over(&slot, claim, "a", true);
         assert_eq!(generation, last + 1);
         assert_eq!(slot.revoke(generation), Some("a"));
-        own!(slot.search_first());
+        own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
         assert!(slot.claim_last_used(generation, true).is_none());
-        own!(slot.vacate());
+        own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start(false));
-        own!(slot.search_first());
+        own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
     }
 }
@@ -135,7 +135,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench());
     let claim = slot.claim_benched().expect("idle");
-    assert_eq!(hand_over(&slot, claim, "a", HandOver::Final), 1);
+    assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     // Idle again, it is listed, and no longer on the bench.
     own!(slot.publish_idle(&ready, 0));
@@ -148,17 +148,17 @@ fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "a", HandOver::Revocable);
+    let generation = hand_over(&slot, claim, "a", true);
     assert!(slot.revoke(generation + 1).is_none(), "another task");
     assert_eq!(slot.revoke(generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
-    own!(slot.search_first());
+    own!(slot.send_searching(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "b", HandOver::Revocable);
+    let generation = hand_over(&slot, claim, "b", true);
     assert_eq!(run(&slot), ("b", generation));
     assert!(slot.revoke(generation).is_none(), "started");
 }
@@ -170,7 +170,7 @@ fn a_worker_takes_itself_for_a_queued_task() {
     assert!(slot.claim_self());
     assert!(!slot.claim_self() && slot.claim_last_used(0, true).is_none());
     assert_eq!(slot.see().state(), State::Searching);
-    own!(slot.start_queued());
+    own!(slot.step(State::Searching, State::Busy));
     assert_eq!(
         (slot.see().state(), slot.see().generation()),
         (State::Busy, 0)
@@ -186,22 +186,22 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.retire(true).is_none(), "not on the bench");
     assert!(slot.retire(false).is_some());
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
-    own!(slot.cancel_retirement());
+    own!(slot.step(State::Retiring, State::Searching));
     assert_eq!(slot.see().state(), State::Searching);
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.retire(true).is_some());
-    own!(slot.vacate());
+    own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.see().state(), State::Free);
     own!(slot.begin_start(false));
     assert!(slot.is_held());
     own!(slot.start_failed());
     own!(slot.begin_start(false));
-    own!(slot.search_first());
+    own!(slot.send_searching(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     // It looks whether to end.
-    own!(slot.retire_self());
-    own!(slot.vacate());
+    own!(slot.step(State::Searching, State::Retiring));
+    own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.see().state(), State::Free);
 }
 
@@ -217,12 +217,12 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
         own!(slot.begin_start(true));
         if has_task {
             // Its caller may take it back meanwhile.
-            let generation = own!(slot.hand_first("a", HandOver::Revocable));
+            let generation = own!(slot.hand_over(Claim::AWAKE, "a", true));
             assert_eq!(slot.revoke(generation), Some("a"));
             assert_eq!(own!(slot.has_started(|| ())), None, "somebody holds it");
-            own!(slot.search_first());
+            own!(slot.send_searching(Claim::AWAKE));
         } else {
-            own!(slot.search_first());
+            own!(slot.send_searching(Claim::AWAKE));
         }
         assert!(slot.see().is_starting());
         assert_eq!(own!(slot.has_started(|| ())), Some(true));
@@ -232,7 +232,7 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
     }
     let slot = Channel::starting_at(0, ());
     own!(slot.begin_start(true));
-    own!(slot.hand_first("a", HandOver::Final));
+    own!(slot.hand_over(Claim::AWAKE, "a", false));
     assert_eq!(own!(slot.has_started(|| ())), Some(false));
     assert_eq!(run(&slot), ("a", 1));
 }
@@ -246,23 +246,20 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
         for _ in 0..3 {
             own!(slot.begin_start(false));
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            // SAFETY: held.
-            assert_eq!(unsafe { slot.hand_first("a", HandOver::Final) }, generation);
+            let first = own!(slot.hand_over(Claim::AWAKE, "a", false));
+            assert_eq!(first, generation);
             assert_eq!(slot.see().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
             let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            assert_eq!(
-                hand_over(&slot, claim, "b", HandOver::Revocable),
-                generation
-            );
+            assert_eq!(hand_over(&slot, claim, "b", true), generation);
             assert_eq!(slot.revoke(generation), Some("b"));
-            own!(slot.search_first());
+            own!(slot.send_searching(Claim::AWAKE));
             own!(slot.publish_idle(&ready, 0));
             assert_eq!(ready.pop(), Some(0));
             assert!(slot.bench() && slot.retire(true).is_some());
-            own!(slot.vacate());
+            own!(slot.step(State::Retiring, State::Free));
             assert!(!slot.see().is_benched());
         }
     }
@@ -293,13 +290,13 @@ fn a_sleeping_worker_is_woken_by_its_order() {
         });
         // SAFETY: started, and its thread waits.
         unsafe { slot.set_thread(worker.thread().clone()) };
-        own!(slot.search_first());
+        own!(slot.send_searching(Claim::AWAKE));
         while naps.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
         assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
         let claim = slot.claim_last_used(0, true).expect("idle");
-        hand_over(&slot, claim, "a", HandOver::Final);
+        hand_over(&slot, claim, "a", false);
         (claim, worker.join().unwrap())
     });
     assert!(claim.parked);

@@ -24,58 +24,21 @@ pub(crate) enum State {
 
 use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
 
-/// A step that may be taken: from, to, by whom.
-pub(crate) type Step = (State, State, &'static str);
-
-/// The one source of what is legal. Each step asserts it in debug builds and in
-/// models; the table of the protocol page is tested to equal it.
-pub(crate) const LEGAL: &[Step] = &[
-    (Free, Held, "spawner that popped the slot's free entry"),
-    (Held, Free, "spawner that got no thread"),
-    (
-        Held,
-        Offered,
-        "submitter or spawner: hands over a task that its caller may take back",
-    ),
-    (
-        Held,
-        Busy,
-        "submitter or spawner: hands over a task for good",
-    ),
-    (
-        Held,
-        Searching,
-        "notifier; spawner without a task; caller that took its task back",
-    ),
-    (Offered, Busy, "worker: starts the task"),
-    (Offered, Held, "caller: takes its task back"),
-    (Busy, Idle, "worker: the task has ended, and none is queued"),
-    (
-        Busy,
-        Searching,
-        "worker: the task has ended, and the pool is closed or over its limit",
-    ),
-    (Idle, Held, "submitter or notifier: claims the worker"),
-    (
-        Idle,
-        Searching,
-        "worker: looks at the queue, or whether to end",
-    ),
-    (
-        Idle,
-        Retiring,
-        "cleaner, shutdown, or whoever lowers the limit",
-    ),
-    (Searching, Idle, "worker: nothing is queued"),
-    (Searching, Busy, "worker: has taken a queued task"),
-    (
-        Searching,
-        Retiring,
-        "worker: the pool is closed and its queue empty, or it is over its limit",
-    ),
-    (Retiring, Searching, "worker: it is needed, and stays"),
-    (Retiring, Free, "worker: its last act on the slot"),
-];
+impl State {
+    /// Where a step may lead from here. The protocol page says who takes it, and is tested to have the
+    /// same steps.
+    pub(super) const fn next(self) -> &'static [Self] {
+        match self {
+            Free => &[Held],
+            Held => &[Free, Offered, Busy, Searching],
+            Offered => &[Busy, Held],
+            Busy => &[Idle, Searching],
+            Idle => &[Held, Searching, Retiring],
+            Searching => &[Idle, Busy, Retiring],
+            Retiring => &[Searching, Free],
+        }
+    }
+}
 
 const STATE: u64 = 7;
 /// An entry of the slot is in the ready ring, or in the hands of one popper.
@@ -161,10 +124,6 @@ impl Word {
         Self(self.0 & !(STATE | PARKED) | state as u64)
     }
 
-    pub(super) const fn and(self, flag: u64) -> Self {
-        Self(self.0 | flag)
-    }
-
     pub(super) const fn without(self, flag: u64) -> Self {
         Self(self.0 & !flag)
     }
@@ -191,22 +150,19 @@ impl fmt::Debug for Word {
     }
 }
 
-/// Asserts that a step is legal, where assertions are on.
+/// The word has changed, by a step or in its flags alone. That is asserted to be legal, and a step is
+/// recorded where somebody replays it.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-pub(super) fn assert_legal(from: State, to: State) {
+pub(super) fn changed(from: Word, to: Word) {
+    debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
     debug_assert!(
-        LEGAL.iter().any(|&(f, t, _)| (f, t) == (from, to)),
+        from.state() == to.state() || from.state().next().contains(&to.state()),
         "{from:?} -> {to:?} is no step of a slot"
     );
-}
-
-/// Records a step that has been taken.
-#[inline(always)]
-pub(super) fn taken(_from: State, _to: State) {
     #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    {
-        static MET: crate::parts::steps::Met = crate::parts::steps::Met::new("slot");
-        MET.record(_from as u8, _to as u8, || format!("{_from:?} {_to:?}"));
+    if from.state() != to.state() {
+        let (from, to) = (from.state(), to.state());
+        crate::sync::steps::SLOT.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
     }
 }

@@ -12,8 +12,11 @@ pub(crate) struct Met {
     pairs: AtomicU64,
 }
 
+pub(crate) static SLOT: Met = Met::new("slot");
+pub(crate) static CELL: Met = Met::new("cell");
+
 impl Met {
-    pub(crate) const fn new(table: &'static str) -> Self {
+    const fn new(table: &'static str) -> Self {
         let pairs = AtomicU64::new(0);
         Self { table, pairs }
     }
