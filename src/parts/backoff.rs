@@ -9,7 +9,7 @@
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
 use std::num::NonZero;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// In models it makes no difference how long a thread spins.
@@ -277,8 +277,15 @@ impl Backoff {
 /// Cores that can run threads of this process. Asked once: on Linux the answer takes
 /// several files and tens of microseconds, more than all else of building a pool.
 pub(crate) fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+    // No `OnceLock`: a fork while another thread fills it would leave it so in the child for ever.
+    static CORES: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: two threads may both ask, and get the same.
+    let mut cores = CORES.load(Ordering::Relaxed);
+    if cores == 0 {
+        cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        CORES.store(cores, Ordering::Relaxed);
+    }
+    cores
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
