@@ -212,7 +212,10 @@ impl<'scope> Scope<'scope, '_> {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
         };
-        let options = SubmitOptions::AWAITED.on_worker(self.on_worker);
+        let options = SubmitOptions {
+            on_worker: self.on_worker,
+            ..SubmitOptions::AWAITED
+        };
         // SAFETY: F is Send, and `scope` does not return before the task has
         // ended and dropped what it borrows: `enter` above, `end` after it.
         let served = unsafe { submit_with(&self.core, job, &self.extras, options) };

@@ -12,7 +12,7 @@ use super::groups::submit_member;
 use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
-use crate::parts::completion::{mailbox_id, pair, queue_id, HandleSide, TaskSide};
+use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle as Members;
 use crate::sync::Arc;
@@ -166,12 +166,9 @@ impl<R> Ticket<R> {
             return discard(core, task);
         }
         let Some(slot) = node.cancel() else { return };
-        let task_id = match self.location {
-            Location::Mailbox { generation, .. } => mailbox_id(generation),
-            Location::Queue { position } => queue_id(position),
-        };
         let label = node.label;
-        if core.slots[slot].record.decision.abandon(task_id) {
+        let decision = &core.slots[slot].record.decision;
+        if decision.abandon(self.location.task_id()) {
             observe::worker_abandoned(&core.env, slot, label, "cancelled");
         }
     }

@@ -9,9 +9,7 @@ use super::decided::run_decided;
 use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Answered, Leave, WaitNode, Waited,
-};
+use crate::parts::completion::{is_queued, Answered, Leave, WaitNode, Waited};
 use crate::parts::deadline::Deadline;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
@@ -237,9 +235,12 @@ where
     // `wait_for` returns only with the task back in hand, with `done` seen, or
     // with the decision won.
     let task = unsafe { erase(&core.env, &waiter, !deadline.is_never(), f, wrap) };
-    let options = SubmitOptions::AWAITED
-        .or_when_full(extras.when_full)
-        .until(deadline, &waiter.node);
+    let options = SubmitOptions {
+        deadline: Some(deadline),
+        node: Some(&waiter.node),
+        when_full: extras.when_full,
+        ..SubmitOptions::AWAITED
+    };
     let wait = || wait_for(core, &waiter.node, task, deadline, &options);
     match exposed(wait) {
         How::TimedOut => Err(DeadlineError::TimedOut),
@@ -341,64 +342,48 @@ fn wait_for(
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
-            return How::Outcome;
+            How::Outcome
         }
         Waited::DoneOnceOffered => {
             core.part_from_worker();
-            return How::Outcome;
-        }
-        Waited::Expired => {}
-    }
-    match leave(core, location, node, left_at) {
-        Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
-        Left::Abandoned => {
-            // Relaxed: a count.
-            core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-            How::TimedOut
-        }
-        Left::Outcome => {
-            let done = node.wait(&Deadline::never(), core.parallel);
-            debug_assert_ne!(done, Waited::Expired);
             How::Outcome
         }
+        Waited::Expired => leave(core, location, node, left_at),
     }
-}
-
-enum Left {
-    Withdrawn(Task),
-    Abandoned,
-    Outcome,
 }
 
 /// A caller at its deadline: takes the task back, or leaves it running, or finds that the
 /// outcome is being delivered.
 #[cold]
-fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> Left {
+fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> How {
     if let Some(task) = core.withdraw(location, Counts::expire) {
-        return Left::Withdrawn(task);
+        return How::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
-    let (slot, task_id) = match location {
-        Location::Mailbox { slot, generation } => (slot, mailbox_id(generation)),
-        Location::Queue { position } => loop {
-            if let Some(slot) = node.worker_slot() {
-                break (slot, queue_id(position));
-            }
-            if node.is_done() {
-                return Left::Outcome;
-            }
-            backoff.wait();
-        },
-    };
     loop {
-        match core.slots[slot].record.decision.leave(task_id, left_at) {
-            Leave::Left => {
-                observe::caller_timed_out(&core.env, slot, node.label);
-                return Left::Abandoned;
+        let started_on = match location {
+            Location::Mailbox { slot, .. } => Some(slot),
+            Location::Queue { .. } => node.worker_slot(),
+        };
+        if let Some(slot) = started_on {
+            let decision = &core.slots[slot].record.decision;
+            match decision.leave(location.task_id(), left_at) {
+                Leave::Left => {
+                    observe::caller_timed_out(&core.env, slot, node.label);
+                    // Relaxed: a count.
+                    core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+                    return How::TimedOut;
+                }
+                Leave::Outcome => break,
+                Leave::NotYet => {}
             }
-            Leave::Outcome => return Left::Outcome,
-            Leave::NotYet if node.is_done() => return Left::Outcome,
-            Leave::NotYet => backoff.wait(),
         }
+        if node.is_done() {
+            break;
+        }
+        backoff.wait();
     }
+    let done = node.wait(&Deadline::never(), core.parallel);
+    debug_assert_ne!(done, Waited::Expired);
+    How::Outcome
 }

@@ -60,7 +60,10 @@ pub(crate) unsafe fn submit_member<J: Job>(
     extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
     let pending = members.enter();
-    let options = SubmitOptions::PLAIN.of_group(&members.cancelled);
+    let options = SubmitOptions {
+        cancelled: Some(&members.cancelled),
+        ..SubmitOptions::PLAIN
+    };
     // SAFETY: by this function's contract.
     match unsafe { submit_with(core, Member { pending, job }, extras, options) } {
         Ok(location) => {

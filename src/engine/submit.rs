@@ -52,7 +52,10 @@ pub(crate) unsafe fn submit_with<J: Job>(
     extras: &Extras,
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
-    let options = options.or_when_full(extras.when_full);
+    let options = SubmitOptions {
+        when_full: extras.when_full,
+        ..options
+    };
     if extras.wrap() {
         // SAFETY: by this function's contract.
         unsafe { submit_wrapped(core, job, extras, options) }
@@ -71,11 +74,11 @@ unsafe fn submit_wrapped<J: Job>(
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
     let deadline = extras.until.deadline();
-    let timed = options.served_until(&deadline);
-    let (due, options) = match timed.due(&core.env) {
-        Some(due) => (Some(Due(due)), timed),
-        None => (None, options),
+    let options = SubmitOptions {
+        deadline: Some(&deadline),
+        ..options
     };
+    let due = options.due(&core.env).map(Due);
     let start_by = due.map_or(StartBy::ANY, |due| StartBy::of(due.0, extras.min_remaining));
     // SAFETY, for all: what surrounds a job holds nothing but values; for the job by this
     // function's contract.
@@ -134,11 +137,5 @@ unsafe fn submit_labeled<J: Job>(
 unsafe fn give_back<J: Job>(task: Option<Task>, why: SubmitError) -> (J, Refusal) {
     let task = task.expect("what is refused stays");
     // SAFETY: by this function's contract.
-    let job = unsafe { task.into_job() };
-    match why {
-        SubmitError::Refused(why) => (job, why),
-        SubmitError::Expired => {
-            unreachable!("nobody waits for its end: at its deadline it is refused")
-        }
-    }
+    (unsafe { task.into_job() }, why.into_refusal())
 }
