@@ -132,7 +132,9 @@ struct Scoped<F> {
     f: MaybeUninit<F>,
 }
 
-impl<F: FnOnce()> Job for Scoped<F> {
+// SAFETY: F is Send, and `scope` does not return before the task has ended and dropped what it
+// borrows: `Scope::serve` has it enter the scope, and its end is the last that is done with it.
+unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -170,7 +172,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            ..Release::of(seen)
+            seen,
+            ..Release::default()
         }
     }
 }
@@ -216,10 +219,8 @@ impl<'scope> Scope<'scope, '_> {
             on_worker: self.on_worker,
             ..SubmitOptions::AWAITED
         };
-        // SAFETY: F is Send, and `scope` does not return before the task has
-        // ended and dropped what it borrows: `enter` above, `end` after it.
-        let served = unsafe { submit_with(&self.core, job, &self.extras, options) };
-        served.map(drop).map_err(|(job, why)| {
+        let served = submit_with(&self.core, (), job, &self.extras, options);
+        served.map(drop).map_err(|((), job, why)| {
             members.refused(pending);
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)

@@ -19,6 +19,7 @@ use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
+use crate::work::options::Options;
 use crate::work::panics::drop_contained;
 use std::task::Waker;
 
@@ -30,23 +31,33 @@ where
     F: 'static,
     R: 'static;
 
-impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
+// SAFETY: F and R are Send and 'static, and so is the rest of the node.
+unsafe impl<F, R> Job for Awaited<F, R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
     const OFFERED: bool = true;
+
+    fn options(&self) -> Options<'_> {
+        Options {
+            label: self.0.label(),
+            ..Options::default()
+        }
+    }
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self(mut side) = self;
         let f = side.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        let (panicked, result) = ctx.with_label(side.label(), || {
-            if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
-                // Before the subscriber, which may take its time.
-                ctx.pay_debts();
-                observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
-            }
-            // SAFETY: its decision was started; there is no node with a deadline.
-            unsafe { run_decided(ctx, None, f, |_| !side.is_gone()) }
-        });
+        if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
+            // Before the subscriber, which may take its time.
+            ctx.pay_debts();
+            observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
+        }
+        // SAFETY: its decision was started; there is no node with a deadline.
+        let (panicked, result) = unsafe { run_decided(ctx, None, f, |_| !side.is_gone()) };
         end(Ending::of(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         ctx.owe(side.end(outcome).release());
@@ -62,7 +73,8 @@ impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
         };
         Release {
             caller: Some(side.end(Some(Err(why)))),
-            ..Release::of(seen)
+            seen,
+            ..Release::default()
         }
     }
 }
@@ -93,12 +105,10 @@ where
         ..*extras
     };
     let job = Awaited(task);
-    // SAFETY: F and R are Send and 'static, and so is the rest of the node.
-    let served = unsafe {
-        match members {
-            None => submit_with(core, job, extras, SubmitOptions::PLAIN),
-            Some(members) => submit_member(core, members, job, extras),
-        }
+    let served = match members {
+        None => submit_with(core, (), job, extras, SubmitOptions::PLAIN)
+            .map_err(|((), job, why)| (job, why)),
+        Some(members) => submit_member(core, members, job, extras),
     };
     match served {
         Ok(location) => Ok(Ticket {

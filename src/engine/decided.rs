@@ -18,27 +18,23 @@ pub(super) unsafe fn run_decided<R>(
     is_wanted: impl FnOnce(bool) -> bool,
 ) -> (bool, Option<Result<R, Payload>>) {
     let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
-    let mut panicked = false;
-    let run = || {
-        let result = ctx.call(f);
-        panicked = result.is_err();
-        // Subscribers are told of a run limit that has passed as long as the caller can leave.
-        ctx.is_past_due();
-        let waits = decision.complete(task_id);
-        let wanted = if is_wanted(waits) {
-            Some(result)
-        } else {
-            panicked = ctx.drop_result(result);
-            None
-        };
-        if !waits {
-            // Who left may have been just leaving, and does not exist in a forked child.
-            ctx.end_if_forked();
-            decision.forget(task_id);
-        }
-        wanted
-    };
     // SAFETY: by this function's contract.
-    let result = unsafe { ctx.with_caller(timed, run) };
-    (panicked, result)
+    unsafe { ctx.set_caller(timed) };
+    let result = ctx.call(f);
+    // Subscribers are told of a run limit that has passed as long as the caller can leave.
+    ctx.tell_if_late();
+    let waits = decision.complete(task_id);
+    let (panicked, wanted) = if is_wanted(waits) {
+        (result.is_err(), Some(result))
+    } else {
+        (ctx.drop_result(result), None)
+    };
+    if !waits {
+        // Who left may have been just leaving, and does not exist in a forked child.
+        ctx.end_if_forked();
+        decision.forget(task_id);
+    }
+    // SAFETY: there is none.
+    unsafe { ctx.set_caller(None) };
+    (panicked, wanted)
 }

@@ -81,6 +81,7 @@ impl Until {
     pub(crate) const NEVER: Self = Self::After(Duration::MAX);
 
     /// How long it is from now.
+    #[inline]
     pub(crate) fn left(self) -> Duration {
         match self {
             Self::After(limit) => limit,
@@ -88,12 +89,18 @@ impl Until {
         }
     }
 
+    #[inline]
     pub(crate) fn deadline(self) -> Deadline {
         match self {
             Self::After(limit) => Deadline::after(limit),
             Self::At(at) => Deadline::at(at),
         }
     }
+}
+
+#[cold]
+fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
+    node.set_deadline(env.due(deadline));
 }
 
 /// What a submitter, group or scope adds to each submission; durations count from there.
@@ -179,20 +186,9 @@ impl<'a> SubmitOptions<'a> {
     /// its time.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
-        if let Some(node) = self.node {
-            self.start_clock(env, node);
+        if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
+            start_clock(env, deadline, node);
         }
-    }
-
-    #[cold]
-    fn start_clock(&self, env: &Env, node: &WaitNode) {
-        self.due(env).inspect(|due| node.set_deadline(*due));
-    }
-
-    /// When its deadline is, as [`Env::nanos`]; the clock is read if it was not.
-    #[inline]
-    pub(crate) fn due(&self, env: &Env) -> Option<u64> {
-        Some(env.nanos(self.deadline?.instant()?))
     }
 
     #[inline]

@@ -173,7 +173,7 @@ impl Worker<'_> {
     /// After the last task, and its release, which must not wait for a thread that holds the list of
     /// those who wait for space. A task that was not run, because its time was up, has not paid.
     fn settle(&self) {
-        let owes_remains = self.ctx.owes_remains();
+        let owes_remains = self.ctx.owes_remains.get();
         if owes_remains && !self.searches.get() {
             // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
             // is in no ring, and has to be counted.
@@ -245,7 +245,7 @@ impl Worker<'_> {
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
-            self.ctx.owe_a_look();
+            self.ctx.owes_look.set(true);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What tasks and hooks need of their pool, and nothing of how it works.
 
 use crate::error::TaskPanic;
+use crate::parts::deadline::Deadline;
 use crate::stats::Shutdown;
 use crate::sync::{catch_unwind, fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
 use crate::work::panics::drop_payload;
@@ -11,6 +12,9 @@ use std::time::Duration;
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
+
+/// No deadline, where one is given as [`Env::nanos`].
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The rank of the strictest shutdown; zero: the pool is open.
 const RANK: u64 = SURPLUS - 1;
@@ -157,6 +161,12 @@ impl Env {
             }
         }
         (before & RANK).max(rank) >= u64::from(Shutdown::Discard.rank())
+    }
+
+    /// When a deadline is, as [`Env::nanos`]; the clock is read if it was not.
+    #[inline]
+    pub(crate) fn due(&self, deadline: &Deadline) -> u64 {
+        deadline.instant().map_or(NEVER, |at| self.nanos(at))
     }
 
     /// An instant as nanoseconds after the pool's epoch, plus one; beyond 584 years, 584

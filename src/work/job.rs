@@ -9,6 +9,7 @@ use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::observe::Seen;
+use crate::work::options::{Options, Stored};
 use crate::work::panics::{drop_contained, has_panicked, settle};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
@@ -74,14 +75,6 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Of a task that nobody waits for.
-    pub(crate) fn of(seen: Seen) -> Self {
-        Self {
-            seen,
-            ..Self::default()
-        }
-    }
-
     /// Sets free whom the task has kept waiting. Only then it lets go of what was seen, which may take
     /// its time, as may the waker of a handle.
     pub(crate) fn release(mut self) {
@@ -98,14 +91,18 @@ impl Release {
 }
 
 /// A unit of work before its type is erased.
-pub(crate) trait Job: Sized {
+///
+/// # Safety
+/// It may be sent to another thread, and what it borrows lives until it has run or been discarded
+/// there: it is `Send + 'static`, or whoever makes one waits for its end.
+pub(crate) unsafe trait Job: Sized {
     /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun. Never unwinds.
     fn discard(self, why: NeverRan, seen: Seen) -> Release;
-    /// The group it belongs to.
-    fn members(&self) -> Option<&Members> {
-        None
+    /// Options that it has beside those stored with it. They are asked for before it runs.
+    fn options(&self) -> Options<'_> {
+        Options::default()
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
@@ -115,10 +112,77 @@ pub(crate) trait Job: Sized {
     const OFFERED: bool = Self::AWAITED;
 }
 
-/// A job, and what is known of its submission. Every task holds one.
-struct Observed<J> {
+/// What every task holds: a job, its options, and what is known of its submission.
+struct Held<S, J> {
     seen: Seen,
+    stored: S,
     job: J,
+}
+
+impl<S: Stored, J: Job> Held<S, J> {
+    #[inline]
+    fn options(&self) -> Options<'_> {
+        self.stored.options().or(self.job.options())
+    }
+
+    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
+    /// runs.
+    #[inline]
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        if self.options().is_empty() {
+            ctx.seen.set(self.seen);
+            self.job.run(ctx, end);
+        } else {
+            self.run_with_options(ctx, end);
+        }
+    }
+
+    fn run_with_options(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let is_labeled = self.options().label.is_some();
+        // SAFETY: the task is pending in its group, and leaves it after `finish`.
+        if !unsafe { ctx.begin(&self.options()) } {
+            return self.expire(ctx, end);
+        }
+        ctx.seen.set(self.seen);
+        let mut pending = self.stored.into_pending();
+        self.job.run(ctx, &mut |how| {
+            // Where the outcome is decided subscribers have been told before that.
+            let is_late = ctx.finish(is_labeled, !J::OFFERED);
+            end(if is_late { how.late() } else { how });
+            if let Some(pending) = pending.take() {
+                pending.end(match how {
+                    Ending::Panicked => Ended::Panicked,
+                    _ => Ended::Completed,
+                });
+            }
+        });
+    }
+
+    /// Its turn has come too late.
+    fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
+        if !J::AWAITED {
+            // What is dropped may take its time, and so may the waker of the task before, which
+            // has to return before the worker takes its next task.
+            ctx.settle_debts();
+        }
+        let options = self.options();
+        options.group.inspect(|group| group.begin_discard());
+        let is_labeled = options.label.is_some();
+        let mut release = self.discard(NeverRan::Expired);
+        // Not once the worker is as good as idle: a subscriber may take its time.
+        release.seen = Seen::default();
+        ctx.finish(is_labeled, false);
+        end(Ending::Expired);
+        ctx.owe(release.finish());
+    }
+
+    fn discard(self, why: NeverRan) -> Release {
+        let release = self.job.discard(why, self.seen);
+        Release {
+            group: self.stored.into_pending().or(release.group),
+            ..release
+        }
+    }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
@@ -129,17 +193,17 @@ struct Table {
     offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    members: unsafe fn(&Bytes) -> *const Members,
+    group: unsafe fn(&Bytes) -> *const Members,
     /// # Safety
-    /// As `members`; the job is consumed.
+    /// As `group`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
-/// A job with its type erased. It is consumed by `run`, `discard` or
-/// `into_job`; dropping it would leak the job.
+/// A job with its type erased. It is consumed by `run_in`, `discard` or
+/// `into_parts`; dropping it would leak the job.
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
@@ -147,8 +211,7 @@ pub(crate) struct Task {
     job: PhantomData<*mut ()>,
 }
 
-// SAFETY: made only by `Task::new` and `Task::renew`, whose callers vouch that the job may
-// move to another thread.
+// SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
 unsafe impl Send for Task {}
 
 impl std::fmt::Debug for Task {
@@ -157,47 +220,47 @@ impl std::fmt::Debug for Task {
     }
 }
 
-struct TableOf<J>(PhantomData<J>);
+struct TableOf<S, J>(PhantomData<Held<S, J>>);
 
-impl<J: Job> TableOf<J> {
+impl<S: Stored, J: Job> TableOf<S, J> {
     const FITS: bool =
-        size_of::<Observed<J>>() <= INLINE && align_of::<Observed<J>>() <= align_of::<Bytes>();
+        size_of::<Held<S, J>>() <= INLINE && align_of::<Held<S, J>>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        members: Self::members,
+        group: Self::group,
         run: Self::run,
         discard: Self::discard,
     };
 
-    fn store(job: Observed<J>) -> Bytes {
+    fn store(job: Held<S, J>) -> Bytes {
         let mut bytes = Bytes::uninit();
         if Self::FITS {
             // SAFETY: the job fits in size and alignment (`FITS`).
-            unsafe { bytes.as_mut_ptr().cast::<Observed<J>>().write(job) }
+            unsafe { bytes.as_mut_ptr().cast::<Held<S, J>>().write(job) }
         } else {
             let boxed = Box::into_raw(Box::new(job));
             // SAFETY: a thin pointer (it is Sized) fits.
-            unsafe { bytes.as_mut_ptr().cast::<*mut Observed<J>>().write(boxed) }
+            unsafe { bytes.as_mut_ptr().cast::<*mut Held<S, J>>().write(boxed) }
         }
         bytes
     }
 
     /// # Safety
     /// The bytes were made by `store` of the same type, and hold a live job.
-    unsafe fn load(bytes: &Bytes) -> *mut Observed<J> {
+    unsafe fn load(bytes: &Bytes) -> *mut Held<S, J> {
         if Self::FITS {
-            bytes.as_ptr().cast::<Observed<J>>().cast_mut()
+            bytes.as_ptr().cast::<Held<S, J>>().cast_mut()
         } else {
             // SAFETY: `store` wrote the box's pointer there.
-            unsafe { bytes.as_ptr().cast::<*mut Observed<J>>().read() }
+            unsafe { bytes.as_ptr().cast::<*mut Held<S, J>>().read() }
         }
     }
 
     /// # Safety
     /// As `load`; the job is moved out.
-    unsafe fn take(bytes: &Bytes) -> Observed<J> {
+    unsafe fn take(bytes: &Bytes) -> Held<S, J> {
         // SAFETY: as `load`; the caller never uses the bytes again.
         let job = unsafe { Self::load(bytes) };
         if Self::FITS {
@@ -210,78 +273,73 @@ impl<J: Job> TableOf<J> {
     }
 
     /// # Safety
-    /// See `Table::members`.
-    unsafe fn members(bytes: &Bytes) -> *const Members {
+    /// See `Table::group`.
+    unsafe fn group(bytes: &Bytes) -> *const Members {
         // SAFETY: live, by this function's contract; only read.
-        let members = unsafe { (*Self::load(bytes)).job.members() };
-        members.map_or(std::ptr::null(), std::ptr::from_ref)
+        let options = unsafe { (*Self::load(bytes)).stored.options() };
+        options.group.map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
-    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
-    /// runs.
-    ///
     /// # Safety
     /// See `Table::run`.
     unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
         // SAFETY: by this function's contract.
-        let Observed { seen, job } = unsafe { Self::take(bytes) };
-        ctx.seen.set(seen);
-        job.run(ctx, end);
+        unsafe { Self::take(bytes) }.run(ctx, end);
     }
 
     /// # Safety
     /// See `Table::discard`.
     unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Release {
         // SAFETY: by this function's contract.
-        let Observed { seen, job } = unsafe { Self::take(bytes) };
-        job.discard(why, seen)
+        unsafe { Self::take(bytes) }.discard(why)
     }
 }
 
 impl Task {
-    /// Erases a job.
-    ///
-    /// # Safety
-    /// The job may be sent to another thread, and lives until it has run or
-    /// been discarded there: the caller either has `J: Send + 'static`, or
-    /// waits for the task's end before anything the job borrows goes away.
+    /// Erases a job, with its options.
     #[inline]
-    pub(crate) unsafe fn new<J: Job>(env: &Env, job: J) -> Self {
-        Self::erase(job, Seen::now(env))
+    pub(crate) fn new<S: Stored, J: Job>(env: &Env, stored: S, job: J) -> Self {
+        Self::erase(Held {
+            seen: Seen::now(env),
+            stored,
+            job,
+        })
     }
 
     /// A job taken out of its task again, as a task that does not run, and what was seen of it.
-    ///
-    /// # Safety
-    /// As [`Task::new`].
-    pub(crate) unsafe fn renew<J: Job>(job: J, seen: Seen) -> Self {
-        Self::erase(job, seen)
+    pub(crate) fn renew<J: Job>(job: J, seen: Seen) -> Self {
+        Self::erase(Held {
+            seen,
+            stored: (),
+            job,
+        })
     }
 
     #[inline]
-    fn erase<J: Job>(job: J, seen: Seen) -> Self {
+    fn erase<S: Stored, J: Job>(held: Held<S, J>) -> Self {
         Self {
-            table: &TableOf::<J>::TABLE,
-            bytes: TableOf::<J>::store(Observed { seen, job }),
+            table: &TableOf::<S, J>::TABLE,
+            bytes: TableOf::<S, J>::store(held),
             job: PhantomData,
         }
     }
 
-    /// The job again, for a submitter whose task was not accepted.
+    /// The job again and its options, for a submitter whose task was not accepted.
     ///
     /// # Safety
-    /// The task was made from a `J`.
+    /// The task was made from these types.
     #[inline]
-    pub(crate) unsafe fn into_job<J: Job>(self) -> J {
+    pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: of type J by this function's contract; `this` is not dropped.
-        unsafe { TableOf::<J>::take(&this.bytes) }.job
+        // SAFETY: of these types by this function's contract; `this` is not dropped.
+        let held = unsafe { TableOf::<S, J>::take(&this.bytes) };
+        (held.stored, held.job)
     }
 
     /// The task's group.
     fn members(&self) -> Option<&Members> {
         // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        unsafe { (self.table.members)(&self.bytes).as_ref() }
+        unsafe { (self.table.group)(&self.bytes).as_ref() }
     }
 
     pub(crate) fn is_of(&self, group: &Members) -> bool {
@@ -326,20 +384,20 @@ impl Task {
     }
 }
 
-/// `Pool::serve`'s task.
-pub(crate) struct Serve<F> {
-    pub(crate) f: F,
-}
-
-impl<F: FnOnce()> Job for Serve<F> {
-    #[inline]
+/// A closure that was served.
+// SAFETY: it is `Send + 'static`.
+unsafe impl<F: FnOnce() + Send + 'static> Job for F {
+    #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        end(Ending::of(has_panicked(ctx.call(self.f))));
+        end(Ending::of(has_panicked(ctx.call(self))));
     }
 
     fn discard(self, _: NeverRan, seen: Seen) -> Release {
         drop_contained(self);
-        Release::of(seen)
+        Release {
+            seen,
+            ..Release::default()
+        }
     }
 }
 
@@ -357,10 +415,9 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            // SAFETY: Send and 'static.
-            let task = unsafe { Task::renew(Serve { f }, Seen::default()) };
+            let task = Task::renew(f, Seen::default());
             // SAFETY: of the type it was made from.
-            unsafe { task.into_job::<Serve<F>>() }.f
+            unsafe { task.into_parts::<(), F>() }.1
         }
     }
 
@@ -378,8 +435,8 @@ mod tests {
     fn what_fits_is_not_boxed() {
         #[repr(align(16))]
         struct Wide(u8);
-        fn fits<F: FnOnce()>(_: &F) -> bool {
-            TableOf::<Serve<F>>::FITS
+        fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
+            TableOf::<(), F>::FITS
         }
         const ROOM: usize = INLINE - size_of::<Seen>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
@@ -398,6 +455,6 @@ mod tests {
     fn each_feature_takes_8_bytes() {
         let taken =
             8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
-        assert_eq!(size_of::<Observed<()>>(), taken);
+        assert_eq!(size_of::<Held<(), ()>>(), taken);
     }
 }
