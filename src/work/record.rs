@@ -135,6 +135,7 @@ impl Record {
         self.group.store(group.cast_mut(), Ordering::Relaxed);
     }
 
+    /// The running task's group, if it is of one.
     #[inline]
     pub(crate) fn group(&self) -> *const Members {
         // Relaxed: as above.
@@ -144,12 +145,6 @@ impl Record {
     /// Whether the running task's caller has left, or its own deadline passed, at the moment `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
         self.decision.is_abandoned() || self.due() <= now
-    }
-
-    /// Whether the running task is of a group, by address, for which that holds.
-    pub(crate) fn is_in_group(&self, is_it: impl Fn(u64) -> bool) -> bool {
-        let group = self.group();
-        !group.is_null() && is_it(group.addr() as u64)
     }
 }
 
@@ -204,11 +199,7 @@ mod tests {
         let record = Record::new();
         for group in [48, 64, 0] {
             record.set_group(std::ptr::without_provenance(group));
-            assert!(!record.is_in_group(|named| named != group as u64));
-            assert_eq!(
-                record.is_in_group(|named| named == group as u64),
-                group != 0
-            );
+            assert_eq!(record.group().addr(), group);
         }
     }
 
