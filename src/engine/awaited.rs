@@ -161,26 +161,29 @@ impl<R> Ticket<R> {
     }
 
     pub(crate) fn cancel(&self) {
-        self.cancel_and(|core, task| core.discard_now(task, NeverRan::Cancelled));
+        if let Some(task) = self.withdraw() {
+            self.core.discard_now(task, NeverRan::Cancelled);
+        }
     }
 
-    /// A queued task is taken out, for `discard`.
-    fn cancel_and(&self, discard: impl FnOnce(&Arc<Core>, Task)) {
-        let Some(node) = self.side.node() else { return };
+    /// Cancels the task. A queued one is taken out, to be dropped.
+    fn withdraw(&self) -> Option<Task> {
+        let node = self.side.node()?;
         if node.has_outcome() || self.core.env.is_forked() {
-            return;
+            return None;
         }
         let core = &self.core;
         if let Some(task) = core.withdraw(self.location, Counts::discard) {
             task.begin_discard();
-            return discard(core, task);
+            return Some(task);
         }
-        let Some(slot) = node.cancel() else { return };
+        let slot = node.cancel()?;
         let label = node.label;
         let decision = &core.slots[slot].record.decision;
         if decision.abandon(self.location.task_id()) {
             observe::worker_abandoned(&core.env, slot, label, "cancelled");
         }
+        None
     }
 
     /// Leaves the task alone. What is there of its outcome is dropped.
@@ -194,6 +197,8 @@ impl<R> Drop for Ticket<R> {
         // Whom nobody is to wake any more.
         let _stored = self.side.retract();
         // Nobody waits for it: what a discarded task captured may be the handle of the next, and so on.
-        self.cancel_and(|core, task| core.discard([task], NeverRan::Cancelled));
+        if let Some(task) = self.withdraw() {
+            self.core.discard([task], NeverRan::Cancelled);
+        }
     }
 }
