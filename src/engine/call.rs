@@ -134,7 +134,7 @@ where
         };
         // SAFETY: the caller waits for `done`.
         unsafe {
-            Waiter::write(waiter, Outcome::Unrun(Task::renew(self, seen), why));
+            Waiter::write(waiter, Outcome::Unrun(Task::new(seen, (), self), why));
             let node = std::ptr::addr_of!((*waiter).node);
             Release {
                 caller: Some(Answered::caller(node)),
@@ -234,7 +234,7 @@ where
         timed,
         f,
     };
-    Task::new(env, (), job)
+    Task::new(Seen::now(env), (), job)
 }
 
 /// # Safety

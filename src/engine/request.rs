@@ -36,6 +36,7 @@ pub(crate) enum SubmitError {
 
 impl SubmitError {
     /// Why it was refused, if nobody waits for its outcome.
+    #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
             Self::Refused(why) => why,

@@ -5,6 +5,7 @@ use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
+use crate::work::observe::Seen;
 use crate::work::options::{Stored, Times};
 
 /// Where the task went. Refused, the job comes back with the options that it had, and with the reason.
@@ -18,7 +19,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
 ) -> Submitted<S, J> {
-    let mut task = Some(Task::new(&core.env, stored, job));
+    let mut task = Some(Task::new(Seen::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: only this call's task was there.

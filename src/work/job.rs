@@ -7,7 +7,6 @@
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::observe::Seen;
 use crate::work::options::{Options, Stored};
 use crate::work::panics::{drop_contained, has_panicked, settle};
@@ -296,30 +295,12 @@ impl<S: Stored, J: Job> TableOf<S, J> {
 }
 
 impl Task {
-    /// Erases a job, with its options.
+    /// Erases a job, with its options and what was seen of its submission.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(env: &Env, stored: S, job: J) -> Self {
-        Self::erase(Held {
-            seen: Seen::now(env),
-            stored,
-            job,
-        })
-    }
-
-    /// A job taken out of its task again, as a task that does not run, and what was seen of it.
-    pub(crate) fn renew<J: Job>(job: J, seen: Seen) -> Self {
-        Self::erase(Held {
-            seen,
-            stored: (),
-            job,
-        })
-    }
-
-    #[inline]
-    fn erase<S: Stored, J: Job>(held: Held<S, J>) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(seen: Seen, stored: S, job: J) -> Self {
         Self {
             table: &TableOf::<S, J>::TABLE,
-            bytes: TableOf::<S, J>::store(held),
+            bytes: TableOf::<S, J>::store(Held { seen, stored, job }),
             job: PhantomData,
         }
     }
@@ -415,7 +396,7 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::renew(f, Seen::default());
+            let task = Task::new(Seen::default(), (), f);
             // SAFETY: of the type it was made from.
             unsafe { task.into_parts::<(), F>() }.1
         }

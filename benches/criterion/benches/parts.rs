@@ -42,7 +42,7 @@ fn empty_task<const N: usize>() -> Task {
     let job = move || {
         black_box(words);
     };
-    Task::renew(job, work::observe::Seen::default())
+    Task::new(work::observe::Seen::default(), (), job)
 }
 
 /// Waits for another thread, which may be waiting for this core.
