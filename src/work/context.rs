@@ -8,11 +8,9 @@ use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::stretch::Stretch;
 use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
 use crate::work::env::{Env, NEVER};
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::work::observe::Watch;
-use crate::work::observe::{self, Seen};
+use crate::work::observe::{self, Seen, Watch};
 use crate::work::options::Options;
-use crate::work::panics::{drop_payload, settle, Payload};
+use crate::work::panics::{has_panicked, settle, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -258,18 +256,15 @@ impl<'a> Ctx<'a> {
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let watch = Watch::begin(self.seen.take(), self.env, self.label(), self.slot);
+        let watch = Watch::begin(self.seen.take(), self.env, self.record, self.slot);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(_) => self.call_around(f),
         };
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        watch.stop(self.env, self.label());
+        watch.stop(self.env, self.record);
         if let Err(payload) = &result {
             self.report(payload);
         }
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
         watch.end(self.env);
         result
     }
@@ -302,27 +297,12 @@ impl<'a> Ctx<'a> {
     }
 
     /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
-    /// call or in its drop.
+    /// call or in its drop, which is reported, too.
     pub(crate) fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
-        match result {
-            Ok(value) => self.drop_reported(value),
-            Err(payload) => {
-                drop_payload(payload);
-                true
-            }
-        }
-    }
-
-    /// Drops a value that nobody waits for any more; a panic of its `Drop` is
-    /// reported. Returns whether there was one.
-    pub(crate) fn drop_reported<T>(&self, value: T) -> bool {
-        match catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            Ok(()) => false,
-            Err(payload) => {
-                self.report(&payload);
-                drop_payload(payload);
-                true
-            }
-        }
+        let drop_value = |value| {
+            catch_unwind(AssertUnwindSafe(|| drop(value)))
+                .inspect_err(|payload| self.report(payload))
+        };
+        has_panicked(result.and_then(drop_value))
     }
 }

@@ -22,24 +22,9 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 mod task;
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) use task::{Seen, Watch};
-
-/// A submission: there is nothing to see.
-#[cfg(not(any(feature = "metrics", feature = "tracing")))]
-#[derive(Debug, Default)]
-pub(crate) struct Seen(());
-
-#[cfg(not(any(feature = "metrics", feature = "tracing")))]
-impl Seen {
-    #[inline(always)]
-    pub(crate) fn now(env: &Env) -> Self {
-        Self(())
-    }
-}
 
 // ---- events ----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ use crate::sync::catch_unwind;
 use crate::work::env::Env;
 #[cfg(feature = "tracing")]
 use crate::work::panics::{drop_contained, drop_payload};
+use crate::work::record::Record;
 #[cfg(feature = "tracing")]
 use tracing::{dispatcher, span, span::EnteredSpan, Span};
 
@@ -64,7 +65,22 @@ fn current() -> Option<Box<Span>> {
 #[cfg(feature = "tracing")]
 const LEVEL: tracing::Level = tracing::Level::INFO;
 
-/// The span of a task that starts, below its submitter's.
+/// The span of a task that starts, below its submitter's, if tasks have spans at all.
+#[cfg(feature = "tracing")]
+fn enter(
+    mut seen: Seen,
+    env: &Env,
+    label: Option<&'static str>,
+    slot: usize,
+) -> Option<EnteredSpan> {
+    if LEVEL > tracing::level_filters::LevelFilter::current() {
+        return None;
+    }
+    let mut entered = None;
+    env.hook(|| entered = Some(open(seen.parent.take(), env, label, slot).entered()));
+    entered
+}
+
 #[cfg(feature = "tracing")]
 fn open(parent: Option<Box<Span>>, env: &Env, label: Option<&'static str>, slot: usize) -> Span {
     let below = |parent: Option<span::Id>| {
@@ -99,43 +115,30 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    #[inline]
-    pub(crate) fn begin(seen: Seen, env: &Env, label: Option<&'static str>, slot: usize) -> Self {
-        #[cfg(feature = "metrics")]
-        let submitted = seen.at;
-        #[cfg(feature = "tracing")]
-        let mut seen = seen;
-        #[cfg(feature = "tracing")]
-        let span = if LEVEL <= tracing::level_filters::LevelFilter::current() {
-            let mut span = None;
-            env.hook(|| span = Some(open(seen.parent.take(), env, label, slot).entered()));
-            span
-        } else {
-            drop(seen);
-            None
-        };
+    #[inline(always)]
+    pub(crate) fn begin(seen: Seen, env: &Env, record: &Record, slot: usize) -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            submitted,
+            submitted: seen.at,
+            #[cfg(feature = "tracing")]
+            span: enter(seen, env, record.label.get(), slot),
             #[cfg(feature = "metrics")]
             started: env.nanos_now(),
-            #[cfg(feature = "tracing")]
-            span,
         }
     }
 
     /// The task's code has returned or panicked.
-    #[inline]
-    pub(crate) fn stop(&self, env: &Env, label: Option<&'static str>) {
+    #[inline(always)]
+    pub(crate) fn stop(&self, env: &Env, record: &Record) {
         #[cfg(feature = "metrics")]
         {
             let times = [self.submitted, self.started, env.nanos_now()];
-            env.hook(|| env.series.record(&env.name, label, times));
+            env.hook(|| env.series.record(&env.name, record.label.get(), times));
         }
     }
 
     /// All that belongs to the task's span has been said.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(self, env: &Env) {
         #[cfg(feature = "tracing")]
         if self.span.is_some() {
