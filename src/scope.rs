@@ -216,10 +216,11 @@ impl<'scope> Scope<'scope, '_> {
             f: MaybeUninit::new(closure),
         };
         let options = SubmitOptions {
+            extras: &self.extras,
             on_worker: self.on_worker,
             ..SubmitOptions::AWAITED
         };
-        let served = submit_with(&self.core, (), job, &self.extras, options);
+        let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|((), job, why)| {
             members.refused(pending);
             // SAFETY: as it was made.

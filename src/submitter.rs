@@ -2,7 +2,7 @@
 
 use crate::engine::call;
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, SubmitOptions, Until};
+use crate::engine::request::{Extras, Until};
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
@@ -376,7 +376,7 @@ impl<'a> Submitter<'a> {
     where
         F: FnOnce() + Send + 'static,
     {
-        submit_with(self.core, (), closure, &self.extras, SubmitOptions::PLAIN)
+        submit_with(self.core, (), closure, self.extras.plain())
             .map(drop)
             .map_err(|((), closure, why)| Refused::new(closure, why))
     }

@@ -168,8 +168,8 @@ impl Core {
             };
             // Before the deadline is asked: if that is the earlier one, it has passed, too.
             let has_waited = is_saturated && wait.room_within.has_passed();
-            if options.has_expired() {
-                break options.expired();
+            if let Some(why) = options.expired() {
+                break why;
             }
             if has_waited {
                 break SubmitError::Refused(Refusal::Saturated);

@@ -7,9 +7,8 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::decided::run_decided;
 use super::groups::submit_member;
-use super::request::{Extras, Location, SubmitOptions};
+use super::request::{Extras, Location};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
@@ -26,13 +25,8 @@ use std::task::Waker;
 type Outcome<R> = Result<R, TaskError>;
 
 /// The task of a handle.
-struct Awaited<F, R>(TaskSide<F, Outcome<R>>)
-where
-    F: 'static,
-    R: 'static;
-
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
-unsafe impl<F, R> Job for Awaited<F, R>
+unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
@@ -41,38 +35,36 @@ where
 
     fn options(&self) -> Options<'_> {
         Options {
-            label: self.0.label(),
+            label: self.label(),
             ..Options::default()
         }
     }
 
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self(mut side) = self;
-        let f = side.take();
+    fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
+        let f = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        if side.tell_slot(ctx.slot) && decision.abandon(task_id) {
+        if self.tell_slot(ctx.slot) && decision.abandon(task_id) {
             // Before the subscriber, which may take its time.
             ctx.pay_debts();
-            observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
+            observe::worker_abandoned(ctx.env, ctx.slot, self.label(), "cancelled");
         }
         // SAFETY: its decision was started; there is no node with a deadline.
-        let (panicked, result) = unsafe { run_decided(ctx, None, f, |_| !side.is_gone()) };
+        let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.is_gone()) };
         end(Ending::of(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe(side.end(outcome).release());
+        ctx.owe(self.end(outcome).release());
     }
 
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
-        let Self(mut side) = self;
-        drop_contained(side.take());
+    fn discard(mut self, why: NeverRan, seen: Seen) -> Release {
+        drop_contained(self.take());
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
             NeverRan::Discarded => TaskError::Discarded,
         };
         Release {
-            caller: Some(side.end(Some(Err(why)))),
+            caller: Some(self.end(Some(Err(why)))),
             seen,
             ..Release::default()
         }
@@ -104,11 +96,9 @@ where
         label: None,
         ..*extras
     };
-    let job = Awaited(task);
     let served = match members {
-        None => submit_with(core, (), job, extras, SubmitOptions::PLAIN)
-            .map_err(|((), job, why)| (job, why)),
-        Some(members) => submit_member(core, members, job, extras),
+        None => submit_with(core, (), task, extras.plain()).map_err(|((), task, why)| (task, why)),
+        Some(members) => submit_member(core, members, task, extras),
     };
     match served {
         Ok(location) => Ok(Ticket {
@@ -116,7 +106,7 @@ where
             core: Arc::clone(core),
             location,
         }),
-        Err((Awaited(mut task), why)) => {
+        Err((mut task, why)) => {
             let closure = task.take();
             drop(side);
             // Nobody has stored a waker, and there is no outcome: the node goes, and no more.

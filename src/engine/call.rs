@@ -5,13 +5,11 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::decided::run_decided;
 use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Answered, Leave, WaitNode, Waited};
 use crate::parts::deadline::Deadline;
-use crate::stats::WhenFull;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
@@ -24,8 +22,7 @@ use std::time::Duration;
 
 enum Outcome<R> {
     Pending,
-    Value(R),
-    Panicked(Payload),
+    Ran(Result<R, Payload>),
     /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
     /// was left.
     Unrun(Task, SubmitError),
@@ -64,13 +61,9 @@ struct WaitJob<F, R> {
     f: F,
 }
 
-// SAFETY: F and R are Send and 'static. `do_until` returns only with the task back in hand, with `done`
-// seen, or with the decision won: its waiter outlives every touch of it.
-unsafe impl<F, R> Job for WaitJob<F, R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+// SAFETY: `do_until` alone makes one. Its F and R are Send and 'static, and it returns only with the task
+// back in hand, with `done` seen, or with the decision won: the waiter outlives every touch of it.
+unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
     #[inline]
@@ -104,21 +97,17 @@ where
 
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) =
-            unsafe { run_decided(ctx, timed.then_some(node), f, |waits| waits) };
+            unsafe { ctx.run_decided(timed.then_some(node), f, |waits| waits) };
         if result.is_none() {
             // It is counted as timed out already.
             ctx.record.set_due(NEVER);
         }
         end(Ending::of(panicked));
         if let Some(result) = result {
-            let outcome = match result {
-                Ok(value) => Outcome::Value(value),
-                Err(payload) => Outcome::Panicked(payload),
-            };
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
             unsafe {
-                Waiter::write(waiter, outcome);
+                Waiter::write(waiter, Outcome::Ran(result));
                 WaitNode::release(node);
             }
         }
@@ -195,7 +184,7 @@ where
         times,
     };
     let task = erase(&core.env, &waiter, !deadline.is_never(), f);
-    let wait = || wait_for(core, &waiter.node, task, deadline, extras.when_full);
+    let wait = || wait_for(core, &waiter.node, task, deadline, extras);
     let (task, why) = match exposed(wait) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
         How::Back(task, why) => (task, why),
@@ -206,9 +195,8 @@ where
                 .outcome
                 .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
             match outcome {
-                Outcome::Value(value) => return Ok(value),
-                Outcome::Panicked(payload) => {
-                    return Err(DeadlineError::Panicked(Panic::new(payload)));
+                Outcome::Ran(result) => {
+                    return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
                 }
                 Outcome::Unrun(task, why) => (task, why),
                 Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
@@ -223,11 +211,7 @@ where
 // closure stays in its function's frame.
 
 #[inline]
-fn erase<F, R>(env: &Env, waiter: &Waiter<R>, timed: bool, f: F) -> Task
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, timed: bool, f: F) -> Task {
     let job = WaitJob {
         waiter,
         has_options: waiter.node.label.is_some() || waiter.times.is_some(),
@@ -242,11 +226,7 @@ where
 // Inlined, it makes LLVM take a large closure apart, word by word: see `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<F, R>(task: Task, why: SubmitError) -> DeadlineError<F>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
     // SAFETY: by this function's contract.
     let ((), job) = unsafe { task.into_parts::<(), WaitJob<F, R>>() };
     match why {
@@ -267,12 +247,12 @@ fn wait_for(
     node: &WaitNode,
     task: Task,
     deadline: &Deadline,
-    when_full: Option<WhenFull>,
+    extras: &Extras,
 ) -> How {
     let options = SubmitOptions {
         deadline: Some(deadline),
         node: Some(node),
-        when_full,
+        extras,
         ..SubmitOptions::AWAITED
     };
     let mut task = Some(task);

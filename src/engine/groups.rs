@@ -16,10 +16,11 @@ pub(crate) fn submit_member<J: Job>(
     extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
     let options = SubmitOptions {
+        extras,
         cancelled: Some(&members.cancelled),
         ..SubmitOptions::PLAIN
     };
-    match submit_with(core, members.enter(), job, extras, options) {
+    match submit_with(core, members.enter(), job, options) {
         Ok(location) => {
             // ORDERING: P5: a cancel that looked through the queue before this task was
             // in it has set the flag before.

@@ -57,6 +57,7 @@ pub(super) fn no_room(nested: bool) -> SubmitError {
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
+    pub(crate) extras: &'a Extras,
     pub(crate) deadline: Option<&'a Deadline>,
     /// The caller's, who waits for the outcome. Without one it is refused as saturated at its deadline.
     pub(crate) node: Option<&'a WaitNode>,
@@ -66,8 +67,6 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) on_worker: bool,
     /// Its group's flag.
     pub(crate) cancelled: Option<&'a AtomicBool>,
-    /// What it does where there is no room; `None`: as the pool does.
-    pub(crate) when_full: Option<WhenFull>,
 }
 
 /// A deadline as it was given.
@@ -108,6 +107,7 @@ fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
+    /// What it does where there is no room; `None`: as the pool does.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
@@ -123,6 +123,15 @@ impl Extras {
         run_limit: Duration::MAX,
     };
 
+    /// A submission of a task that nobody waits for.
+    #[inline]
+    pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
+        SubmitOptions {
+            extras: self,
+            ..SubmitOptions::PLAIN
+        }
+    }
+
     /// Whether it says anything about the task, and not only about its submission.
     #[inline]
     pub(crate) fn wrap(&self) -> bool {
@@ -132,12 +141,12 @@ impl Extras {
 
 impl<'a> SubmitOptions<'a> {
     pub(crate) const PLAIN: Self = Self {
+        extras: &Extras::NONE,
         deadline: None,
         node: None,
         awaited: false,
         on_worker: false,
         cancelled: None,
-        when_full: None,
     };
 
     pub(crate) const AWAITED: Self = Self {
@@ -156,19 +165,16 @@ impl<'a> SubmitOptions<'a> {
     /// submissions do.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
-        self.when_full.map_or(pool, WhenFull::blocks)
+        self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    pub(crate) fn has_expired(&self) -> bool {
-        self.deadline.is_some_and(Deadline::has_passed)
-    }
-
-    /// Why it comes back at its deadline.
-    pub(crate) fn expired(&self) -> SubmitError {
-        match self.node {
+    /// Why it comes back, if its deadline has passed.
+    pub(crate) fn expired(&self) -> Option<SubmitError> {
+        self.deadline.filter(|deadline| deadline.has_passed())?;
+        Some(match self.node {
             Some(_) => SubmitError::Expired,
             None => SubmitError::Refused(Refusal::Saturated),
-        }
+        })
     }
 
     /// Its deadline or the given one, whichever is first.

@@ -1,7 +1,7 @@
 //! A job's way into the pool, and back if it is refused.
 
 use super::core::Core;
-use super::request::{Extras, Location, SubmitError, SubmitOptions};
+use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
@@ -34,15 +34,10 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
     core: &Arc<Core>,
     stored: S,
     job: J,
-    extras: &Extras,
     options: SubmitOptions<'_>,
 ) -> Submitted<S, J> {
-    let options = SubmitOptions {
-        when_full: extras.when_full,
-        ..options
-    };
-    if extras.wrap() {
-        submit_wrapped(core, stored, job, extras, options)
+    if options.extras.wrap() {
+        submit_wrapped(core, stored, job, options)
     } else {
         submit(core, stored, job, |task| core.submit(task, &options))
     }
@@ -52,9 +47,9 @@ fn submit_wrapped<S: Stored, J: Job>(
     core: &Arc<Core>,
     stored: S,
     job: J,
-    extras: &Extras,
     options: SubmitOptions<'_>,
 ) -> Submitted<S, J> {
+    let extras = options.extras;
     let deadline = extras.until.deadline();
     let options = SubmitOptions {
         deadline: Some(&deadline),

@@ -42,7 +42,7 @@ impl<'a> Wait<'a> {
             between_tasks: core.env.is_between_tasks(),
             may_queue: !(own && options.awaited),
             may_block: !own && options.blocks(core.blocks),
-            room_within: match options.when_full.unwrap_or(core.settings.when_full) {
+            room_within: match options.extras.when_full.unwrap_or(core.settings.when_full) {
                 WhenFull::BlockFor(limit) => Deadline::from_now(limit),
                 _ => Deadline::never(),
             },

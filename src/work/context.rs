@@ -7,7 +7,7 @@ use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::stretch::Stretch;
 use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
-use crate::work::env::{Env, NEVER};
+use crate::work::env::{Around, Env, NEVER};
 use crate::work::observe::{self, Seen, Watch};
 use crate::work::options::Options;
 use crate::work::panics::{has_panicked, settle, Payload};
@@ -160,12 +160,37 @@ impl<'a> Ctx<'a> {
         is_late
     }
 
-    /// The node of the running task's caller, if it has a deadline; `None`: no longer.
+    /// Runs a task whose end is decided between it and who waits: a caller of `do_with_deadline`, or a
+    /// handle. Whether it panicked, and its result, if that is still wanted. Otherwise the result has
+    /// been dropped, while the task still counts as running. `timed`: the node of a caller with a
+    /// deadline. `is_wanted` is asked with whether somebody waits.
     ///
     /// # Safety
-    /// The node is that of the caller for whom this worker has started its decision.
-    pub(crate) unsafe fn set_caller(&self, caller: Option<*const WaitNode>) {
-        self.caller.set(caller);
+    /// This worker has started its decision for who waits, with this node.
+    pub(crate) unsafe fn run_decided<R>(
+        &self,
+        timed: Option<*const WaitNode>,
+        f: impl FnOnce() -> R,
+        is_wanted: impl FnOnce(bool) -> bool,
+    ) -> (bool, Option<Result<R, Payload>>) {
+        let (decision, task_id) = (&self.record.decision, self.task_id.get());
+        self.caller.set(timed);
+        let result = self.call(f);
+        // Subscribers are told of a run limit that has passed as long as the caller can leave.
+        self.tell_if_late();
+        let waits = decision.complete(task_id);
+        let (panicked, wanted) = if is_wanted(waits) {
+            (result.is_err(), Some(result))
+        } else {
+            (self.drop_result(result), None)
+        };
+        if !waits {
+            // Who left may have been just leaving, and does not exist in a forked child.
+            self.end_if_forked();
+            decision.forget(task_id);
+        }
+        self.caller.set(None);
+        (panicked, wanted)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -174,7 +199,7 @@ impl<'a> Ctx<'a> {
             return None;
         }
         let callers = self.caller.get().map(|node| {
-            // SAFETY: there only from `set_caller` on, while the task runs.
+            // SAFETY: there only in `run_decided`, while the task runs.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
         });
         let due = callers.unwrap_or(NEVER).min(self.record.due());
@@ -259,7 +284,7 @@ impl<'a> Ctx<'a> {
         let watch = Watch::begin(self.seen.take(), self.env, self.record, self.slot);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
-            Some(_) => self.call_around(f),
+            Some(around) => self.call_around(around, f),
         };
         watch.stop(self.env, self.record);
         if let Err(payload) = &result {
@@ -270,7 +295,7 @@ impl<'a> Ctx<'a> {
     }
 
     #[cold]
-    fn call_around<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+    fn call_around<R>(&self, around: &Around, f: impl FnOnce() -> R) -> Result<R, Payload> {
         let mut f = Some(f);
         let mut result = None;
         let mut step = || {
@@ -278,9 +303,7 @@ impl<'a> Ctx<'a> {
                 result = Some(catch_unwind(AssertUnwindSafe(f)));
             }
         };
-        if let Some(around) = &self.env.hooks.around {
-            self.env.hook(|| around(&mut step));
-        }
+        self.env.hook(|| around(&mut step));
         // A wrapper that did not call its argument: the task runs all the same.
         step();
         result.expect("the step has run")
@@ -298,7 +321,7 @@ impl<'a> Ctx<'a> {
 
     /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
     /// call or in its drop, which is reported, too.
-    pub(crate) fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
+    fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))
                 .inspect_err(|payload| self.report(payload))

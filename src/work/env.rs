@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
-type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
 /// No deadline, where one is given as [`Env::nanos`].

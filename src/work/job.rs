@@ -43,7 +43,7 @@ impl Ending {
         }
     }
 
-    pub(crate) fn late(self) -> Self {
+    fn late(self) -> Self {
         match self {
             Self::Completed => Self::CompletedLate,
             Self::Panicked => Self::PanickedLate,
