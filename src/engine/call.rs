@@ -41,12 +41,17 @@ struct Waiter<R> {
 }
 
 impl<R> Waiter<R> {
+    /// Answers the caller, who is to be released.
+    ///
     /// # Safety
-    /// The one writer by decision, before `done` is raised.
-    unsafe fn write(this: *const Self, outcome: Outcome<R>) {
+    /// The one call by decision, and `done` is not raised.
+    unsafe fn answer(this: *const Self, outcome: Outcome<R>) -> Answered {
         // SAFETY: the node is alive and nobody else touches the outcome until
         // `done`. The value replaced is `Pending`, which needs no drop.
-        unsafe { (*this).outcome.with_mut(|o| o.write(outcome)) };
+        unsafe {
+            (*this).outcome.with_mut(|o| o.write(outcome));
+            Answered::caller(std::ptr::addr_of!((*this).node))
+        }
     }
 }
 
@@ -106,10 +111,8 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         if let Some(result) = result {
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
-            unsafe {
-                Waiter::write(waiter, Outcome::Ran(result));
-                WaitNode::release(node);
-            }
+            let answered = unsafe { Waiter::answer(waiter, Outcome::Ran(result)) };
+            drop(answered.release());
         }
     }
 
@@ -121,14 +124,11 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        // SAFETY: the caller waits for `done`.
-        unsafe {
-            Waiter::write(waiter, Outcome::Unrun(Task::new(seen, (), self), why));
-            let node = std::ptr::addr_of!((*waiter).node);
-            Release {
-                caller: Some(Answered::caller(node)),
-                ..Release::default()
-            }
+        let outcome = Outcome::Unrun(Task::new(seen, (), self), why);
+        Release {
+            // SAFETY: the caller waits for `done`.
+            caller: Some(unsafe { Waiter::answer(waiter, outcome) }),
+            ..Release::default()
         }
     }
 }

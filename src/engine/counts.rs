@@ -81,16 +81,14 @@ impl Counts {
                 .map(|shard| shard[reason].load(Ordering::Relaxed))
                 .sum()
         };
-        let [saturated, closed, cancelled, spawn_failed, on_worker, forked, expired] =
-            std::array::from_fn(sum);
         RefusalCounts {
-            saturated,
-            closed,
-            cancelled,
-            spawn_failed,
-            on_worker,
-            forked,
-            expired,
+            saturated: sum(0),
+            closed: sum(1),
+            cancelled: sum(2),
+            spawn_failed: sum(3),
+            on_worker: sum(4),
+            forked: sum(5),
+            expired: sum(6),
         }
     }
 

@@ -192,7 +192,7 @@ struct Table {
     offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> *const Members,
+    group: unsafe fn(&Bytes) -> Option<&Members>,
     /// # Safety
     /// As `group`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
@@ -219,78 +219,57 @@ impl std::fmt::Debug for Task {
     }
 }
 
-struct TableOf<S, J>(PhantomData<Held<S, J>>);
-
-impl<S: Stored, J: Job> TableOf<S, J> {
-    const FITS: bool =
-        size_of::<Held<S, J>>() <= INLINE && align_of::<Held<S, J>>() <= align_of::<Bytes>();
+/// How it lies in a [`Task`].
+impl<S: Stored, J: Job> Held<S, J> {
+    const FITS: bool = size_of::<Self>() <= INLINE && align_of::<Self>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        group: Self::group,
-        run: Self::run,
-        discard: Self::discard,
+        // SAFETY: live, by the contract of `Table::group`; only read.
+        group: |bytes| unsafe { (*Self::load(bytes)).stored.options().group },
+        // SAFETY: by the contract of `Table::run`.
+        run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
+        // SAFETY: by the contract of `Table::discard`.
+        discard: |bytes, why| unsafe { Self::take(bytes) }.discard(why),
     };
 
-    fn store(job: Held<S, J>) -> Bytes {
+    fn store(self) -> Bytes {
         let mut bytes = Bytes::uninit();
         if Self::FITS {
-            // SAFETY: the job fits in size and alignment (`FITS`).
-            unsafe { bytes.as_mut_ptr().cast::<Held<S, J>>().write(job) }
+            // SAFETY: it fits in size and alignment (`FITS`).
+            unsafe { bytes.as_mut_ptr().cast::<Self>().write(self) }
         } else {
-            let boxed = Box::into_raw(Box::new(job));
+            let boxed = Box::into_raw(Box::new(self));
             // SAFETY: a thin pointer (it is Sized) fits.
-            unsafe { bytes.as_mut_ptr().cast::<*mut Held<S, J>>().write(boxed) }
+            unsafe { bytes.as_mut_ptr().cast::<*mut Self>().write(boxed) }
         }
         bytes
     }
 
     /// # Safety
-    /// The bytes were made by `store` of the same type, and hold a live job.
-    unsafe fn load(bytes: &Bytes) -> *mut Held<S, J> {
+    /// The bytes were made by `store` of the same type, and hold it still.
+    unsafe fn load(bytes: &Bytes) -> *mut Self {
         if Self::FITS {
-            bytes.as_ptr().cast::<Held<S, J>>().cast_mut()
+            bytes.as_ptr().cast::<Self>().cast_mut()
         } else {
             // SAFETY: `store` wrote the box's pointer there.
-            unsafe { bytes.as_ptr().cast::<*mut Held<S, J>>().read() }
+            unsafe { bytes.as_ptr().cast::<*mut Self>().read() }
         }
     }
 
     /// # Safety
-    /// As `load`; the job is moved out.
-    unsafe fn take(bytes: &Bytes) -> Held<S, J> {
+    /// As `load`; it is moved out.
+    unsafe fn take(bytes: &Bytes) -> Self {
         // SAFETY: as `load`; the caller never uses the bytes again.
-        let job = unsafe { Self::load(bytes) };
+        let held = unsafe { Self::load(bytes) };
         if Self::FITS {
             // SAFETY: live, and moved out once.
-            unsafe { job.read() }
+            unsafe { held.read() }
         } else {
             // SAFETY: `store` made it with `Box::into_raw`, taken once.
-            *unsafe { Box::from_raw(job) }
+            *unsafe { Box::from_raw(held) }
         }
-    }
-
-    /// # Safety
-    /// See `Table::group`.
-    unsafe fn group(bytes: &Bytes) -> *const Members {
-        // SAFETY: live, by this function's contract; only read.
-        let options = unsafe { (*Self::load(bytes)).stored.options() };
-        options.group.map_or(std::ptr::null(), std::ptr::from_ref)
-    }
-
-    /// # Safety
-    /// See `Table::run`.
-    unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
-        // SAFETY: by this function's contract.
-        unsafe { Self::take(bytes) }.run(ctx, end);
-    }
-
-    /// # Safety
-    /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Release {
-        // SAFETY: by this function's contract.
-        unsafe { Self::take(bytes) }.discard(why)
     }
 }
 
@@ -299,8 +278,8 @@ impl Task {
     #[inline]
     pub(crate) fn new<S: Stored, J: Job>(seen: Seen, stored: S, job: J) -> Self {
         Self {
-            table: &TableOf::<S, J>::TABLE,
-            bytes: TableOf::<S, J>::store(Held { seen, stored, job }),
+            table: &Held::<S, J>::TABLE,
+            bytes: Held { seen, stored, job }.store(),
             job: PhantomData,
         }
     }
@@ -313,14 +292,14 @@ impl Task {
     pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
         // SAFETY: of these types by this function's contract; `this` is not dropped.
-        let held = unsafe { TableOf::<S, J>::take(&this.bytes) };
+        let held = unsafe { Held::<S, J>::take(&this.bytes) };
         (held.stored, held.job)
     }
 
     /// The task's group.
     fn members(&self) -> Option<&Members> {
         // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        unsafe { (self.table.group)(&self.bytes).as_ref() }
+        unsafe { (self.table.group)(&self.bytes) }
     }
 
     pub(crate) fn is_of(&self, group: &Members) -> bool {
@@ -417,7 +396,7 @@ mod tests {
         #[repr(align(16))]
         struct Wide(u8);
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
-            TableOf::<(), F>::FITS
+            Held::<(), F>::FITS
         }
         const ROOM: usize = INLINE - size_of::<Seen>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);

@@ -31,7 +31,7 @@ impl Options<'_> {
 }
 
 /// Options as they lie in a task.
-pub(crate) trait Stored: Send + Sized {
+pub(crate) trait Stored: Send + Sized + 'static {
     fn options(&self) -> Options<'_> {
         Options::default()
     }
