@@ -33,10 +33,10 @@ where
 {
     const OFFERED: bool = true;
 
-    fn options(&self) -> Options<'_> {
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         Options {
             label: self.label(),
-            ..Options::default()
+            ..stored
         }
     }
 
@@ -72,7 +72,6 @@ where
 }
 
 /// What a handle needs of its task and its pool.
-#[derive(Debug)]
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,

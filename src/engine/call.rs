@@ -72,9 +72,9 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
     #[inline]
-    fn options(&self) -> Options<'_> {
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         if !self.has_options {
-            return Options::default();
+            return stored;
         }
         // SAFETY: alive as long as this is there.
         let waiter = unsafe { &*self.waiter };
@@ -82,7 +82,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         Options {
             label: waiter.node.label,
             times: waiter.times,
-            group: None,
+            ..stored
         }
     }
 

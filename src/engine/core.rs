@@ -83,7 +83,6 @@ pub(crate) enum Cleaner {
 }
 
 /// A task that has been taken out of the queue, to be dropped.
-#[derive(Debug)]
 pub(crate) struct Discarded {
     pub(crate) task: Task,
     pub(crate) why: NeverRan,
@@ -91,7 +90,6 @@ pub(crate) struct Discarded {
     pub(crate) by: usize,
 }
 
-#[derive(Debug)]
 pub(crate) struct Core {
     // Read by every submission, written once or never.
     pub(crate) env: Env,

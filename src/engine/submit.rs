@@ -64,7 +64,7 @@ fn submit_wrapped<S: Stored, J: Job>(
             .map_err(|((_, stored), job, why)| (stored, job, why)),
         (None, Some(times)) => submit(core, (times, stored), job, accept)
             .map_err(|((_, stored), job, why)| (stored, job, why)),
-        (Some(label), Some(times)) => submit(core, ((label, times), stored), job, accept)
-            .map_err(|((_, stored), job, why)| (stored, job, why)),
+        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept)
+            .map_err(|((_, (_, stored)), job, why)| (stored, job, why)),
     }
 }

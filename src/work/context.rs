@@ -41,14 +41,6 @@ pub(crate) struct Ctx<'a> {
     pub(crate) seen: Cell<Seen>,
 }
 
-impl std::fmt::Debug for Ctx<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ctx")
-            .field("slot", &self.slot)
-            .finish_non_exhaustive()
-    }
-}
-
 thread_local! {
     static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
 }
@@ -123,21 +115,11 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) -> bool {
         self.record.set_group(std::ptr::null());
-        let is_late = self.record.due() != NEVER && self.end_due(may_tell);
+        let is_late = self.is_late(may_tell);
+        self.record.set_due(NEVER);
         if is_labeled {
             self.set_label(None);
         }
-        is_late
-    }
-
-    #[cold]
-    fn end_due(&self, may_tell: bool) -> bool {
-        let is_late = if may_tell {
-            self.tell_if_late()
-        } else {
-            self.is_past_due()
-        };
-        self.record.set_due(NEVER);
         is_late
     }
 
@@ -146,15 +128,13 @@ impl<'a> Ctx<'a> {
         unsafe { self.record.label.set(label) };
     }
 
-    fn is_past_due(&self) -> bool {
+    /// Whether the running task's own deadline has passed; subscribers are told, if they may take their
+    /// time.
+    #[inline]
+    fn is_late(&self, may_tell: bool) -> bool {
         let due = self.record.due();
-        due != NEVER && self.env.nanos_now() >= due
-    }
-
-    /// Whether the running task's own deadline has passed. Subscribers are told.
-    pub(crate) fn tell_if_late(&self) -> bool {
-        let is_late = self.is_past_due();
-        if is_late && !self.told_late.replace(true) {
+        let is_late = due != NEVER && self.env.nanos_now() >= due;
+        if is_late && may_tell && !self.told_late.replace(true) {
             observe::worker_abandoned(self.env, self.slot, self.label(), "deadline");
         }
         is_late
@@ -177,7 +157,7 @@ impl<'a> Ctx<'a> {
         self.caller.set(timed);
         let result = self.call(f);
         // Subscribers are told of a run limit that has passed as long as the caller can leave.
-        self.tell_if_late();
+        self.is_late(true);
         let waits = decision.complete(task_id);
         let (panicked, wanted) = if is_wanted(waits) {
             (result.is_err(), Some(result))
@@ -225,7 +205,7 @@ impl<'a> Ctx<'a> {
         self.record.decision.is_abandoned()
             // Relaxed: a flag; whoever acts on it needs nothing it publishes.
             || group.is_some_and(|group| group.cancelled.load(Ordering::Relaxed))
-            || self.tell_if_late()
+            || self.is_late(true)
             || self.env.is_cancelling()
     }
 

@@ -51,7 +51,6 @@ thread_local! {
     static BETWEEN_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-#[derive(Debug)]
 pub(crate) struct Env {
     pub(crate) id: u64,
     pub(crate) name: String,

@@ -99,9 +99,9 @@ pub(crate) unsafe trait Job: Sized {
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun. Never unwinds.
     fn discard(self, why: NeverRan, seen: Seen) -> Release;
-    /// Options that it has beside those stored with it. They are asked for before it runs.
-    fn options(&self) -> Options<'_> {
-        Options::default()
+    /// Its options, where those are stored with it. They are asked for before it runs.
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
+        stored
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
@@ -121,7 +121,7 @@ struct Held<S, J> {
 impl<S: Stored, J: Job> Held<S, J> {
     #[inline]
     fn options(&self) -> Options<'_> {
-        self.stored.options().or(self.job.options())
+        self.job.options(self.stored.options())
     }
 
     /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
@@ -212,12 +212,6 @@ pub(crate) struct Task {
 
 // SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
 unsafe impl Send for Task {}
-
-impl std::fmt::Debug for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
 
 /// How it lies in a [`Task`].
 impl<S: Stored, J: Job> Held<S, J> {

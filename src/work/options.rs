@@ -16,54 +16,30 @@ pub(crate) struct Options<'a> {
 
 impl Options<'_> {
     #[inline]
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            label: self.label.or(other.label),
-            times: self.times.or(other.times),
-            group: self.group.or(other.group),
-        }
-    }
-
-    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.label.is_none() && self.times.is_none() && self.group.is_none()
     }
 }
 
-/// Options as they lie in a task.
+/// Options as they lie in a task: none, a group, and a label or times beside other options.
 pub(crate) trait Stored: Send + Sized + 'static {
+    fn options(&self) -> Options<'_>;
+
+    /// Its place in its group, which the task's end takes.
+    fn into_pending(self) -> Option<Pending>;
+}
+
+impl Stored for () {
     fn options(&self) -> Options<'_> {
         Options::default()
     }
 
-    /// Its place in its group, which the task's end takes.
     fn into_pending(self) -> Option<Pending> {
         None
     }
 }
 
-impl Stored for () {}
-
-impl Stored for &'static str {
-    fn options(&self) -> Options<'_> {
-        Options {
-            label: Some(self),
-            ..Options::default()
-        }
-    }
-}
-
-impl Stored for Times {
-    fn options(&self) -> Options<'_> {
-        Options {
-            times: Some(*self),
-            ..Options::default()
-        }
-    }
-}
-
 impl Stored for Pending {
-    #[inline]
     fn options(&self) -> Options<'_> {
         Options {
             group: Some(self.members()),
@@ -71,19 +47,34 @@ impl Stored for Pending {
         }
     }
 
-    #[inline]
     fn into_pending(self) -> Option<Pending> {
         Some(self)
     }
 }
 
-impl<A: Stored, B: Stored> Stored for (A, B) {
+impl<S: Stored> Stored for (&'static str, S) {
     fn options(&self) -> Options<'_> {
-        self.0.options().or(self.1.options())
+        Options {
+            label: Some(self.0),
+            ..self.1.options()
+        }
     }
 
     fn into_pending(self) -> Option<Pending> {
-        self.0.into_pending().or(self.1.into_pending())
+        self.1.into_pending()
+    }
+}
+
+impl<S: Stored> Stored for (Times, S) {
+    fn options(&self) -> Options<'_> {
+        Options {
+            times: Some(self.0),
+            ..self.1.options()
+        }
+    }
+
+    fn into_pending(self) -> Option<Pending> {
+        self.1.into_pending()
     }
 }
 

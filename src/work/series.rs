@@ -90,12 +90,6 @@ impl Drop for Series {
     }
 }
 
-impl std::fmt::Debug for Series {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Series").finish_non_exhaustive()
-    }
-}
-
 /// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
 /// just now.
 pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {

@@ -1,10 +1,8 @@
 //! What surrounds each task.
 
-#[cfg(feature = "tracing")]
-use crate::sync::catch_unwind;
 use crate::work::env::Env;
 #[cfg(feature = "tracing")]
-use crate::work::panics::{drop_contained, drop_payload};
+use crate::work::panics::{contain, drop_contained};
 use crate::work::record::Record;
 #[cfg(feature = "tracing")]
 use tracing::{dispatcher, span, span::EnteredSpan, Span};
@@ -51,14 +49,12 @@ fn current() -> Option<Box<Span>> {
     if LEVEL > tracing::level_filters::LevelFilter::current() {
         return None;
     }
-    let current = catch_unwind(|| {
+    let mut parent = None;
+    contain(|| {
         let span = Span::current();
-        (!span.is_none()).then(|| Box::new(span))
+        parent = (!span.is_none()).then(|| Box::new(span));
     });
-    current.unwrap_or_else(|payload| {
-        drop_payload(payload);
-        None
-    })
+    parent
 }
 
 /// The level of a task's span.
