@@ -216,9 +216,9 @@ impl<'scope> Scope<'scope, '_> {
             f: MaybeUninit::new(closure),
         };
         let options = SubmitOptions {
-            extras: &self.extras,
+            awaited: true,
             on_worker: self.on_worker,
-            ..SubmitOptions::AWAITED
+            ..self.extras.plain()
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|((), job, why)| {

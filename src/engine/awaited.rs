@@ -141,9 +141,8 @@ impl<R> Ticket<R> {
     /// The outcome, which is there. In a forked child that may have been the parent's: here the task
     /// does not run.
     pub(crate) fn take(&mut self) -> Outcome<R> {
-        let is_taken = self.side.node().is_none();
         assert!(
-            !is_taken,
+            self.side.node().is_some(),
             "a `Handle` has no second outcome: it was ready before"
         );
         self.side.take().unwrap_or(Err(TaskError::Discarded))

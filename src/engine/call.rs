@@ -252,8 +252,8 @@ fn wait_for(
     let options = SubmitOptions {
         deadline: Some(deadline),
         node: Some(node),
-        extras,
-        ..SubmitOptions::AWAITED
+        awaited: true,
+        ..extras.plain()
     };
     let mut task = Some(task);
     let location = match core.submit(&mut task, &options) {
@@ -300,7 +300,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
                 Leave::Left => {
                     observe::caller_timed_out(&core.env, slot, node.label);
                     // Relaxed: a count.
-                    core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+                    core.env.timed_out.fetch_add(1, Ordering::Relaxed);
                     return How::TimedOut;
                 }
                 Leave::Outcome => break,

@@ -163,7 +163,7 @@ impl Core {
             waiters: Waiters::new(),
             benched: AtomicU64::new(0),
             clean_at: AtomicU64::new(0),
-            counts: Counts::new(),
+            counts: Counts::default(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()

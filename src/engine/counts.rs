@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Refusals by [`reason`], on a line per thread as far as there are lines.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
@@ -17,7 +17,6 @@ pub(crate) struct Counts {
     pub(crate) shut_out: AtomicU64,
     /// Queued tasks that were taken out by others than workers: expired or discarded.
     pub(crate) removed: AtomicU64,
-    pub(crate) timed_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }
 
@@ -42,19 +41,6 @@ fn reason(why: &SubmitError) -> usize {
 }
 
 impl Counts {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            refused: std::array::from_fn(|_| CachePadded::new(std::array::from_fn(|_| zero()))),
-            expired: zero(),
-            discarded: zero(),
-            shut_out: zero(),
-            removed: zero(),
-            timed_out: zero(),
-            spawn_failures: zero(),
-        }
-    }
-
     /// Counts a refusal, and hands it on.
     #[inline]
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {

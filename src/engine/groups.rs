@@ -16,9 +16,8 @@ pub(crate) fn submit_member<J: Job>(
     extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
     let options = SubmitOptions {
-        extras,
         cancelled: Some(&members.cancelled),
-        ..SubmitOptions::PLAIN
+        ..extras.plain()
     };
     match submit_with(core, members.enter(), job, options) {
         Ok(location) => {

@@ -32,7 +32,7 @@ impl Core {
         let mut registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
-        stats.timed_out = load(&counts.timed_out);
+        stats.timed_out = load(&self.env.timed_out);
         let removed = load(&counts.removed);
         let taken = self.add_slots(&mut registry, &mut stats);
         if let Some(queue) = &self.queue {

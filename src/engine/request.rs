@@ -149,11 +149,6 @@ impl<'a> SubmitOptions<'a> {
         cancelled: None,
     };
 
-    pub(crate) const AWAITED: Self = Self {
-        awaited: true,
-        ..Self::PLAIN
-    };
-
     /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
     /// wait for another.
     #[inline]

@@ -31,7 +31,7 @@ use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot};
-use crate::sync::{lock, now, thread, Arc, MutexGuard, Ordering};
+use crate::sync::{lock, now, thread, Arc, MutexGuard};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::job::{Ending, Task};
@@ -218,13 +218,9 @@ impl Worker<'_> {
 
     #[inline(always)]
     fn count(&self, how: Ending) {
-        if let Ending::CompletedLate | Ending::PanickedLate = how {
-            // Relaxed: a count.
-            self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-        }
         match how {
-            Ending::Completed | Ending::CompletedLate => self.it.record.count_end(false),
-            Ending::Panicked | Ending::PanickedLate => self.it.record.count_end(true),
+            Ending::Completed => self.it.record.count_end(false),
+            Ending::Panicked => self.it.record.count_end(true),
             Ending::Expired => {
                 self.core.counts.expire();
                 self.it.record.count_unrun();

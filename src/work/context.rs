@@ -110,17 +110,19 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// The task with options has ended: before the worker is free for another. Whether its own deadline
-    /// has passed; subscribers are told, if they may take their time.
+    /// The task with options has ended: before the worker is free for another. If it is late, subscribers
+    /// are told, if they may take their time.
     #[inline]
-    pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) -> bool {
+    pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) {
         self.record.set_group(std::ptr::null());
-        let is_late = self.is_late(may_tell);
+        if self.is_late(may_tell) {
+            // Relaxed: a count.
+            self.env.timed_out.fetch_add(1, Ordering::Relaxed);
+        }
         self.record.set_due(NEVER);
         if is_labeled {
             self.set_label(None);
         }
-        is_late
     }
 
     fn set_label(&self, label: Option<&'static str>) {

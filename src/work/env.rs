@@ -61,6 +61,8 @@ pub(crate) struct Env {
     /// that it was built in.
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
+    /// Callers that left their running task, and tasks that ended past a deadline of their own.
+    pub(crate) timed_out: AtomicU64,
     #[cfg(feature = "metrics")]
     pub(crate) series: crate::work::series::Series,
 }
@@ -77,6 +79,7 @@ impl Env {
             hooks,
             phase: AtomicU64::new(fork::generation()),
             hook_panics: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
             series: crate::work::series::Series::default(),
         }

@@ -26,9 +26,6 @@ pub(crate) enum Ending {
     /// Zero: what a worker takes for granted.
     Completed = 0,
     Panicked,
-    /// The same, past its own deadline.
-    CompletedLate,
-    PanickedLate,
     /// It was not started: too late.
     Expired,
 }
@@ -40,14 +37,6 @@ impl Ending {
             Self::Panicked
         } else {
             Self::Completed
-        }
-    }
-
-    fn late(self) -> Self {
-        match self {
-            Self::Completed => Self::CompletedLate,
-            Self::Panicked => Self::PanickedLate,
-            other => other,
         }
     }
 }
@@ -146,8 +135,8 @@ impl<S: Stored, J: Job> Held<S, J> {
         let mut pending = self.stored.into_pending();
         self.job.run(ctx, &mut |how| {
             // Where the outcome is decided subscribers have been told before that.
-            let is_late = ctx.finish(is_labeled, !J::OFFERED);
-            end(if is_late { how.late() } else { how });
+            ctx.finish(is_labeled, !J::OFFERED);
+            end(how);
             if let Some(pending) = pending.take() {
                 pending.end(match how {
                     Ending::Panicked => Ended::Panicked,
