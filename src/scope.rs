@@ -157,7 +157,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        end(Ending::of(panicked));
+        end(Ending::Ran { panicked });
         // The scope may be gone after this.
         pending.end(Ended::Completed);
     }

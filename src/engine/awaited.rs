@@ -51,7 +51,7 @@ where
         }
         // SAFETY: its decision was started; there is no node with a deadline.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.is_gone()) };
-        end(Ending::of(panicked));
+        end(Ending::Ran { panicked });
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         ctx.owe(self.end(outcome).release());
     }
@@ -166,10 +166,9 @@ impl<R> Ticket<R> {
             return Some(task);
         }
         let slot = node.cancel()?;
-        let label = node.label;
         let decision = &core.slots[slot].record.decision;
         if decision.abandon(self.location.task_id()) {
-            observe::worker_abandoned(&core.env, slot, label, "cancelled");
+            observe::worker_abandoned(&core.env, slot, node.label, "cancelled");
         }
         None
     }

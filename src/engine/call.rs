@@ -107,7 +107,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             // It is counted as timed out already.
             ctx.record.set_due(NEVER);
         }
-        end(Ending::of(panicked));
+        end(Ending::Ran { panicked });
         if let Some(result) = result {
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
@@ -155,13 +155,10 @@ where
         Until::After(limit)
     };
     let deadline = until.deadline();
-    let before = if extras.min_remaining.is_zero() {
-        NEVER
-    } else {
-        core.env.due(&deadline)
-    };
+    let least = extras.min_remaining;
+    let before = (!least.is_zero()).then(|| core.env.due(&deadline));
     // Its deadline is the caller's.
-    let times = Times::new(before, extras.min_remaining, NEVER, extras.run_limit);
+    let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
     do_until(core, extras, times, f, &deadline)
 }
 
@@ -271,14 +268,11 @@ fn wait_for(
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
-            How::Outcome
         }
-        Waited::DoneOnceOffered => {
-            core.part_from_worker();
-            How::Outcome
-        }
-        Waited::Expired => leave(core, location, node, left_at),
+        Waited::DoneOnceOffered => core.part_from_worker(),
+        Waited::Expired => return leave(core, location, node, left_at),
     }
+    How::Outcome
 }
 
 /// A caller at its deadline: takes the task back, or leaves it running, or finds that the

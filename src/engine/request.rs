@@ -177,11 +177,10 @@ impl<'a> SubmitOptions<'a> {
     where
         'a: 'd,
     {
-        match (self.deadline, other.instant()) {
-            (Some(own), Some(at)) if own.instant().is_some_and(|own| own < at) => own,
-            (Some(own), None) => own,
-            _ => other,
-        }
+        let is_first = |own: Instant| other.instant().is_none_or(|at| own < at);
+        self.deadline
+            .filter(|own| own.instant().is_some_and(is_first))
+            .unwrap_or(other)
     }
 
     /// Starts the clock of a deadline, and tells the task, which may ask: before all that may take

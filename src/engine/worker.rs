@@ -219,8 +219,7 @@ impl Worker<'_> {
     #[inline(always)]
     fn count(&self, how: Ending) {
         match how {
-            Ending::Completed => self.it.record.count_end(false),
-            Ending::Panicked => self.it.record.count_end(true),
+            Ending::Ran { panicked } => self.it.record.count_end(panicked),
             Ending::Expired => {
                 self.core.counts.expire();
                 self.it.record.count_unrun();

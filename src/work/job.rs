@@ -23,22 +23,11 @@ pub(crate) type End<'a> = &'a mut dyn FnMut(Ending);
 /// How a task that a worker has taken ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Zero: what a worker takes for granted.
-    Completed = 0,
-    Panicked,
+    Ran {
+        panicked: bool,
+    },
     /// It was not started: too late.
     Expired,
-}
-
-impl Ending {
-    #[inline]
-    pub(crate) fn of(panicked: bool) -> Self {
-        if panicked {
-            Self::Panicked
-        } else {
-            Self::Completed
-        }
-    }
 }
 
 /// Why a task that was accepted never runs.
@@ -117,19 +106,15 @@ impl<S: Stored, J: Job> Held<S, J> {
     /// runs.
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        if self.options().is_empty() {
+        let options = self.options();
+        if options.is_empty() {
             ctx.seen.set(self.seen);
-            self.job.run(ctx, end);
-        } else {
-            self.run_with_options(ctx, end);
+            return self.job.run(ctx, end);
         }
-    }
-
-    fn run_with_options(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let is_labeled = self.options().label.is_some();
+        let is_labeled = options.label.is_some();
         // SAFETY: the task is pending in its group, and leaves it after `finish`.
-        if !unsafe { ctx.begin(&self.options()) } {
-            return self.expire(ctx, end);
+        if !unsafe { ctx.begin(&options) } {
+            return self.expire(is_labeled, ctx, end);
         }
         ctx.seen.set(self.seen);
         let mut pending = self.stored.into_pending();
@@ -139,7 +124,7 @@ impl<S: Stored, J: Job> Held<S, J> {
             end(how);
             if let Some(pending) = pending.take() {
                 pending.end(match how {
-                    Ending::Panicked => Ended::Panicked,
+                    Ending::Ran { panicked: true } => Ended::Panicked,
                     _ => Ended::Completed,
                 });
             }
@@ -147,15 +132,14 @@ impl<S: Stored, J: Job> Held<S, J> {
     }
 
     /// Its turn has come too late.
-    fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
+    #[cold]
+    fn expire(self, is_labeled: bool, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
             // What is dropped may take its time, and so may the waker of the task before, which
             // has to return before the worker takes its next task.
             ctx.settle_debts();
         }
-        let options = self.options();
-        options.group.inspect(|group| group.begin_discard());
-        let is_labeled = options.label.is_some();
+        self.options().group.inspect(|group| group.begin_discard());
         let mut release = self.discard(NeverRan::Expired);
         // Not once the worker is as good as idle: a subscriber may take its time.
         release.seen = Seen::default();
@@ -171,39 +155,9 @@ impl<S: Stored, J: Job> Held<S, J> {
             ..release
         }
     }
-}
 
-type Bytes = MaybeUninit<[u64; INLINE / 8]>;
+    // ---- how it lies in a task --------------------------------------------------------
 
-struct Table {
-    must_run: bool,
-    awaited: bool,
-    offered: bool,
-    /// # Safety
-    /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> Option<&Members>,
-    /// # Safety
-    /// As `group`; the job is consumed.
-    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
-    /// # Safety
-    /// As `run`.
-    discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
-}
-
-/// A job with its type erased. It is consumed by `run_in`, `discard` or
-/// `into_parts`; dropping it would leak the job.
-pub(crate) struct Task {
-    table: &'static Table,
-    bytes: Bytes,
-    /// The job, which is neither `Send` nor `Sync` for all that the bytes say.
-    job: PhantomData<*mut ()>,
-}
-
-// SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
-unsafe impl Send for Task {}
-
-/// How it lies in a [`Task`].
-impl<S: Stored, J: Job> Held<S, J> {
     const FITS: bool = size_of::<Self>() <= INLINE && align_of::<Self>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
@@ -255,6 +209,35 @@ impl<S: Stored, J: Job> Held<S, J> {
         }
     }
 }
+
+type Bytes = MaybeUninit<[u64; INLINE / 8]>;
+
+struct Table {
+    must_run: bool,
+    awaited: bool,
+    offered: bool,
+    /// # Safety
+    /// The bytes hold a live job of the table's type.
+    group: unsafe fn(&Bytes) -> Option<&Members>,
+    /// # Safety
+    /// As `group`; the job is consumed.
+    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
+    /// # Safety
+    /// As `run`.
+    discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
+}
+
+/// A job with its type erased. It is consumed by `run_in`, `discard` or
+/// `into_parts`; dropping it would leak the job.
+pub(crate) struct Task {
+    table: &'static Table,
+    bytes: Bytes,
+    /// The job, which is neither `Send` nor `Sync` for all that the bytes say.
+    job: PhantomData<*mut ()>,
+}
+
+// SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
+unsafe impl Send for Task {}
 
 impl Task {
     /// Erases a job, with its options and what was seen of its submission.
@@ -332,7 +315,8 @@ impl Task {
 unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        end(Ending::of(has_panicked(ctx.call(self))));
+        let panicked = has_panicked(ctx.call(self));
+        end(Ending::Ran { panicked });
     }
 
     fn discard(self, _: NeverRan, seen: Seen) -> Release {

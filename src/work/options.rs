@@ -23,21 +23,17 @@ impl Options<'_> {
 
 /// Options as they lie in a task: none, a group, and a label or times beside other options.
 pub(crate) trait Stored: Send + Sized + 'static {
-    fn options(&self) -> Options<'_>;
-
-    /// Its place in its group, which the task's end takes.
-    fn into_pending(self) -> Option<Pending>;
-}
-
-impl Stored for () {
     fn options(&self) -> Options<'_> {
         Options::default()
     }
 
+    /// Its place in its group, which the task's end takes.
     fn into_pending(self) -> Option<Pending> {
         None
     }
 }
+
+impl Stored for () {}
 
 impl Stored for Pending {
     fn options(&self) -> Options<'_> {

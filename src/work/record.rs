@@ -73,11 +73,11 @@ impl Record {
     /// Worker: a task has ended.
     #[inline]
     pub(crate) fn count_end(&self, panicked: bool) {
-        count(if panicked {
-            &self.panicked
+        if panicked {
+            count(&self.panicked);
         } else {
-            &self.completed
-        });
+            count(&self.completed);
+        }
     }
 
     /// Worker: has taken a task from the queue.

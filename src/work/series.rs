@@ -108,11 +108,9 @@ pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
         counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
             .absolute(value);
     }
-    let [delay, duration] = [
-        "From a task's submission to its start",
-        "From a task's start to its end",
-    ];
+    let delay = "From a task's submission to its start";
     describe_histogram!(DELAY, Unit::Seconds, delay);
+    let duration = "From a task's start to its end";
     describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 

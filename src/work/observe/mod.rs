@@ -22,6 +22,8 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
+#[cfg(feature = "tracing")]
+mod span;
 mod task;
 
 pub(crate) use task::{Seen, Watch};
