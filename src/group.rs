@@ -9,7 +9,7 @@ use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle;
 use crate::sync::{Arc, Ordering};
-use crate::work::job::{NeverRan, Serve};
+use crate::work::job::NeverRan;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -135,12 +135,9 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        let job = Serve { f: closure };
-        // SAFETY: F is Send and 'static.
-        let served = unsafe { submit_member(&self.core, &self.members, job, &self.extras) };
-        served
+        submit_member(&self.core, &self.members, closure, &self.extras)
             .map(drop)
-            .map_err(|(job, why)| Refused::new(job.f, why))
+            .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
     /// Returns an [`Awaitable`]: its `serve` submits members of this group, and returns a handle to

@@ -5,7 +5,7 @@ use crate::engine::call;
 use crate::engine::core::Core;
 use crate::engine::request::Extras;
 use crate::engine::shutdown::{self as end, WaitsFor};
-use crate::engine::submit::submit_plain;
+use crate::engine::submit::submit;
 use crate::engine::threads::NotSpawned;
 use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
@@ -13,7 +13,6 @@ use crate::handle::Awaitable;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
 use crate::sync::Arc;
-use crate::work::job::Serve;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -150,9 +149,9 @@ impl Pool {
     where
         F: FnOnce() + Send + 'static,
     {
-        // SAFETY: F is Send and 'static.
-        unsafe { submit_plain(&self.core, Serve { f: closure }) }
-            .map_err(|(job, why)| Refused::new(job.f, why))
+        submit(&self.core, (), closure, |task| self.core.submit_plain(task))
+            .map(drop)
+            .map_err(|((), closure, why)| Refused::new(closure, why))
     }
 
     /// Runs `closure` on a worker and waits for its value, at most for `timeout`.
@@ -207,7 +206,7 @@ impl Pool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with_deadline(&self.core, closure, timeout)
+        call::do_with(&self.core, &Extras::NONE, closure, timeout)
     }
 
     /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the

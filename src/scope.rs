@@ -132,7 +132,9 @@ struct Scoped<F> {
     f: MaybeUninit<F>,
 }
 
-impl<F: FnOnce()> Job for Scoped<F> {
+// SAFETY: F is Send, and `scope` does not return before the task has ended and dropped what it
+// borrows: `Scope::serve` has it enter the scope, and its end is the last that is done with it.
+unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -155,7 +157,7 @@ impl<F: FnOnce()> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        end(Ending::of(panicked));
+        end(Ending::Ran { panicked });
         // The scope may be gone after this.
         pending.end(Ended::Completed);
     }
@@ -169,7 +171,8 @@ impl<F: FnOnce()> Job for Scoped<F> {
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            ..Release::of(seen)
+            seen,
+            ..Release::default()
         }
     }
 }
@@ -211,11 +214,13 @@ impl<'scope> Scope<'scope, '_> {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
         };
-        let options = SubmitOptions::AWAITED.on_worker(self.on_worker);
-        // SAFETY: F is Send, and `scope` does not return before the task has
-        // ended and dropped what it borrows: `enter` above, `end` after it.
-        let served = unsafe { submit_with(&self.core, job, &self.extras, options) };
-        served.map(drop).map_err(|(job, why)| {
+        let options = SubmitOptions {
+            awaited: true,
+            on_worker: self.on_worker,
+            ..self.extras.plain()
+        };
+        let served = submit_with(&self.core, (), job, options);
+        served.map(drop).map_err(|((), job, why)| {
             members.refused(pending);
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)

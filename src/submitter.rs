@@ -2,7 +2,7 @@
 
 use crate::engine::call;
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, SubmitOptions, Until};
+use crate::engine::request::{Extras, Until};
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
@@ -11,7 +11,6 @@ use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
 use crate::sync::{given, Arc};
-use crate::work::job::Serve;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
@@ -377,12 +376,9 @@ impl<'a> Submitter<'a> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let job = Serve { f: closure };
-        // SAFETY: F is Send and 'static.
-        let served = unsafe { submit_with(self.core, job, &self.extras, SubmitOptions::PLAIN) };
-        served
+        submit_with(self.core, (), closure, self.extras.plain())
             .map(drop)
-            .map_err(|(job, why)| Refused::new(job.f, why))
+            .map_err(|((), closure, why)| Refused::new(closure, why))
     }
 
     /// Does what [`Pool::do_with_deadline`] does, with these

@@ -7,7 +7,6 @@
 //! Where there is a queue, a plain task asks the last worker second.
 
 use super::core::Core;
-use super::counts::Reason;
 use super::request::{no_room, Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
@@ -71,8 +70,7 @@ impl Core {
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
                 let nested = options.awaited && options.is_on_worker(&self.env);
-                self.counts.refuse(Reason::of(&no_room(nested)));
-                return Err(SubmitError::Refused(no_room(nested)));
+                return Err(self.counts.refuse(no_room(nested)));
             }
         }
         self.submit_slowly(task, options)
@@ -161,9 +159,7 @@ impl Core {
             let is_saturated = match self.attempt(task, options, &wait) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
-                Err(Not::Saturated) if !wait.may_block => {
-                    break SubmitError::Refused(wait.no_room());
-                }
+                Err(Not::Saturated) if !wait.may_block => break wait.no_room(),
                 Err(Not::Now) if wait.may_wait_for_itself() => {
                     break SubmitError::Refused(Refusal::OnWorker);
                 }
@@ -172,8 +168,8 @@ impl Core {
             };
             // Before the deadline is asked: if that is the earlier one, it has passed, too.
             let has_waited = is_saturated && wait.room_within.has_passed();
-            if options.has_expired() {
-                break options.expired();
+            if let Some(why) = options.expired() {
+                break why;
             }
             if has_waited {
                 break SubmitError::Refused(Refusal::Saturated);
@@ -181,8 +177,7 @@ impl Core {
             wait.before_next_try(is_saturated);
         };
         drop(wait);
-        self.counts.refuse(why.reason());
-        Err(why)
+        Err(self.counts.refuse(why))
     }
 
     fn attempt(
@@ -261,8 +256,7 @@ impl Core {
     #[cold]
     pub(crate) fn refuse_on_worker(&self) -> Refusal {
         let why = self.may_not_any().unwrap_or(Refusal::OnWorker);
-        self.counts.refuse(Reason::of(&why));
-        why
+        self.counts.refuse(SubmitError::Refused(why)).into_refusal()
     }
 
     /// What is in flight may be more space than those need who go first.

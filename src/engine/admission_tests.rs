@@ -5,13 +5,12 @@ use super::*;
 use crate::builder::Builder;
 use crate::parts::deadline::Deadline;
 use crate::stats::Shutdown;
-use crate::work::job::Serve;
+use crate::work::observe::Seen as Submitted;
 use std::sync::mpsc;
 use std::time::Duration;
 
 fn serve(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> Result<(), SubmitError> {
-    // SAFETY: Send and 'static.
-    let mut task = Some(unsafe { Task::new(&core.env, Serve { f }) });
+    let mut task = Some(Task::new(Submitted::now(&core.env), (), f));
     core.submit_plain(&mut task).map(drop)
 }
 

@@ -7,69 +7,72 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::decided::run_decided;
 use super::discard::drop_listed;
 use super::groups::submit_member;
-use super::request::{Extras, Location, SubmitOptions};
+use super::request::{Extras, Location};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
-use crate::parts::completion::{mailbox_id, pair, queue_id, HandleSide, TaskSide};
+use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Handle as Members;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Ending, Job, NeverRan, Release};
 use crate::work::observe::{self, Seen};
+use crate::work::options::Options;
 use crate::work::panics::drop_contained;
 use std::task::Waker;
 
 type Outcome<R> = Result<R, TaskError>;
 
 /// The task of a handle.
-struct Awaited<F, R>(TaskSide<F, Outcome<R>>)
+// SAFETY: F and R are Send and 'static, and so is the rest of the node.
+unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
 where
-    F: 'static,
-    R: 'static;
-
-impl<F: FnOnce() -> R, R> Job for Awaited<F, R> {
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
     const OFFERED: bool = true;
 
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self(mut side) = self;
-        let f = side.take();
-        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
-        decision.start(task_id);
-        let (panicked, result) = ctx.with_label(side.label(), || {
-            if side.tell_slot(ctx.slot) && decision.leave(task_id, 0) {
-                // Before the subscriber, which may take its time.
-                ctx.pay_debts();
-                observe::worker_abandoned(ctx.env, ctx.slot, side.label(), "cancelled");
-            }
-            // SAFETY: its decision was started; there is no node with a deadline.
-            unsafe { run_decided(ctx, None, f, |_| !side.is_gone()) }
-        });
-        end(Ending::of(panicked));
-        let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe(side.end(outcome).release());
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
+        Options {
+            label: self.label(),
+            ..stored
+        }
     }
 
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
-        let Self(mut side) = self;
-        drop_contained(side.take());
+    fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
+        let f = self.take();
+        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
+        decision.start(task_id);
+        if self.tell_slot(ctx.slot) && decision.leave(task_id, 0) {
+            // Before the subscriber, which may take its time.
+            ctx.pay_debts();
+            observe::worker_abandoned(ctx.env, ctx.slot, self.label(), "cancelled");
+        }
+        // SAFETY: its decision was started; there is no node with a deadline.
+        let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.is_gone()) };
+        end(Ending::Ran { panicked });
+        let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
+        ctx.owe(self.end(outcome).release());
+    }
+
+    fn discard(mut self, why: NeverRan, seen: Seen) -> Release {
+        drop_contained(self.take());
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
             NeverRan::Discarded => TaskError::Discarded,
         };
         Release {
-            caller: Some(side.end(Some(Err(why)))),
-            ..Release::of(seen)
+            caller: Some(self.end(Some(Err(why)))),
+            seen,
+            ..Release::default()
         }
     }
 }
 
 /// What a handle needs of its task and its pool.
-#[derive(Debug)]
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
@@ -93,13 +96,9 @@ where
         label: None,
         ..*extras
     };
-    let job = Awaited(task);
-    // SAFETY: F and R are Send and 'static, and so is the rest of the node.
-    let served = unsafe {
-        match members {
-            None => submit_with(core, job, extras, SubmitOptions::PLAIN),
-            Some(members) => submit_member(core, members, job, extras),
-        }
+    let served = match members {
+        None => submit_with(core, (), task, extras.plain()).map_err(|((), task, why)| (task, why)),
+        Some(members) => submit_member(core, members, task, extras),
     };
     match served {
         Ok(location) => Ok(Ticket {
@@ -107,7 +106,7 @@ where
             core: Arc::clone(core),
             location,
         }),
-        Err((Awaited(mut task), why)) => {
+        Err((mut task, why)) => {
             let closure = task.take();
             drop(side);
             // Nobody has stored a waker, and there is no outcome: the node goes, and no more.
@@ -143,9 +142,8 @@ impl<R> Ticket<R> {
     /// The outcome, which is there. In a forked child that may have been the parent's: here the task
     /// does not run.
     pub(crate) fn take(&mut self) -> Outcome<R> {
-        let is_taken = self.side.node().is_none();
         assert!(
-            !is_taken,
+            self.side.node().is_some(),
             "a `Handle` has no second outcome: it was ready before"
         );
         self.side.take().unwrap_or(Err(TaskError::Discarded))
@@ -161,13 +159,9 @@ impl<R> Ticket<R> {
             return core.discard([task], NeverRan::Cancelled);
         }
         let Some(slot) = node.cancel() else { return };
-        let task_id = match self.location {
-            Location::Mailbox { generation, .. } => mailbox_id(generation),
-            Location::Queue { position } => queue_id(position),
-        };
-        let label = node.label;
-        if core.slots[slot].record.decision.leave(task_id, 0) {
-            observe::worker_abandoned(&core.env, slot, label, "cancelled");
+        let decision = &core.slots[slot].record.decision;
+        if decision.leave(self.location.task_id(), 0) {
+            observe::worker_abandoned(&core.env, slot, node.label, "cancelled");
         }
     }
 

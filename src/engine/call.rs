@@ -5,30 +5,27 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::decided::run_decided;
 use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{is_queued, mailbox_id, queue_id, Answered, WaitNode, Waited};
+use crate::parts::completion::{is_queued, Answered, WaitNode, Waited};
 use crate::parts::deadline::Deadline;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
+use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
-use crate::work::options::{RunLimit, StartBy, Timed};
+use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
-use std::convert::identity;
 use std::time::Duration;
 
 enum Outcome<R> {
     Pending,
-    Value(R),
-    Panicked(Payload),
+    Ran(Result<R, Payload>),
     /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
     /// was left.
-    Unrun(Task, NeverRan),
+    Unrun(Task, SubmitError),
 }
 
 /// What a caller waits with. Aligned so that the worker's touches share no line with
@@ -40,54 +37,58 @@ struct Waiter<R> {
     /// Written by the worker (or discarder) that owns it by decision, before
     /// `done`; read by the caller after it.
     outcome: UnsafeCell<Outcome<R>>,
+    times: Option<Times>,
 }
 
 impl<R> Waiter<R> {
+    /// Answers the caller, who is to be released.
+    ///
     /// # Safety
-    /// The one writer by decision, before `done` is raised.
-    unsafe fn write(this: *const Self, outcome: Outcome<R>) {
+    /// The one call by decision, and `done` is not raised.
+    unsafe fn answer(this: *const Self, outcome: Outcome<R>) -> Answered {
         // SAFETY: the node is alive and nobody else touches the outcome until
         // `done`. The value replaced is `Pending`, which needs no drop.
-        unsafe { (*this).outcome.with_mut(|o| o.write(outcome)) };
+        unsafe {
+            (*this).outcome.with_mut(|o| o.write(outcome));
+            Answered::caller(std::ptr::addr_of!((*this).node))
+        }
     }
 }
 
-/// The task of a caller that waits.
+/// The task of a caller that waits. As long as there is one, that is until the task is started,
+/// discarded or back, the caller waits and its waiter is alive.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
-    labeled: bool,
+    has_options: bool,
     timed: bool,
     f: F,
 }
 
-impl<F, R> WaitJob<F, R> {
-    /// # Safety
-    /// The worker has taken the task, and not started its decision: the caller cannot leave, its
-    /// node is alive.
-    unsafe fn label(&self) -> Option<&'static str> {
-        if !self.labeled {
-            return None;
-        }
-        // SAFETY: by this function's contract.
-        let node = unsafe { &(*self.waiter).node };
-        node.touch();
-        node.label
-    }
-}
-
-impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
+// SAFETY: `do_until` alone makes one. Its F and R are Send and 'static, and it returns only with the task
+// back in hand, with `done` seen, or with the decision won: the waiter outlives every touch of it.
+unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
+    #[inline]
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
+        if !self.has_options {
+            return stored;
+        }
+        // SAFETY: alive as long as this is there.
+        let waiter = unsafe { &*self.waiter };
+        waiter.node.touch();
+        Options {
+            label: waiter.node.label,
+            times: waiter.times,
+            ..stored
+        }
+    }
+
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        // SAFETY: the worker took the task, and its decision is not started.
-        let label = unsafe { self.label() };
         let Self {
-            waiter,
-            timed,
-            f,
-            labeled: _,
+            waiter, timed, f, ..
         } = self;
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
@@ -99,28 +100,19 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
 
-        let is_wanted = |waits: bool| {
-            if !waits {
-                // It is counted as timed out already.
-                ctx.set_due(0);
-            }
-            waits
-        };
         // SAFETY: the decision was started for this node's caller.
-        let run = || unsafe { run_decided(ctx, timed.then_some(node), f, is_wanted) };
-        let (panicked, result) = ctx.with_label(label, run);
-        end(Ending::of(panicked));
+        let (panicked, result) =
+            unsafe { ctx.run_decided(timed.then_some(node), f, |waits| waits) };
+        if result.is_none() {
+            // It is counted as timed out already.
+            ctx.record.set_due(NEVER);
+        }
+        end(Ending::Ran { panicked });
         if let Some(result) = result {
-            let outcome = match result {
-                Ok(value) => Outcome::Value(value),
-                Err(payload) => Outcome::Panicked(payload),
-            };
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
-            unsafe {
-                Waiter::write(waiter, outcome);
-                WaitNode::release(node);
-            }
+            let answered = unsafe { Waiter::answer(waiter, Outcome::Ran(result)) };
+            drop(answered.release());
         }
     }
 
@@ -128,36 +120,21 @@ impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     /// out of the queue or the mailbox, and did not start it.
     fn discard(self, why: NeverRan, seen: Seen) -> Release {
         let waiter = self.waiter;
-        // SAFETY: the caller waits for `done`, and is where the job came from.
-        unsafe {
-            Waiter::write(waiter, Outcome::Unrun(Task::renew(self, seen), why));
-            let node = std::ptr::addr_of!((*waiter).node);
-            Release {
-                caller: Some(Answered::caller(node)),
-                ..Release::default()
-            }
+        let why = match why {
+            NeverRan::Expired => SubmitError::Expired,
+            _ => SubmitError::Refused(Refusal::Closed),
+        };
+        let outcome = Outcome::Unrun(Task::new(seen, (), self), why);
+        Release {
+            // SAFETY: the caller waits for `done`.
+            caller: Some(unsafe { Waiter::answer(waiter, outcome) }),
+            ..Release::default()
         }
     }
 }
 
-/// Runs `f` on the pool and waits for it until the deadline.
-pub(crate) fn do_with_deadline<F, R>(
-    core: &Arc<Core>,
-    f: F,
-    limit: Duration,
-) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    if limit.is_zero() {
-        Err(DeadlineError::Expired(Unrun::new(f)))
-    } else {
-        do_until(core, None, f, &Deadline::after(limit))
-    }
-}
-
-/// The same with what a submitter adds to it.
+/// Runs `f` on the pool and waits for it until the deadline, with what a submitter adds to it.
+#[inline]
 pub(crate) fn do_with<F, R>(
     core: &Arc<Core>,
     extras: &Extras,
@@ -178,49 +155,20 @@ where
         Until::After(limit)
     };
     let deadline = until.deadline();
-    let start_by = (!extras.min_remaining.is_zero()).then(|| {
-        let due = core.env.nanos(deadline.instant()?);
-        Some(StartBy::of(due, extras.min_remaining))
-    });
-    match (start_by.flatten(), RunLimit::of(extras.run_limit)) {
-        (None, None) => do_as(core, extras, f, &deadline, identity, identity),
-        (Some(start_by), None) => {
-            let wrap = |job| Timed::new(start_by, (), job);
-            do_as(core, extras, f, &deadline, wrap, |timed| timed.job)
-        }
-        (start_by, Some(limit)) => {
-            let wrap = |job| Timed::new(start_by.unwrap_or(StartBy::ANY), limit, job);
-            do_as(core, extras, f, &deadline, wrap, |timed| timed.job)
-        }
-    }
+    let least = extras.min_remaining;
+    let before = (!least.is_zero()).then(|| core.env.due(&deadline));
+    // Its deadline is the caller's.
+    let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
+    do_until(core, extras, times, f, &deadline)
 }
 
 #[inline]
 pub(crate) fn do_until<F, R>(
     core: &Arc<Core>,
-    label: Option<&'static str>,
-    f: F,
-    deadline: &Deadline,
-) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    let extras = Extras {
-        label,
-        ..Extras::NONE
-    };
-    do_as(core, &extras, f, deadline, identity, identity)
-}
-
-/// `wrap`: what is between the task and its job.
-fn do_as<F, R, J: Job>(
-    core: &Arc<Core>,
     extras: &Extras,
+    times: Option<Times>,
     f: F,
     deadline: &Deadline,
-    wrap: impl FnOnce(WaitJob<F, R>) -> J,
-    unwrap: fn(J) -> WaitJob<F, R>,
 ) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -230,19 +178,13 @@ where
         _line: [],
         node: WaitNode::new(extras.label),
         outcome: UnsafeCell::new(Outcome::Pending),
+        times,
     };
-    // SAFETY: F and R are Send and 'static. The node outlives every touch of it:
-    // `wait_for` returns only with the task back in hand, with `done` seen, or
-    // with the decision won.
-    let task = unsafe { erase(&core.env, &waiter, !deadline.is_never(), f, wrap) };
-    let options = SubmitOptions::AWAITED
-        .or_when_full(extras.when_full)
-        .until(deadline, &waiter.node);
-    let wait = || wait_for(core, &waiter.node, task, deadline, &options);
-    match exposed(wait) {
-        How::TimedOut => Err(DeadlineError::TimedOut),
-        // SAFETY: only this call's task comes back to it.
-        How::Back(task, why) => Err(unsafe { give_back(task, unwrap, why) }),
+    let task = erase(&core.env, &waiter, !deadline.is_never(), f);
+    let wait = || wait_for(core, &waiter.node, task, deadline, extras);
+    let (task, why) = match exposed(wait) {
+        How::TimedOut => return Err(DeadlineError::TimedOut),
+        How::Back(task, why) => (task, why),
         How::Outcome => {
             // SAFETY: `done` was seen with Acquire: the outcome is written, and
             // nobody else touches the node any more.
@@ -250,58 +192,40 @@ where
                 .outcome
                 .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
             match outcome {
-                Outcome::Value(value) => Ok(value),
-                Outcome::Panicked(payload) => Err(DeadlineError::Panicked(Panic::new(payload))),
-                Outcome::Unrun(task, why) => {
-                    let why = match why {
-                        NeverRan::Expired => SubmitError::Expired,
-                        _ => SubmitError::Refused(Refusal::Closed),
-                    };
-                    // SAFETY: its job comes back as it is.
-                    Err(unsafe { give_back::<F, R, _>(task, identity, why) })
+                Outcome::Ran(result) => {
+                    return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
                 }
+                Outcome::Unrun(task, why) => (task, why),
                 Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
             }
         }
-    }
+    };
+    // SAFETY: only this call's task comes back to it.
+    Err(unsafe { give_back::<F, R>(task, why) })
 }
 
 // Functions of their own: in an unoptimised build each temporary copy of a large
 // closure stays in its function's frame.
 
-/// # Safety
-/// As [`Task::new`].
 #[inline]
-unsafe fn erase<F, R, J: Job>(
-    env: &Env,
-    waiter: &Waiter<R>,
-    timed: bool,
-    f: F,
-    wrap: impl FnOnce(WaitJob<F, R>) -> J,
-) -> Task {
-    let labeled = waiter.node.label.is_some();
+fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, timed: bool, f: F) -> Task {
     let job = WaitJob {
         waiter,
-        labeled,
+        has_options: waiter.node.label.is_some() || waiter.times.is_some(),
         timed,
         f,
     };
-    // SAFETY: by this function's contract.
-    unsafe { Task::new(env, wrap(job)) }
+    Task::new(Seen::now(env), (), job)
 }
 
 /// # Safety
-/// The task was made from a `J`.
+/// The task was made from a `WaitJob` of these types.
 // Inlined, it makes LLVM take a large closure apart, word by word: see `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<F, R, J: Job>(
-    task: Task,
-    unwrap: fn(J) -> WaitJob<F, R>,
-    why: SubmitError,
-) -> DeadlineError<F> {
+unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
     // SAFETY: by this function's contract.
-    let job = unwrap(unsafe { task.into_job::<J>() });
+    let ((), job) = unsafe { task.into_parts::<(), WaitJob<F, R>>() };
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
         SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
@@ -320,17 +244,22 @@ fn wait_for(
     node: &WaitNode,
     task: Task,
     deadline: &Deadline,
-    options: &SubmitOptions<'_>,
+    extras: &Extras,
 ) -> How {
+    let options = SubmitOptions {
+        deadline: Some(deadline),
+        node: Some(node),
+        awaited: true,
+        ..extras.plain()
+    };
     let mut task = Some(task);
-    let location = match core.submit(&mut task, options) {
+    let location = match core.submit(&mut task, &options) {
         Ok(location) => location,
         Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
-    let mut left_at = 0; // without a deadline it does not leave
-    if let Some(due) = options.due(&core.env) {
-        left_at = due;
-        node.set_deadline(due);
+    let left_at = core.env.due(deadline);
+    if left_at != NEVER {
+        node.set_deadline(left_at);
     }
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
@@ -339,58 +268,37 @@ fn wait_for(
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
-            return How::Outcome;
         }
-        Waited::DoneOnceOffered => {
-            core.part_from_worker();
-            return How::Outcome;
-        }
-        Waited::Expired => {}
+        Waited::DoneOnceOffered => core.part_from_worker(),
+        Waited::Expired => return leave(core, location, node, left_at),
     }
-    match leave(core, location, node, left_at) {
-        Left::Withdrawn(task) => How::Back(task, SubmitError::Expired),
-        Left::Abandoned => {
-            // Relaxed: a count.
-            core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-            How::TimedOut
-        }
-        Left::Outcome => How::Outcome,
-    }
-}
-
-enum Left {
-    Withdrawn(Task),
-    Abandoned,
-    Outcome,
+    How::Outcome
 }
 
 /// A caller at its deadline: takes the task back, or leaves it running, or gets the outcome that is
 /// just being delivered.
 #[cold]
-fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> Left {
+fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> How {
     if let Some(task) = core.withdraw(location, Counts::expire) {
-        return Left::Withdrawn(task);
+        return How::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
-    let (slot, task_id) = match location {
-        Location::Mailbox { slot, generation } => (slot, mailbox_id(generation)),
-        Location::Queue { position } => loop {
-            if let Some(slot) = node.worker_slot() {
-                break (slot, queue_id(position));
-            }
-            if node.is_done() {
-                return Left::Outcome;
-            }
-            backoff.wait();
-        },
-    };
     loop {
-        if core.slots[slot].record.decision.leave(task_id, left_at) {
-            observe::caller_timed_out(&core.env, slot, node.label);
-            return Left::Abandoned;
+        let started_on = match location {
+            Location::Mailbox { slot, .. } => Some(slot),
+            Location::Queue { .. } => node.worker_slot(),
+        };
+        if let Some(slot) = started_on {
+            let decision = &core.slots[slot].record.decision;
+            if decision.leave(location.task_id(), left_at) {
+                observe::caller_timed_out(&core.env, slot, node.label);
+                // Relaxed: a count.
+                core.env.timed_out.fetch_add(1, Ordering::Relaxed);
+                return How::TimedOut;
+            }
         }
         if node.is_done() {
-            return Left::Outcome;
+            return How::Outcome;
         }
         backoff.wait();
     }

@@ -67,7 +67,6 @@ pub(crate) struct Worker {
     pub(crate) benched: Option<Instant>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Core {
     // Read by every submission, written once or never.
     pub(crate) env: Env,
@@ -137,7 +136,7 @@ impl Core {
             waiters: Waiters::new(),
             benched: AtomicU64::new(0),
             sweep_at: AtomicU64::new(0),
-            counts: Counts::new(),
+            counts: Counts::default(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()

@@ -1,27 +1,24 @@
 //! Counts of what is rare.
 
+use super::request::SubmitError;
 use crate::error::Refusal;
 use crate::stats::RefusalCounts;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counts {
-    refused: Sharded,
+    /// Refusals by [`reason`], on a line per thread as far as there are lines.
+    refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
     pub(crate) expired: AtomicU64,
     pub(crate) discarded: AtomicU64,
     /// Of those, by shutdowns.
     pub(crate) shut_out: AtomicU64,
     /// Queued tasks that were taken out by others than workers: expired or discarded.
     pub(crate) removed: AtomicU64,
-    pub(crate) timed_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }
-
-/// Refusals, counted on a line per thread as far as there are lines.
-#[derive(Debug)]
-struct Sharded([CachePadded<[AtomicU64; REASONS]>; SHARDS]);
 
 const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
@@ -30,40 +27,23 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 };
 const REASONS: usize = 7;
 
-/// Why a submission was not taken.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Reason {
-    Saturated,
-    Closed,
-    Cancelled,
-    SpawnFailed,
-    OnWorker,
-    Forked,
-    Expired,
-}
-
-impl Reason {
-    pub(crate) fn of(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Saturated => Self::Saturated,
-            Refusal::Closed => Self::Closed,
-            Refusal::Cancelled => Self::Cancelled,
-            Refusal::SpawnFailed(_) => Self::SpawnFailed,
-            Refusal::OnWorker => Self::OnWorker,
-            Refusal::Forked => Self::Forked,
-        }
+/// Where a refusal is counted; [`Counts::refusals`] has the same order.
+fn reason(why: &SubmitError) -> usize {
+    match why {
+        SubmitError::Refused(Refusal::Saturated) => 0,
+        SubmitError::Refused(Refusal::Closed) => 1,
+        SubmitError::Refused(Refusal::Cancelled) => 2,
+        SubmitError::Refused(Refusal::SpawnFailed(_)) => 3,
+        SubmitError::Refused(Refusal::OnWorker) => 4,
+        SubmitError::Refused(Refusal::Forked) => 5,
+        SubmitError::Expired => 6,
     }
 }
 
-impl Sharded {
-    fn new() -> Self {
-        Self(std::array::from_fn(|_| {
-            CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)))
-        }))
-    }
-
+impl Counts {
+    /// Counts a refusal, and hands it on.
     #[inline]
-    fn count(&self, reason: Reason) {
+    pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
             /// Zero: not chosen yet.
@@ -76,45 +56,25 @@ impl Sharded {
             }
             shard.get()
         });
-        self.0[shard % SHARDS][reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn of(&self, reason: Reason) -> u64 {
-        // Relaxed: counts.
-        (self.0.iter())
-            .map(|shard| shard[reason as usize].load(Ordering::Relaxed))
-            .sum()
-    }
-}
-
-impl Counts {
-    pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            refused: Sharded::new(),
-            expired: zero(),
-            discarded: zero(),
-            shut_out: zero(),
-            removed: zero(),
-            timed_out: zero(),
-            spawn_failures: zero(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn refuse(&self, reason: Reason) {
-        self.refused.count(reason);
+        self.refused[shard % SHARDS][reason(&why)].fetch_add(1, Ordering::Relaxed);
+        why
     }
 
     pub(crate) fn refusals(&self) -> RefusalCounts {
+        // Relaxed: counts.
+        let sum = |reason: usize| {
+            (self.refused.iter())
+                .map(|shard| shard[reason].load(Ordering::Relaxed))
+                .sum()
+        };
         RefusalCounts {
-            saturated: self.refused.of(Reason::Saturated),
-            closed: self.refused.of(Reason::Closed),
-            cancelled: self.refused.of(Reason::Cancelled),
-            spawn_failed: self.refused.of(Reason::SpawnFailed),
-            on_worker: self.refused.of(Reason::OnWorker),
-            forked: self.refused.of(Reason::Forked),
-            expired: self.refused.of(Reason::Expired),
+            saturated: sum(0),
+            closed: sum(1),
+            cancelled: sum(2),
+            spawn_failed: sum(3),
+            on_worker: sum(4),
+            forked: sum(5),
+            expired: sum(6),
         }
     }
 

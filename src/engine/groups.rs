@@ -4,65 +4,22 @@ use super::core::Core;
 use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::Refusal;
-use crate::parts::members::{Ended, Handle, Members, Pending};
+use crate::parts::members::{Handle, Members};
 use crate::sync::{Arc, Ordering};
-use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
-use crate::work::observe::Seen;
-
-/// A job that is a member of a group.
-struct Member<J> {
-    pending: Pending,
-    job: J,
-}
-
-impl<J: Job> Job for Member<J> {
-    const AWAITED: bool = J::AWAITED;
-    const OFFERED: bool = J::OFFERED;
-
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self { pending, job } = self;
-        // SAFETY: the task is pending until it has left the group.
-        unsafe { ctx.enter_group(pending.members()) };
-        let mut pending = Some(pending);
-        job.run(ctx, &mut |how| {
-            ctx.leave_group();
-            end(how);
-            if let Some(pending) = pending.take() {
-                pending.end(match how {
-                    Ending::Panicked => Ended::Panicked,
-                    _ => Ended::Completed,
-                });
-            }
-        });
-    }
-
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
-        Release {
-            group: Some(self.pending),
-            ..self.job.discard(why, seen)
-        }
-    }
-
-    fn members(&self) -> Option<&Members> {
-        Some(self.pending.members())
-    }
-}
+use crate::work::job::{Job, NeverRan, Task};
 
 /// Submits a job as a member of a group; refused, it comes back with the reason.
-///
-/// # Safety
-/// As [`Task::new`].
-pub(crate) unsafe fn submit_member<J: Job>(
+pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
     members: &Handle,
     job: J,
     extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
-    let pending = members.enter();
-    let options = SubmitOptions::PLAIN.of_group(&members.cancelled);
-    // SAFETY: by this function's contract.
-    match unsafe { submit_with(core, Member { pending, job }, extras, options) } {
+    let options = SubmitOptions {
+        cancelled: Some(&members.cancelled),
+        ..extras.plain()
+    };
+    match submit_with(core, members.enter(), job, options) {
         Ok(location) => {
             // ORDERING: P5: a cancel that looked through the queue before this task was
             // in it has set the flag before.
@@ -71,7 +28,7 @@ pub(crate) unsafe fn submit_member<J: Job>(
             }
             Ok(location)
         }
-        Err((Member { pending, job }, why)) => {
+        Err((pending, job, why)) => {
             members.refused(pending);
             Err((job, why))
         }

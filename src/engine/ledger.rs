@@ -12,6 +12,7 @@ use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, Arc, AtomicU64, Ordering};
 use crate::work::observe;
 use crate::work::record::Record;
+use std::ptr;
 
 impl Core {
     /// In a forked child there is nothing but refusals.
@@ -31,7 +32,7 @@ impl Core {
         let mut registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
-        stats.timed_out = load(&counts.timed_out);
+        stats.timed_out = load(&self.env.timed_out);
         let removed = load(&counts.removed);
         let taken = self.add_slots(&mut registry, &mut stats);
         if let Some(queue) = &self.queue {
@@ -136,7 +137,7 @@ impl Core {
             return;
         }
         for (slot, it) in self.slots.iter().enumerate() {
-            if it.record.is_in_group(|named| named == address(group)) {
+            if ptr::addr_eq(it.record.group(), group.address()) {
                 let label = it.record.label.get();
                 observe::worker_abandoned(&self.env, slot, label, "cancelled");
             }
@@ -147,8 +148,8 @@ impl Core {
 impl Registry {
     /// Whether nobody waits any more for the task that runs on a slot.
     pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
-        let is_cancelled = |group| self.cancelled.iter().any(|it| address(it) == group);
-        record.is_abandoned(now) || record.is_in_group(is_cancelled)
+        let is_its = |group: &Arc<Handle>| ptr::addr_eq(record.group(), group.address());
+        record.is_abandoned(now) || self.cancelled.iter().any(is_its)
     }
 
     /// No task of these runs, or will: nobody can submit one.
@@ -156,9 +157,4 @@ impl Registry {
         let may_run = |group: &Arc<Handle>| group.pending() > 0 || Arc::strong_count(group) > 1;
         self.cancelled.retain(may_run);
     }
-}
-
-/// As a worker's record names a group.
-fn address(group: &Handle) -> u64 {
-    group.address().addr() as u64
 }

@@ -14,7 +14,6 @@
 //! | `discard` | what becomes of queued tasks that are not to run? |
 //! | `call` | how does a caller wait for its task? |
 //! | `awaited` | how does a handle, which waits later, or not at all? |
-//! | `decided` | what does a worker do with such a task? |
 //! | `revoke` | how is it taken back? |
 //! | `groups` | what is a group's task? |
 //! | `ledger`, `counts` | what is counted, and when? |
@@ -27,7 +26,6 @@ pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod core;
 pub(crate) mod counts;
-mod decided;
 pub(crate) mod discard;
 pub(crate) mod groups;
 mod ledger;

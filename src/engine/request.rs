@@ -1,8 +1,7 @@
 //! What a submission asks for, and what becomes of it.
 
-use super::counts::Reason;
 use crate::error::Refusal;
-use crate::parts::completion::WaitNode;
+use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::stats::WhenFull;
 use crate::sync::{now, AtomicBool, Instant, Ordering};
@@ -17,6 +16,16 @@ pub(crate) enum Location {
     Queue { position: u64 },
 }
 
+impl Location {
+    /// What names the task in the decision of the worker that runs it.
+    pub(crate) fn task_id(self) -> u64 {
+        match self {
+            Self::Mailbox { generation, .. } => mailbox_id(generation),
+            Self::Queue { position } => queue_id(position),
+        }
+    }
+}
+
 /// Why a task came back.
 #[derive(Debug)]
 pub(crate) enum SubmitError {
@@ -26,39 +35,38 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    pub(crate) fn reason(&self) -> Reason {
+    /// Why it was refused, if nobody waits for its outcome.
+    #[inline]
+    pub(crate) fn into_refusal(self) -> Refusal {
         match self {
-            Self::Refused(why) => Reason::of(why),
-            Self::Expired => Reason::Expired,
+            Self::Refused(why) => why,
+            Self::Expired => unreachable!("at its deadline it is refused"),
         }
     }
 }
 
 /// Why a submission without room is refused; `nested`: as it must not wait here.
-pub(super) fn no_room(nested: bool) -> Refusal {
-    if nested {
+pub(super) fn no_room(nested: bool) -> SubmitError {
+    SubmitError::Refused(if nested {
         Refusal::OnWorker
     } else {
         Refusal::Saturated
-    }
+    })
 }
 
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
-    deadline: Option<&'a Deadline>,
-    /// The caller's, who waits for the outcome.
-    node: Option<&'a WaitNode>,
+    pub(crate) extras: &'a Extras,
+    pub(crate) deadline: Option<&'a Deadline>,
+    /// The caller's, who waits for the outcome. Without one it is refused as saturated at its deadline.
+    pub(crate) node: Option<&'a WaitNode>,
     /// Somebody waits for the task's end: on a worker of the pool it must not queue.
     pub(crate) awaited: bool,
     /// Who waits is a worker of the pool, whichever thread submits.
-    on_worker: bool,
+    pub(crate) on_worker: bool,
     /// Its group's flag.
-    cancelled: Option<&'a AtomicBool>,
-    /// What it does where there is no room; `None`: as the pool does.
-    when_full: Option<WhenFull>,
-    /// At its deadline it is refused as saturated: nobody waits for its outcome.
-    served: bool,
+    pub(crate) cancelled: Option<&'a AtomicBool>,
 }
 
 /// A deadline as it was given.
@@ -73,6 +81,7 @@ impl Until {
     pub(crate) const NEVER: Self = Self::After(Duration::MAX);
 
     /// How long it is from now.
+    #[inline]
     pub(crate) fn left(self) -> Duration {
         match self {
             Self::After(limit) => limit,
@@ -80,6 +89,7 @@ impl Until {
         }
     }
 
+    #[inline]
     pub(crate) fn deadline(self) -> Deadline {
         match self {
             Self::After(limit) => Deadline::after(limit),
@@ -88,10 +98,16 @@ impl Until {
     }
 }
 
+#[cold]
+fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
+    node.set_deadline(env.due(deadline));
+}
+
 /// What a submitter, group or scope adds to each submission; durations count from there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
+    /// What it does where there is no room; `None`: as the pool does.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
@@ -107,6 +123,15 @@ impl Extras {
         run_limit: Duration::MAX,
     };
 
+    /// A submission of a task that nobody waits for.
+    #[inline]
+    pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
+        SubmitOptions {
+            extras: self,
+            ..SubmitOptions::PLAIN
+        }
+    }
+
     /// Whether it says anything about the task, and not only about its submission.
     #[inline]
     pub(crate) fn wrap(&self) -> bool {
@@ -115,53 +140,14 @@ impl Extras {
 }
 
 impl<'a> SubmitOptions<'a> {
-    pub(crate) const PLAIN: SubmitOptions<'static> = SubmitOptions {
+    pub(crate) const PLAIN: Self = Self {
+        extras: &Extras::NONE,
         deadline: None,
         node: None,
         awaited: false,
         on_worker: false,
         cancelled: None,
-        when_full: None,
-        served: false,
     };
-
-    pub(crate) const AWAITED: SubmitOptions<'static> = SubmitOptions {
-        awaited: true,
-        ..SubmitOptions::PLAIN
-    };
-
-    pub(crate) const fn on_worker(self, on_worker: bool) -> Self {
-        Self { on_worker, ..self }
-    }
-
-    pub(crate) const fn until(self, deadline: &'a Deadline, node: &'a WaitNode) -> Self {
-        Self {
-            deadline: Some(deadline),
-            node: Some(node),
-            ..self
-        }
-    }
-
-    /// Until the deadline of a task that nobody waits for.
-    pub(crate) const fn served_until(self, deadline: &'a Deadline) -> Self {
-        Self {
-            deadline: Some(deadline),
-            served: true,
-            ..self
-        }
-    }
-
-    #[inline]
-    pub(crate) const fn or_when_full(self, when_full: Option<WhenFull>) -> Self {
-        Self { when_full, ..self }
-    }
-
-    pub(crate) const fn of_group(self, cancelled: &'a AtomicBool) -> Self {
-        Self {
-            cancelled: Some(cancelled),
-            ..self
-        }
-    }
 
     /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
     /// wait for another.
@@ -174,24 +160,16 @@ impl<'a> SubmitOptions<'a> {
     /// submissions do.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
-        self.when_full.map_or(pool, WhenFull::blocks)
+        self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    pub(crate) fn when_full(&self, pool: WhenFull) -> WhenFull {
-        self.when_full.unwrap_or(pool)
-    }
-
-    pub(crate) fn has_expired(&self) -> bool {
-        self.deadline.is_some_and(Deadline::has_passed)
-    }
-
-    /// Why it comes back at its deadline.
-    pub(crate) fn expired(&self) -> SubmitError {
-        if self.served {
-            SubmitError::Refused(Refusal::Saturated)
-        } else {
-            SubmitError::Expired
-        }
+    /// Why it comes back, if its deadline has passed.
+    pub(crate) fn expired(&self) -> Option<SubmitError> {
+        self.deadline.filter(|deadline| deadline.has_passed())?;
+        Some(match self.node {
+            Some(_) => SubmitError::Expired,
+            None => SubmitError::Refused(Refusal::Saturated),
+        })
     }
 
     /// Its deadline or the given one, whichever is first.
@@ -206,22 +184,9 @@ impl<'a> SubmitOptions<'a> {
     /// its time.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
-        if self.deadline.is_some() {
-            self.start_clock(env);
+        if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
+            start_clock(env, deadline, node);
         }
-    }
-
-    #[cold]
-    fn start_clock(&self, env: &Env) {
-        if let (Some(due), Some(node)) = (self.due(env), self.node) {
-            node.set_deadline(due);
-        }
-    }
-
-    /// When its deadline is, as [`Env::nanos`]; the clock is read if it was not.
-    #[inline]
-    pub(crate) fn due(&self, env: &Env) -> Option<u64> {
-        Some(env.nanos(self.deadline?.instant()?))
     }
 
     #[inline]

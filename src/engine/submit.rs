@@ -1,144 +1,70 @@
-//! A job's way into the pool and back.
+//! A job's way into the pool, and back if it is refused.
 
 use super::core::Core;
-use super::request::{Extras, Location, SubmitError, SubmitOptions};
+use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::options::{Due, Labeled, Limit, RunLimit, StartBy, Timed};
+use crate::work::observe::Seen;
+use crate::work::options::{Stored, Times};
 
-/// Submits a job; refused, it comes back with the reason.
-///
-/// # Safety
-/// As [`Task::new`].
+/// Where the task went. Refused, the job comes back with the options that it had, and with the reason.
+type Submitted<S, J> = Result<Location, (S, J, Refusal)>;
+
+/// Makes a task of a job, for `accept`.
 #[inline]
-pub(crate) unsafe fn submit<J: Job>(
-    core: &Arc<Core>,
+pub(crate) fn submit<S: Stored, J: Job>(
+    core: &Core,
+    stored: S,
     job: J,
-    options: &SubmitOptions<'_>,
-) -> Result<Location, (J, Refusal)> {
-    // SAFETY: by this function's contract.
-    let mut task = Some(unsafe { Task::new(&core.env, job) });
-    match core.submit(&mut task, options) {
-        Ok(location) => Ok(location),
+    accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
+) -> Submitted<S, J> {
+    let mut task = Some(Task::new(Seen::now(&core.env), stored, job));
+    accept(&mut task).map_err(|why| {
+        let task = task.expect("what is refused stays");
         // SAFETY: only this call's task was there.
-        Err(why) => Err(unsafe { give_back(task, why) }),
-    }
-}
-
-/// The same without options.
-///
-/// # Safety
-/// As [`Task::new`].
-#[inline]
-pub(crate) unsafe fn submit_plain<J: Job>(core: &Arc<Core>, job: J) -> Result<(), (J, Refusal)> {
-    // SAFETY: by this function's contract.
-    let mut task = Some(unsafe { Task::new(&core.env, job) });
-    match core.submit_plain(&mut task) {
-        Ok(_) => Ok(()),
-        // SAFETY: only this call's task was there.
-        Err(why) => Err(unsafe { give_back(task, why) }),
-    }
+        let (stored, job) = unsafe { task.into_parts() };
+        (stored, job, why.into_refusal())
+    })
 }
 
 /// Submits a job with what a submitter, group or scope adds to it.
-///
-/// # Safety
-/// As [`Task::new`].
 #[inline]
-pub(crate) unsafe fn submit_with<J: Job>(
+pub(crate) fn submit_with<S: Stored, J: Job>(
     core: &Arc<Core>,
+    stored: S,
     job: J,
-    extras: &Extras,
     options: SubmitOptions<'_>,
-) -> Result<Location, (J, Refusal)> {
-    let options = options.or_when_full(extras.when_full);
-    if extras.wrap() {
-        // SAFETY: by this function's contract.
-        unsafe { submit_wrapped(core, job, extras, options) }
+) -> Submitted<S, J> {
+    if options.extras.wrap() {
+        submit_wrapped(core, stored, job, options)
     } else {
-        // SAFETY: by this function's contract.
-        unsafe { submit(core, job, &options) }
+        submit(core, stored, job, |task| core.submit(task, &options))
     }
 }
 
-/// # Safety
-/// As [`Task::new`].
-unsafe fn submit_wrapped<J: Job>(
+fn submit_wrapped<S: Stored, J: Job>(
     core: &Arc<Core>,
+    stored: S,
     job: J,
-    extras: &Extras,
     options: SubmitOptions<'_>,
-) -> Result<Location, (J, Refusal)> {
+) -> Submitted<S, J> {
+    let extras = options.extras;
     let deadline = extras.until.deadline();
-    let timed = options.served_until(&deadline);
-    let (due, options) = match timed.due(&core.env) {
-        Some(due) => (Some(Due(due)), timed),
-        None => (None, options),
+    let options = SubmitOptions {
+        deadline: Some(&deadline),
+        ..options
     };
-    let start_by = due.map_or(StartBy::ANY, |due| StartBy::of(due.0, extras.min_remaining));
-    // SAFETY, for all: what surrounds a job holds nothing but values; for the job by this
-    // function's contract.
-    match (due, RunLimit::of(extras.run_limit)) {
-        // SAFETY: as above.
-        (None, None) => unsafe { submit_labeled(core, job, extras.label, &options) },
-        (Some(due), None) => {
-            let timed = Timed::new(start_by, due, job);
-            // SAFETY: as above.
-            unsafe { submit_timed(core, timed, extras.label, &options) }
-        }
-        (due, Some(limit)) => {
-            let timed = Timed::new(start_by, (due.unwrap_or(Due::NEVER), limit), job);
-            // SAFETY: as above.
-            unsafe { submit_timed(core, timed, extras.label, &options) }
-        }
-    }
-}
-
-/// # Safety
-/// As [`Task::new`].
-unsafe fn submit_timed<L: Limit, J: Job>(
-    core: &Arc<Core>,
-    timed: Timed<L, J>,
-    label: Option<&'static str>,
-    options: &SubmitOptions<'_>,
-) -> Result<Location, (J, Refusal)> {
-    // SAFETY: by this function's contract.
-    unsafe { submit_labeled(core, timed, label, options) }.map_err(|(timed, why)| (timed.job, why))
-}
-
-/// The label comes outermost: what is said of a late task carries it.
-///
-/// # Safety
-/// As [`Task::new`].
-unsafe fn submit_labeled<J: Job>(
-    core: &Arc<Core>,
-    job: J,
-    label: Option<&'static str>,
-    options: &SubmitOptions<'_>,
-) -> Result<Location, (J, Refusal)> {
-    match label {
-        // SAFETY: by this function's contract.
-        None => unsafe { submit(core, job, options) },
-        Some(label) => {
-            // SAFETY: by this function's contract; the label is a value.
-            unsafe { submit(core, Labeled { label, job }, options) }
-                .map_err(|(labeled, why)| (labeled.job, why))
-        }
-    }
-}
-
-/// # Safety
-/// The task, if there is one, was made from a `J`.
-#[inline]
-unsafe fn give_back<J: Job>(task: Option<Task>, why: SubmitError) -> (J, Refusal) {
-    let task = task.expect("what is refused stays");
-    // SAFETY: by this function's contract.
-    let job = unsafe { task.into_job() };
-    match why {
-        SubmitError::Refused(why) => (job, why),
-        SubmitError::Expired => {
-            unreachable!("nobody waits for its end: at its deadline it is refused")
-        }
+    let accept = |task: &mut Option<Task>| core.submit(task, &options);
+    let due = core.env.due(&deadline);
+    let times = Times::new(due, extras.min_remaining, due, extras.run_limit);
+    match (extras.label, times) {
+        (None, None) => submit(core, stored, job, accept),
+        (Some(label), None) => submit(core, (label, stored), job, accept)
+            .map_err(|((_, stored), job, why)| (stored, job, why)),
+        (None, Some(times)) => submit(core, (times, stored), job, accept)
+            .map_err(|((_, stored), job, why)| (stored, job, why)),
+        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept)
+            .map_err(|((_, (_, stored)), job, why)| (stored, job, why)),
     }
 }

@@ -1,20 +1,33 @@
 //! The protocol page says what the code does.
 
-use super::call::do_with_deadline;
-use super::request::SubmitOptions;
+use super::call::do_with;
+use super::core::Core;
+use super::request::Extras;
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
+use crate::error::DeadlineError;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc};
-use crate::work::job::Serve;
 use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::Duration;
+
+fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {
+    submit(core, (), f, |task| core.submit_plain(task)).is_ok()
+}
+
+fn call<F, R>(core: &Arc<Core>, f: F) -> Result<R, DeadlineError<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    do_with(core, &Extras::NONE, f, Duration::MAX)
+}
 
 /// The rows of the table that follows a marker, as words without backquotes.
 fn table(marker: &str) -> Vec<Vec<String>> {
@@ -79,21 +92,19 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     let (core, _) = builder.into_core().expect("a pool");
     let core = &core;
     // Its thread exists: who starts one has to tell those who wait, once it is there.
-    do_with_deadline(core, || (), Duration::MAX).expect("a worker");
+    call(core, || ()).expect("a worker");
     let (open, gate) = mpsc::channel();
     let (done, released) = mpsc::channel();
     thread::scope(|s| {
         s.spawn(move || {
-            let outcome = do_with_deadline(core, move || gate.recv(), Duration::MAX);
+            let outcome = call(core, move || gate.recv());
             done.send(outcome.is_ok())
         });
         while core.stats().running == 0 {
             thread::yield_now();
         }
         s.spawn(move || {
-            // SAFETY: Send and 'static.
-            let served = unsafe { submit(core, Serve { f: || () }, &SubmitOptions::PLAIN) };
-            assert!(served.is_ok());
+            assert!(serves(core, || ()));
         });
         while core.waiters.waiting() == 0 {
             thread::yield_now();
@@ -122,7 +133,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
                 let (open, gate) = mpsc::channel::<()>();
                 let done = done.clone();
                 s.spawn(move || {
-                    let outcome = do_with_deadline(core, move || gate.recv(), Duration::MAX);
+                    let outcome = call(core, move || gate.recv());
                     done.send(outcome.is_ok())
                 });
                 open
@@ -153,7 +164,7 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
 fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
     let (core, _) = builder.into_core().expect("a pool");
-    assert!(do_with_deadline(&core, || (), Duration::MAX).is_ok());
+    assert!(call(&core, || ()).is_ok());
     let slot = &core.slots[0];
     while !slot.see().is_parked() {
         thread::yield_now();
@@ -180,7 +191,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
         .idle_timeout(Duration::MAX)
         .into_core()
         .expect("a pool");
-    assert!(do_with_deadline(&core, || (), Duration::MAX).is_ok());
+    assert!(call(&core, || ()).is_ok());
     let (slot, claim) = loop {
         if let Some(claimed) = core.claim_idle() {
             break claimed;
@@ -207,13 +218,10 @@ fn who_is_not_needed_for_the_timeout_is_told_to_end() {
     let meet = Arc::new(Barrier::new(5));
     for _ in 0..4 {
         let meet = Arc::clone(&meet);
-        let task = Serve {
-            f: move || {
-                let _ = meet.wait();
-            },
+        let task = move || {
+            let _ = meet.wait();
         };
-        // SAFETY: Send and 'static.
-        assert!(unsafe { submit(&core, task, &SubmitOptions::PLAIN) }.is_ok());
+        assert!(serves(&core, task));
     }
     meet.wait();
     while core.stats().idle < 4 {
@@ -229,8 +237,8 @@ fn who_is_not_needed_for_the_timeout_is_told_to_end() {
     for _ in 0..3 {
         let core = &core;
         let ran = thread::scope(|s| {
-            let call = || do_with_deadline(core, crate::task::slot, Duration::MAX);
-            s.spawn(call).join().expect("no panic").expect("idle")
+            let its_slot = || call(core, crate::task::slot);
+            s.spawn(its_slot).join().expect("no panic").expect("idle")
         });
         assert_eq!(ran, bench.last().copied());
         while core.stats().idle < 4 {

@@ -9,8 +9,7 @@
 //! to wait for whole attempts of others, thread starts included.
 
 use super::core::Core;
-use super::request::{no_room, SubmitOptions};
-use crate::error::Refusal;
+use super::request::{no_room, SubmitError, SubmitOptions};
 use crate::parts::backoff::{Backoff, BoundedSpin};
 use crate::parts::deadline::Deadline;
 use crate::parts::waiters::Waiting;
@@ -43,7 +42,7 @@ impl<'a> Wait<'a> {
             between_tasks: core.env.is_between_tasks(),
             may_queue: !(own && options.awaited),
             may_block: !own && options.blocks(core.blocks),
-            room_within: match options.when_full(core.settings.when_full) {
+            room_within: match options.extras.when_full.unwrap_or(core.settings.when_full) {
                 WhenFull::BlockFor(limit) => Deadline::from_now(limit),
                 _ => Deadline::never(),
             },
@@ -53,7 +52,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    pub(super) fn no_room(&self) -> Refusal {
+    pub(super) fn no_room(&self) -> SubmitError {
         let waits = self.options.blocks(self.core.blocks) || self.options.awaited;
         no_room(self.own && waits)
     }

@@ -31,7 +31,7 @@ use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{lock, now, thread, Arc, MutexGuard, Ordering};
+use crate::sync::{lock, now, thread, Arc, MutexGuard};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::job::{Ending, Task};
@@ -173,7 +173,7 @@ impl Worker<'_> {
     /// After the last task, and its release, which must not wait for a thread that holds the list of
     /// those who wait for space. A task that was not run, because its time was up, has not paid.
     fn settle(&self) {
-        let owes_remains = self.ctx.owes_remains();
+        let owes_remains = self.ctx.owes_remains.get();
         if owes_remains && !self.searches.get() {
             // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
             // is in no ring, and has to be counted.
@@ -218,13 +218,8 @@ impl Worker<'_> {
 
     #[inline(always)]
     fn count(&self, how: Ending) {
-        if let Ending::CompletedLate | Ending::PanickedLate = how {
-            // Relaxed: a count.
-            self.core.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-        }
         match how {
-            Ending::Completed | Ending::CompletedLate => self.it.record.count_end(false),
-            Ending::Panicked | Ending::PanickedLate => self.it.record.count_end(true),
+            Ending::Ran { panicked } => self.it.record.count_end(panicked),
             Ending::Expired => {
                 self.core.counts.expire();
                 self.it.record.count_unrun();
@@ -245,7 +240,7 @@ impl Worker<'_> {
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
-            self.ctx.owe_a_look();
+            self.ctx.owes_look.set(true);
         }
     }
 

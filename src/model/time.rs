@@ -1,6 +1,7 @@
 //! What loom has no clock for.
 
 use crate::engine::call;
+use crate::engine::request::Extras;
 use crate::error::{DeadlineError, TaskError};
 use crate::handle::Handle;
 use crate::parts::deadline;
@@ -45,7 +46,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    call::do_until(pool.core(), None, f, &deadline.0)
+    call::do_until(pool.core(), &Extras::NONE, None, f, &deadline.0)
 }
 
 /// The same as a task with a label, which its worker reads in its caller's node.
@@ -57,7 +58,11 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    call::do_until(pool.core(), Some("label"), f, &deadline.0)
+    let extras = Extras {
+        label: Some("label"),
+        ..Extras::NONE
+    };
+    call::do_until(pool.core(), &extras, None, f, &deadline.0)
 }
 
 /// [`Handle::join_timeout`] until `deadline`.

@@ -140,6 +140,12 @@ macro_rules! atomics {
         #[derive(Debug)]
         pub(crate) struct $name(atomic::$name);
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(<$value>::default())
+            }
+        }
+
         #[allow(dead_code)] // not every word has every access
         impl $name {
             #[track_caller]

@@ -83,7 +83,7 @@ pub(crate) fn step() {
 
 macro_rules! paused {
     ($($name:ident($value:ty) { $($op:ident)* })*) => { $(
-        #[derive(Debug)]
+        #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(atomic::$name);
 

@@ -5,58 +5,40 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
-use crate::parts::members::Members;
 use crate::parts::stretch::Stretch;
-use crate::sync::{catch_unwind, fork, now, thread, thread_local, AtomicBool, Instant, Ordering};
-use crate::work::env::Env;
-#[cfg(any(feature = "metrics", feature = "tracing"))]
-use crate::work::observe::Watch;
-use crate::work::observe::{self, Seen};
-use crate::work::panics::{drop_payload, settle, Payload};
+use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
+use crate::work::env::{Around, Env, NEVER};
+use crate::work::observe::{self, Seen, Watch};
+use crate::work::options::Options;
+use crate::work::panics::{has_panicked, settle, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
-/// The worker was awake, and is still to see to it that somebody looks at the queue in its place.
-const A_LOOK: u8 = 1;
-/// There is something in `remains`.
-const REMAINS: u8 = 2;
-
-/// What a task can ask of the worker that runs it. Lives on the worker's stack.
+/// What a task can ask of the worker that runs it: with the record, in which others read of it, too.
+/// Lives on the worker's stack.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
     /// Sees to it that somebody looks at the queue.
     look: &'a dyn Fn(),
-    label: Cell<Option<&'static str>>,
     /// The node of the running task's caller, if it has a deadline.
     caller: Cell<Option<*const WaitNode>>,
-    /// A caller waits for the running task, or did.
-    awaited: Cell<bool>,
-    /// The cancel flag of the running task's group; valid while it runs.
-    group: Cell<*const AtomicBool>,
-    /// The running task's own deadline, as [`Env::nanos`]; zero: none.
-    due: Cell<u64>,
-    /// That it has passed has been told.
+    /// That the running task's own deadline has passed has been told.
     told_late: Cell<bool>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// What is to be done before the next task's code: [`A_LOOK`], [`REMAINS`], or both.
-    debts: Cell<u8>,
+    /// It was awake, and is still to see to it that somebody looks at the queue in its place: before
+    /// the next task's code.
+    pub(crate) owes_look: Cell<bool>,
+    /// There is something in `remains`.
+    pub(crate) owes_remains: Cell<bool>,
     /// A handle's waker, to be called: code of the user's, which comes last.
     remains: Cell<Remains>,
     pub(crate) stretch: Stretch,
     /// The submission of the task about to run.
     pub(crate) seen: Cell<Seen>,
-}
-
-impl std::fmt::Debug for Ctx<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ctx")
-            .field("slot", &self.slot)
-            .finish_non_exhaustive()
-    }
 }
 
 thread_local! {
@@ -88,14 +70,11 @@ impl<'a> Ctx<'a> {
             record,
             slot,
             look,
-            label: Cell::new(None),
             caller: Cell::new(None),
-            awaited: Cell::new(false),
-            group: Cell::new(std::ptr::null()),
-            due: Cell::new(0),
             told_late: Cell::new(false),
             task_id: Cell::new(0),
-            debts: Cell::new(0),
+            owes_look: Cell::new(false),
+            owes_remains: Cell::new(false),
             remains: Cell::default(),
             stretch: Stretch::new(),
             seen: Cell::default(),
@@ -108,64 +87,92 @@ impl<'a> Ctx<'a> {
         Entered(std::marker::PhantomData)
     }
 
-    /// Runs `f` as a task with a label.
-    pub(crate) fn with_label<R>(&self, label: Option<&'static str>, f: impl FnOnce() -> R) -> R {
-        if label.is_none() {
-            return f();
+    /// The task about to run has these options. `false`: it comes too late to be started.
+    ///
+    /// # Safety
+    /// Its group lives until [`Ctx::finish`].
+    #[inline]
+    pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> bool {
+        // First: what is said of a late task carries it.
+        if options.label.is_some() {
+            self.set_label(options.label);
         }
-        self.set_label(label);
-        let result = f();
-        self.set_label(None);
-        result
+        if let Some(times) = options.times {
+            let Some(due) = times.start(self.env) else {
+                return false;
+            };
+            self.told_late.set(false);
+            self.record.set_due(due);
+        }
+        if let Some(group) = options.group {
+            self.record.set_group(group);
+        }
+        true
     }
 
-    pub(crate) fn set_label(&self, label: Option<&'static str>) {
-        self.label.set(label);
+    /// The task with options has ended: before the worker is free for another. If it is late, subscribers
+    /// are told, if they may take their time.
+    #[inline]
+    pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) {
+        self.record.set_group(std::ptr::null());
+        if self.is_late(may_tell) {
+            // Relaxed: a count.
+            self.env.timed_out.fetch_add(1, Ordering::Relaxed);
+        }
+        self.record.set_due(NEVER);
+        if is_labeled {
+            self.set_label(None);
+        }
+    }
+
+    fn set_label(&self, label: Option<&'static str>) {
         // SAFETY: the record is that of the worker's own slot, and a context stays on its thread.
         unsafe { self.record.label.set(label) };
     }
 
-    /// The running task has a deadline of its own; zero: no longer.
-    pub(crate) fn set_due(&self, due: u64) {
-        self.due.set(due);
-        self.told_late.set(false);
-        self.record.set_due(due);
-    }
-
-    /// The running task has ended, and has no deadline of its own any more. Whether that has
-    /// passed.
-    pub(crate) fn end_due(&self) -> bool {
-        let due = self.due.get();
-        self.set_due(0);
-        due != 0 && self.env.nanos_now() >= due
-    }
-
-    /// Whether the running task's own deadline has passed.
-    pub(crate) fn is_past_due(&self) -> bool {
-        let due = self.due.get();
-        let is_past = due != 0 && self.env.nanos_now() >= due;
-        if is_past && !self.told_late.replace(true) {
-            observe::worker_abandoned(self.env, self.slot, self.label.get(), "deadline");
+    /// Whether the running task's own deadline has passed; subscribers are told, if they may take their
+    /// time.
+    #[inline]
+    fn is_late(&self, may_tell: bool) -> bool {
+        let due = self.record.due();
+        let is_late = due != NEVER && self.env.nanos_now() >= due;
+        if is_late && may_tell && !self.told_late.replace(true) {
+            observe::worker_abandoned(self.env, self.slot, self.label(), "deadline");
         }
-        is_past
+        is_late
     }
 
-    /// Runs `f` as a task whose caller waits; with the caller's node, if there is a
-    /// deadline.
+    /// Runs a task whose end is decided between it and who waits: a caller of `do_with_deadline`, or a
+    /// handle. Whether it panicked, and its result, if that is still wanted. Otherwise the result has
+    /// been dropped, while the task still counts as running. `timed`: the node of a caller with a
+    /// deadline. `is_wanted` is asked with whether somebody waits.
     ///
     /// # Safety
-    /// The node is that of the caller for whom this worker has started its decision.
-    pub(crate) unsafe fn with_caller<R>(
+    /// This worker has started its decision for who waits, with this node.
+    pub(crate) unsafe fn run_decided<R>(
         &self,
-        caller: Option<*const WaitNode>,
+        timed: Option<*const WaitNode>,
         f: impl FnOnce() -> R,
-    ) -> R {
-        self.awaited.set(true);
-        self.caller.set(caller);
-        let result = f();
+        is_wanted: impl FnOnce(bool) -> bool,
+    ) -> (bool, Option<Result<R, Payload>>) {
+        let (decision, task_id) = (&self.record.decision, self.task_id.get());
+        self.caller.set(timed);
+        let result = self.call(f);
+        // Subscribers are told of a run limit that has passed as long as the caller can leave.
+        self.is_late(true);
+        let waits = decision.complete(task_id);
+        let (panicked, wanted) = if is_wanted(waits) {
+            (result.is_err(), Some(result))
+        } else {
+            (self.drop_result(result), None)
+        };
+        if !waits {
+            // Who left may have been just leaving, and does not exist in a forked child.
+            self.end_if_forked();
+            decision.forget(task_id);
+        }
         self.caller.set(None);
-        self.awaited.set(false);
-        result
+        (panicked, wanted)
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -173,28 +180,12 @@ impl<'a> Ctx<'a> {
             // The caller's stack may be another's here.
             return None;
         }
-        let own = Some(self.due.get()).filter(|due| *due != 0);
         let callers = self.caller.get().map(|node| {
-            // SAFETY: there only in `with_caller`, while the task runs.
+            // SAFETY: there only in `run_decided`, while the task runs.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
         });
-        let due = own.into_iter().chain(callers).min()?;
-        Some(self.env.instant(due))
-    }
-
-    /// From now on, and until [`Ctx::leave_group`], the task is one of the given group, whose members
-    /// outlive that.
-    ///
-    /// # Safety
-    /// They do.
-    pub(crate) unsafe fn enter_group(&self, members: &Members) {
-        self.group.set(&members.cancelled);
-        self.record.set_group(members.address());
-    }
-
-    pub(crate) fn leave_group(&self) {
-        self.record.set_group(std::ptr::null());
-        self.group.set(std::ptr::null());
+        let due = callers.unwrap_or(NEVER).min(self.record.due());
+        (due != NEVER).then(|| self.env.instant(due))
     }
 
     /// After code of the user's, which may have called `fork`: the child ends. It does not count or
@@ -207,26 +198,17 @@ impl<'a> Ctx<'a> {
     }
 
     pub(crate) fn label(&self) -> Option<&'static str> {
-        self.label.get()
+        self.record.label.get()
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        if self.awaited.get() && self.record.decision.has_left(self.task_id.get()) {
-            return true;
-        }
-        let group = self.group.get();
-        // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        // SAFETY: not null only in a group, which outlives that.
-        if !group.is_null() && unsafe { &*group }.load(Ordering::Relaxed) {
-            return true;
-        }
-        self.is_past_due() || self.env.is_cancelling()
-    }
-
-    /// The worker looks at the queue no more: others may have relied on it.
-    #[inline]
-    pub(crate) fn owe_a_look(&self) {
-        self.owe_that(A_LOOK);
+        // SAFETY: not null only in a task of a group, which lives meanwhile.
+        let group = unsafe { self.record.group().as_ref() };
+        self.record.decision.is_abandoned()
+            // Relaxed: a flag; whoever acts on it needs nothing it publishes.
+            || group.is_some_and(|group| group.cancelled.load(Ordering::Relaxed))
+            || self.is_late(true)
+            || self.env.is_cancelling()
     }
 
     /// Does for others what could not be done before this task counted as started: it may start
@@ -234,53 +216,30 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn pay_debts(&self) {
         // A burst spreads: one worker less that looks, so notify the next.
-        if self.paid(A_LOOK) {
+        if self.owes_look.replace(false) {
             (self.look)();
             // Subscribers hear of a thread that could not be started.
             self.end_if_forked();
         }
     }
 
-    #[inline]
-    fn owe_that(&self, debt: u8) {
-        self.debts.set(self.debts.get() | debt);
-    }
-
-    /// Whether it was owed; it is no more.
-    #[inline]
-    fn paid(&self, debt: u8) -> bool {
-        let debts = self.debts.get();
-        self.debts.set(debts & !debt);
-        debts & debt != 0
-    }
-
     /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
     /// the pool waits for code of the user's.
     pub(crate) fn owe(&self, remains: Remains) {
         if !remains.is_empty() {
-            self.owe_that(REMAINS);
+            self.owes_remains.set(true);
             settle(self.remains.replace(remains));
         }
     }
 
     /// Sees to the look that is owed and calls the waker that is owed, before other code of the user's.
-    #[inline]
+    #[cold]
     pub(crate) fn settle_debts(&self) {
         self.pay_debts();
-        if self.paid(REMAINS) {
-            self.settle_remains();
+        if self.owes_remains.replace(false) {
+            settle(self.remains.take());
+            self.end_if_forked();
         }
-    }
-
-    #[inline]
-    pub(crate) fn owes_remains(&self) -> bool {
-        self.debts.get() & REMAINS != 0
-    }
-
-    #[cold]
-    fn settle_remains(&self) {
-        settle(self.remains.take());
-        self.end_if_forked();
     }
 
     /// Only now that the task has started: its caller can leave meanwhile.
@@ -298,30 +257,27 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.debts.get() != 0 {
+        if self.owes_look.get() | self.owes_remains.get() {
             self.settle_debts();
         }
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        let watch = Watch::begin(self.seen.take(), self.env, self.label.get(), self.slot);
+        let watch = Watch::begin(self.seen.take(), self.env, self.record, self.slot);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
-            Some(_) => self.call_around(f),
+            Some(around) => self.call_around(around, f),
         };
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
-        watch.stop(self.env, self.label.get());
+        watch.stop(self.env, self.record);
         if let Err(payload) = &result {
             self.report(payload);
         }
-        #[cfg(any(feature = "metrics", feature = "tracing"))]
         watch.end(self.env);
         result
     }
 
     #[cold]
-    fn call_around<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
+    fn call_around<R>(&self, around: &Around, f: impl FnOnce() -> R) -> Result<R, Payload> {
         let mut f = Some(f);
         let mut result = None;
         let mut step = || {
@@ -329,9 +285,7 @@ impl<'a> Ctx<'a> {
                 result = Some(catch_unwind(AssertUnwindSafe(f)));
             }
         };
-        if let Some(around) = &self.env.hooks.around {
-            self.env.hook(|| around(&mut step));
-        }
+        self.env.hook(|| around(&mut step));
         // A wrapper that did not call its argument: the task runs all the same.
         step();
         result.expect("the step has run")
@@ -340,7 +294,7 @@ impl<'a> Ctx<'a> {
     /// Tells `on_panic` of a payload.
     #[cold]
     pub(crate) fn report(&self, payload: &Payload) {
-        let panic = TaskPanic::new(self.slot, self.label.get(), &**payload);
+        let panic = TaskPanic::new(self.slot, self.label(), &**payload);
         observe::task_panicked(self.env, &panic);
         if let Some(on_panic) = &self.env.hooks.on_panic {
             self.env.hook(|| on_panic(&panic));
@@ -348,27 +302,12 @@ impl<'a> Ctx<'a> {
     }
 
     /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
-    /// call or in its drop.
-    pub(crate) fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
-        match result {
-            Ok(value) => self.drop_reported(value),
-            Err(payload) => {
-                drop_payload(payload);
-                true
-            }
-        }
-    }
-
-    /// Drops a value that nobody waits for any more; a panic of its `Drop` is
-    /// reported. Returns whether there was one.
-    pub(crate) fn drop_reported<T>(&self, value: T) -> bool {
-        match catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            Ok(()) => false,
-            Err(payload) => {
-                self.report(&payload);
-                drop_payload(payload);
-                true
-            }
-        }
+    /// call or in its drop, which is reported, too.
+    fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
+        let drop_value = |value| {
+            catch_unwind(AssertUnwindSafe(|| drop(value)))
+                .inspect_err(|payload| self.report(payload))
+        };
+        has_panicked(result.and_then(drop_value))
     }
 }

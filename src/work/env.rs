@@ -1,22 +1,27 @@
 //! What tasks and hooks need of their pool, and nothing of how it works.
 
 use crate::error::TaskPanic;
+use crate::parts::deadline::Deadline;
 use crate::stats::Shutdown;
-use crate::sync::{catch_unwind, fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
-use crate::work::panics::drop_payload;
+use crate::sync::{fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
+use crate::work::panics::contain;
 use std::cell::Cell;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
-type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
-/// The rank of the strictest shutdown; zero: the pool is open.
-const RANK: u64 = SURPLUS - 1;
+/// No deadline, where one is given as [`Env::nanos`].
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What shutdowns have asked for; a mode of rank n asks for the first n of these.
+const CLOSED: u64 = 1;
+const DISCARDING: u64 = 1 << 1;
+const CANCELLING: u64 = 1 << 2;
 /// There are more workers than the pool's limit allows, so that each submission and each
 /// worker has to look closer.
-const SURPLUS: u64 = 1 << 8;
+const SURPLUS: u64 = 1 << 3;
 
 /// User code that runs on workers.
 #[derive(Default)]
@@ -46,16 +51,18 @@ thread_local! {
     static BETWEEN_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-#[derive(Debug)]
 pub(crate) struct Env {
     pub(crate) id: u64,
     pub(crate) name: String,
     /// What deadlines are counted from.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// [`RANK`] and [`SURPLUS`]: zero while the pool works as usual. In the upper half, the [`fork::generation`] that it was built in.
+    /// The flags above: none while the pool works as usual. In the upper half, the [`fork::generation`]
+    /// that it was built in.
     phase: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
+    /// Callers that left their running task, and tasks that ended past a deadline of their own.
+    pub(crate) timed_out: AtomicU64,
     #[cfg(feature = "metrics")]
     pub(crate) series: crate::work::series::Series,
 }
@@ -72,6 +79,7 @@ impl Env {
             hooks,
             phase: AtomicU64::new(fork::generation()),
             hook_panics: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
             series: crate::work::series::Series::default(),
         }
@@ -79,7 +87,7 @@ impl Env {
 
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.phase() & RANK != 0
+        self.phase() & CLOSED != 0
     }
 
     /// Under the lock of the registry.
@@ -107,7 +115,7 @@ impl Env {
     /// Whether the pool is closed, or has surplus workers.
     #[inline]
     pub(crate) fn is_closed_or_over(&self) -> bool {
-        self.phase() & (RANK | SURPLUS) != 0
+        self.phase() & (CLOSED | SURPLUS) != 0
     }
 
     /// For models: whether there are surplus workers.
@@ -132,31 +140,27 @@ impl Env {
 
     /// Whether queued tasks are to be discarded, and not to be run.
     pub(crate) fn is_discarding(&self) -> bool {
-        self.phase() & RANK >= u64::from(Shutdown::Discard.rank())
+        self.phase() & DISCARDING != 0
     }
 
     pub(crate) fn is_cancelling(&self) -> bool {
         // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        self.phase.load(Ordering::Relaxed) & RANK >= u64::from(Shutdown::Cancel.rank())
+        self.phase.load(Ordering::Relaxed) & CANCELLING != 0
     }
 
     /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be
     /// discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
-        let rank = u64::from(mode.rank());
-        let mut before = self.phase();
-        while before & RANK < rank {
-            let after = before & !RANK | rank;
-            // ORDERING: P5: before who closes looks for idle workers.
-            let closed =
-                self.phase
-                    .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
-            match closed {
-                Ok(_) => break,
-                Err(now) => before = now,
-            }
-        }
-        (before & RANK).max(rank) >= u64::from(Shutdown::Discard.rank())
+        let asked = (1 << mode.rank()) - 1;
+        // ORDERING: P5: before who closes looks for idle workers.
+        let before = self.phase.fetch_or(asked, Ordering::SeqCst);
+        (before | asked) & DISCARDING != 0
+    }
+
+    /// When a deadline is, as [`Env::nanos`]; the clock is read if it was not.
+    #[inline]
+    pub(crate) fn due(&self, deadline: &Deadline) -> u64 {
+        deadline.instant().map_or(NEVER, |at| self.nanos(at))
     }
 
     /// An instant as nanoseconds after the pool's epoch, plus one; beyond 584 years, 584
@@ -177,10 +181,9 @@ impl Env {
 
     /// Runs a hook; its panic is contained and counted.
     pub(crate) fn hook(&self, f: impl FnOnce()) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        if contain(f) {
             // Relaxed: a count.
             self.hook_panics.fetch_add(1, Ordering::Relaxed);
-            drop_payload(payload);
         }
     }
 

@@ -7,8 +7,8 @@
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Members, Pending};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::observe::Seen;
+use crate::work::options::{Options, Stored};
 use crate::work::panics::{drop_contained, has_panicked, settle};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
@@ -23,33 +23,11 @@ pub(crate) type End<'a> = &'a mut dyn FnMut(Ending);
 /// How a task that a worker has taken ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Zero: what a worker takes for granted.
-    Completed = 0,
-    Panicked,
-    /// The same, past its own deadline.
-    CompletedLate,
-    PanickedLate,
+    Ran {
+        panicked: bool,
+    },
     /// It was not started: too late.
     Expired,
-}
-
-impl Ending {
-    #[inline]
-    pub(crate) fn of(panicked: bool) -> Self {
-        if panicked {
-            Self::Panicked
-        } else {
-            Self::Completed
-        }
-    }
-
-    pub(crate) fn late(self) -> Self {
-        match self {
-            Self::Completed => Self::CompletedLate,
-            Self::Panicked => Self::PanickedLate,
-            other => other,
-        }
-    }
 }
 
 /// Why a task that was accepted never runs.
@@ -74,14 +52,6 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Of a task that nobody waits for.
-    pub(crate) fn of(seen: Seen) -> Self {
-        Self {
-            seen,
-            ..Self::default()
-        }
-    }
-
     /// Sets free whom the task has kept waiting. Only then it lets go of what was seen, which may take
     /// its time, as may the waker of a handle.
     pub(crate) fn release(mut self) {
@@ -98,14 +68,18 @@ impl Release {
 }
 
 /// A unit of work before its type is erased.
-pub(crate) trait Job: Sized {
+///
+/// # Safety
+/// It may be sent to another thread, and what it borrows lives until it has run or been discarded
+/// there: it is `Send + 'static`, or whoever makes one waits for its end.
+pub(crate) unsafe trait Job: Sized {
     /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
     /// Disposes of it unrun. Never unwinds.
     fn discard(self, why: NeverRan, seen: Seen) -> Release;
-    /// The group it belongs to.
-    fn members(&self) -> Option<&Members> {
-        None
+    /// Its options, where those are stored with it. They are asked for before it runs.
+    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
+        stored
     }
     /// A scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
@@ -115,10 +89,124 @@ pub(crate) trait Job: Sized {
     const OFFERED: bool = Self::AWAITED;
 }
 
-/// A job, and what is known of its submission. Every task holds one.
-struct Observed<J> {
+/// What every task holds: a job, its options, and what is known of its submission.
+struct Held<S, J> {
     seen: Seen,
+    stored: S,
     job: J,
+}
+
+impl<S: Stored, J: Job> Held<S, J> {
+    #[inline]
+    fn options(&self) -> Options<'_> {
+        self.job.options(self.stored.options())
+    }
+
+    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
+    /// runs.
+    #[inline]
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let options = self.options();
+        if options.is_empty() {
+            ctx.seen.set(self.seen);
+            return self.job.run(ctx, end);
+        }
+        let is_labeled = options.label.is_some();
+        // SAFETY: the task is pending in its group, and leaves it after `finish`.
+        if !unsafe { ctx.begin(&options) } {
+            return self.expire(is_labeled, ctx, end);
+        }
+        ctx.seen.set(self.seen);
+        let mut pending = self.stored.into_pending();
+        self.job.run(ctx, &mut |how| {
+            // Where the outcome is decided subscribers have been told before that.
+            ctx.finish(is_labeled, !J::OFFERED);
+            end(how);
+            if let Some(pending) = pending.take() {
+                pending.end(match how {
+                    Ending::Ran { panicked: true } => Ended::Panicked,
+                    _ => Ended::Completed,
+                });
+            }
+        });
+    }
+
+    /// Its turn has come too late.
+    #[cold]
+    fn expire(self, is_labeled: bool, ctx: &Ctx<'_>, end: End<'_>) {
+        if !J::AWAITED {
+            // What is dropped may take its time, and so may the waker of the task before, which
+            // has to return before the worker takes its next task.
+            ctx.settle_debts();
+        }
+        let mut release = self.discard(NeverRan::Expired);
+        // Not once the worker is as good as idle: a subscriber may take its time.
+        release.seen = Seen::default();
+        ctx.finish(is_labeled, false);
+        end(Ending::Expired);
+        ctx.owe(release.finish());
+    }
+
+    fn discard(self, why: NeverRan) -> Release {
+        let release = self.job.discard(why, self.seen);
+        Release {
+            group: self.stored.into_pending().or(release.group),
+            ..release
+        }
+    }
+
+    // ---- how it lies in a task --------------------------------------------------------
+
+    const FITS: bool = size_of::<Self>() <= INLINE && align_of::<Self>() <= align_of::<Bytes>();
+    const TABLE: Table = Table {
+        must_run: J::MUST_RUN,
+        awaited: J::AWAITED,
+        offered: J::OFFERED,
+        // SAFETY: live, by the contract of `Table::group`; only read.
+        group: |bytes| unsafe { (*Self::load(bytes)).stored.options().group },
+        // SAFETY: by the contract of `Table::run`.
+        run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
+        // SAFETY: by the contract of `Table::discard`.
+        discard: |bytes, why| unsafe { Self::take(bytes) }.discard(why),
+    };
+
+    fn store(self) -> Bytes {
+        let mut bytes = Bytes::uninit();
+        if Self::FITS {
+            // SAFETY: it fits in size and alignment (`FITS`).
+            unsafe { bytes.as_mut_ptr().cast::<Self>().write(self) }
+        } else {
+            let boxed = Box::into_raw(Box::new(self));
+            // SAFETY: a thin pointer (it is Sized) fits.
+            unsafe { bytes.as_mut_ptr().cast::<*mut Self>().write(boxed) }
+        }
+        bytes
+    }
+
+    /// # Safety
+    /// The bytes were made by `store` of the same type, and hold it still.
+    unsafe fn load(bytes: &Bytes) -> *mut Self {
+        if Self::FITS {
+            bytes.as_ptr().cast::<Self>().cast_mut()
+        } else {
+            // SAFETY: `store` wrote the box's pointer there.
+            unsafe { bytes.as_ptr().cast::<*mut Self>().read() }
+        }
+    }
+
+    /// # Safety
+    /// As `load`; it is moved out.
+    unsafe fn take(bytes: &Bytes) -> Self {
+        // SAFETY: as `load`; the caller never uses the bytes again.
+        let held = unsafe { Self::load(bytes) };
+        if Self::FITS {
+            // SAFETY: live, and moved out once.
+            unsafe { held.read() }
+        } else {
+            // SAFETY: `store` made it with `Box::into_raw`, taken once.
+            *unsafe { Box::from_raw(held) }
+        }
+    }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
@@ -129,17 +217,17 @@ struct Table {
     offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    members: unsafe fn(&Bytes) -> *const Members,
+    group: unsafe fn(&Bytes) -> Option<&Members>,
     /// # Safety
-    /// As `members`; the job is consumed.
+    /// As `group`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
-/// A job with its type erased. It is consumed by `run`, `discard` or
-/// `into_job`; dropping it would leak the job.
+/// A job with its type erased. It is consumed by `run_in`, `discard` or
+/// `into_parts`; dropping it would leak the job.
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
@@ -147,141 +235,36 @@ pub(crate) struct Task {
     job: PhantomData<*mut ()>,
 }
 
-// SAFETY: made only by `Task::new` and `Task::renew`, whose callers vouch that the job may
-// move to another thread.
+// SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
 unsafe impl Send for Task {}
 
-impl std::fmt::Debug for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
-
-struct TableOf<J>(PhantomData<J>);
-
-impl<J: Job> TableOf<J> {
-    const FITS: bool =
-        size_of::<Observed<J>>() <= INLINE && align_of::<Observed<J>>() <= align_of::<Bytes>();
-    const TABLE: Table = Table {
-        must_run: J::MUST_RUN,
-        awaited: J::AWAITED,
-        offered: J::OFFERED,
-        members: Self::members,
-        run: Self::run,
-        discard: Self::discard,
-    };
-
-    fn store(job: Observed<J>) -> Bytes {
-        let mut bytes = Bytes::uninit();
-        if Self::FITS {
-            // SAFETY: the job fits in size and alignment (`FITS`).
-            unsafe { bytes.as_mut_ptr().cast::<Observed<J>>().write(job) }
-        } else {
-            let boxed = Box::into_raw(Box::new(job));
-            // SAFETY: a thin pointer (it is Sized) fits.
-            unsafe { bytes.as_mut_ptr().cast::<*mut Observed<J>>().write(boxed) }
-        }
-        bytes
-    }
-
-    /// # Safety
-    /// The bytes were made by `store` of the same type, and hold a live job.
-    unsafe fn load(bytes: &Bytes) -> *mut Observed<J> {
-        if Self::FITS {
-            bytes.as_ptr().cast::<Observed<J>>().cast_mut()
-        } else {
-            // SAFETY: `store` wrote the box's pointer there.
-            unsafe { bytes.as_ptr().cast::<*mut Observed<J>>().read() }
-        }
-    }
-
-    /// # Safety
-    /// As `load`; the job is moved out.
-    unsafe fn take(bytes: &Bytes) -> Observed<J> {
-        // SAFETY: as `load`; the caller never uses the bytes again.
-        let job = unsafe { Self::load(bytes) };
-        if Self::FITS {
-            // SAFETY: live, and moved out once.
-            unsafe { job.read() }
-        } else {
-            // SAFETY: `store` made it with `Box::into_raw`, taken once.
-            *unsafe { Box::from_raw(job) }
-        }
-    }
-
-    /// # Safety
-    /// See `Table::members`.
-    unsafe fn members(bytes: &Bytes) -> *const Members {
-        // SAFETY: live, by this function's contract; only read.
-        let members = unsafe { (*Self::load(bytes)).job.members() };
-        members.map_or(std::ptr::null(), std::ptr::from_ref)
-    }
-
-    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
-    /// runs.
-    ///
-    /// # Safety
-    /// See `Table::run`.
-    unsafe fn run(bytes: &mut Bytes, ctx: &Ctx<'_>, end: End<'_>) {
-        // SAFETY: by this function's contract.
-        let Observed { seen, job } = unsafe { Self::take(bytes) };
-        ctx.seen.set(seen);
-        job.run(ctx, end);
-    }
-
-    /// # Safety
-    /// See `Table::discard`.
-    unsafe fn discard(bytes: &mut Bytes, why: NeverRan) -> Release {
-        // SAFETY: by this function's contract.
-        let Observed { seen, job } = unsafe { Self::take(bytes) };
-        job.discard(why, seen)
-    }
-}
-
 impl Task {
-    /// Erases a job.
-    ///
-    /// # Safety
-    /// The job may be sent to another thread, and lives until it has run or
-    /// been discarded there: the caller either has `J: Send + 'static`, or
-    /// waits for the task's end before anything the job borrows goes away.
+    /// Erases a job, with its options and what was seen of its submission.
     #[inline]
-    pub(crate) unsafe fn new<J: Job>(env: &Env, job: J) -> Self {
-        Self::erase(job, Seen::now(env))
-    }
-
-    /// A job taken out of its task again, as a task that does not run, and what was seen of it.
-    ///
-    /// # Safety
-    /// As [`Task::new`].
-    pub(crate) unsafe fn renew<J: Job>(job: J, seen: Seen) -> Self {
-        Self::erase(job, seen)
-    }
-
-    #[inline]
-    fn erase<J: Job>(job: J, seen: Seen) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(seen: Seen, stored: S, job: J) -> Self {
         Self {
-            table: &TableOf::<J>::TABLE,
-            bytes: TableOf::<J>::store(Observed { seen, job }),
+            table: &Held::<S, J>::TABLE,
+            bytes: Held { seen, stored, job }.store(),
             job: PhantomData,
         }
     }
 
-    /// The job again, for a submitter whose task was not accepted.
+    /// The job again and its options, for a submitter whose task was not accepted.
     ///
     /// # Safety
-    /// The task was made from a `J`.
+    /// The task was made from these types.
     #[inline]
-    pub(crate) unsafe fn into_job<J: Job>(self) -> J {
+    pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: of type J by this function's contract; `this` is not dropped.
-        unsafe { TableOf::<J>::take(&this.bytes) }.job
+        // SAFETY: of these types by this function's contract; `this` is not dropped.
+        let held = unsafe { Held::<S, J>::take(&this.bytes) };
+        (held.stored, held.job)
     }
 
     /// The task's group.
     fn members(&self) -> Option<&Members> {
         // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        unsafe { (self.table.members)(&self.bytes).as_ref() }
+        unsafe { (self.table.group)(&self.bytes) }
     }
 
     pub(crate) fn is_of(&self, group: &Members) -> bool {
@@ -321,20 +304,21 @@ impl Task {
     }
 }
 
-/// `Pool::serve`'s task.
-pub(crate) struct Serve<F> {
-    pub(crate) f: F,
-}
-
-impl<F: FnOnce()> Job for Serve<F> {
-    #[inline]
+/// A closure that was served.
+// SAFETY: it is `Send + 'static`.
+unsafe impl<F: FnOnce() + Send + 'static> Job for F {
+    #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        end(Ending::of(has_panicked(ctx.call(self.f))));
+        let panicked = has_panicked(ctx.call(self));
+        end(Ending::Ran { panicked });
     }
 
     fn discard(self, _: NeverRan, seen: Seen) -> Release {
         drop_contained(self);
-        Release::of(seen)
+        Release {
+            seen,
+            ..Release::default()
+        }
     }
 }
 
@@ -352,10 +336,9 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            // SAFETY: Send and 'static.
-            let task = unsafe { Task::renew(Serve { f }, Seen::default()) };
+            let task = Task::new(Seen::default(), (), f);
             // SAFETY: of the type it was made from.
-            unsafe { task.into_job::<Serve<F>>() }.f
+            unsafe { task.into_parts::<(), F>() }.1
         }
     }
 
@@ -373,8 +356,8 @@ mod tests {
     fn what_fits_is_not_boxed() {
         #[repr(align(16))]
         struct Wide(u8);
-        fn fits<F: FnOnce()>(_: &F) -> bool {
-            TableOf::<Serve<F>>::FITS
+        fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
+            Held::<(), F>::FITS
         }
         const ROOM: usize = INLINE - size_of::<Seen>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
@@ -393,6 +376,6 @@ mod tests {
     fn each_feature_takes_8_bytes() {
         let taken =
             8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
-        assert_eq!(size_of::<Observed<()>>(), taken);
+        assert_eq!(size_of::<Held<(), ()>>(), taken);
     }
 }

@@ -1,168 +1,115 @@
-//! Options of a task: what surrounds a job that has a label, or a deadline or run limit of its own.
-//! A job without them is not surrounded, and pays nothing.
+//! Options of a task: its label, its times, its group. A task holds only those that it has, and pays
+//! nothing for the others.
 
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Members;
-use crate::work::context::Ctx;
-use crate::work::env::Env;
-use crate::work::job::{End, Ending, Job, NeverRan, Release};
-use crate::work::observe::Seen;
+use crate::parts::members::{Members, Pending};
+use crate::work::env::{Env, NEVER};
 use std::time::Duration;
 
-/// A job with a label.
-pub(crate) struct Labeled<J> {
-    pub(crate) label: &'static str,
-    pub(crate) job: J,
+/// What a task's options say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options<'a> {
+    pub(crate) label: Option<&'static str>,
+    pub(crate) times: Option<Times>,
+    pub(crate) group: Option<&'a Members>,
 }
 
-impl<J: Job> Job for Labeled<J> {
-    const MUST_RUN: bool = J::MUST_RUN;
-    const AWAITED: bool = J::AWAITED;
-    const OFFERED: bool = J::OFFERED;
-
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        ctx.set_label(Some(self.label));
-        self.job.run(ctx, &mut |how| {
-            // Before the worker is free for another task.
-            ctx.set_label(None);
-            end(how);
-        });
-    }
-
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
-        self.job.discard(why, seen)
-    }
-
-    fn members(&self) -> Option<&Members> {
-        self.job.members()
+impl Options<'_> {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.label.is_none() && self.times.is_none() && self.group.is_none()
     }
 }
 
-/// Until when a task may start: so much must be left of its deadline. As
-/// [`Env::nanos`]; zero: never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StartBy(u64);
-
-impl StartBy {
-    /// At any time.
-    pub(crate) const ANY: Self = Self(u64::MAX);
-
-    /// For a task with this deadline.
-    pub(crate) fn of(due: u64, min_remaining: Duration) -> Self {
-        let least = u64::try_from(min_remaining.as_nanos()).unwrap_or(u64::MAX);
-        // With nothing left the deadline has passed.
-        Self(due.saturating_sub(least.max(1)))
+/// Options as they lie in a task: none, a group, and a label or times beside other options.
+pub(crate) trait Stored: Send + Sized + 'static {
+    fn options(&self) -> Options<'_> {
+        Options::default()
     }
 
-    /// Read where the task is started.
-    pub(crate) fn has_passed(self, env: &Env) -> bool {
-        env.nanos_now() > self.0
+    /// Its place in its group, which the task's end takes.
+    fn into_pending(self) -> Option<Pending> {
+        None
     }
 }
 
-/// When a task has had its time.
-pub(crate) trait Limit: Copy {
-    /// As [`Env::nanos`]; zero: never. It starts now.
-    fn due(self, env: &Env) -> u64;
-}
+impl Stored for () {}
 
-/// Its caller's deadline aside, it may take any time.
-impl Limit for () {
-    fn due(self, _: &Env) -> u64 {
-        0
-    }
-}
-
-/// At its own deadline, as [`Env::nanos`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Due(pub(crate) u64);
-
-impl Due {
-    pub(crate) const NEVER: Self = Self(u64::MAX);
-}
-
-impl Limit for Due {
-    fn due(self, _: &Env) -> u64 {
-        self.0
-    }
-}
-
-/// So many nanoseconds after its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunLimit(u64);
-
-impl RunLimit {
-    /// `None`: the end is beyond the clock, as a deadline may be.
-    pub(crate) fn of(limit: Duration) -> Option<Self> {
-        let nanos = limit.as_nanos() as u64;
-        (!Deadline::after(limit).is_never()).then_some(Self(nanos))
-    }
-}
-
-impl Limit for RunLimit {
-    fn due(self, env: &Env) -> u64 {
-        env.nanos_now().saturating_add(self.0)
-    }
-}
-
-/// At the earlier of the two.
-impl Limit for (Due, RunLimit) {
-    fn due(self, env: &Env) -> u64 {
-        self.0.due(env).min(self.1.due(env))
-    }
-}
-
-/// A job with a limit of its own, or one that may come too late to be started.
-pub(crate) struct Timed<L, J> {
-    start_by: StartBy,
-    limit: L,
-    pub(crate) job: J,
-}
-
-impl<L, J> Timed<L, J> {
-    pub(crate) fn new(start_by: StartBy, limit: L, job: J) -> Self {
-        Self {
-            start_by,
-            limit,
-            job,
+impl Stored for Pending {
+    fn options(&self) -> Options<'_> {
+        Options {
+            group: Some(self.members()),
+            ..Options::default()
         }
     }
+
+    fn into_pending(self) -> Option<Pending> {
+        Some(self)
+    }
 }
 
-impl<L: Limit, J: Job> Job for Timed<L, J> {
-    const MUST_RUN: bool = J::MUST_RUN;
-    const AWAITED: bool = J::AWAITED;
-    const OFFERED: bool = J::OFFERED;
-
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        if self.start_by.has_passed(ctx.env) {
-            if !J::AWAITED {
-                // What is dropped may take its time, and so may the waker of the task before, which
-                // has to return before the worker takes its next task.
-                ctx.settle_debts();
-            }
-            let mut release = self.job.discard(NeverRan::Expired, ctx.seen.take());
-            // Not once the worker is as good as idle: a subscriber may take its time.
-            release.seen = Seen::default();
-            end(Ending::Expired);
-            return ctx.owe(release.finish());
+impl<S: Stored> Stored for (&'static str, S) {
+    fn options(&self) -> Options<'_> {
+        Options {
+            label: Some(self.0),
+            ..self.1.options()
         }
-        ctx.set_due(self.limit.due(ctx.env));
-        self.job.run(ctx, &mut |how| {
-            if !J::OFFERED {
-                // Subscribers are told; where the outcome is decided they have been told before that.
-                ctx.is_past_due();
-            }
-            end(if ctx.end_due() { how.late() } else { how })
-        });
     }
 
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
-        self.job.discard(why, seen)
+    fn into_pending(self) -> Option<Pending> {
+        self.1.into_pending()
+    }
+}
+
+impl<S: Stored> Stored for (Times, S) {
+    fn options(&self) -> Options<'_> {
+        Options {
+            times: Some(self.0),
+            ..self.1.options()
+        }
     }
 
-    fn members(&self) -> Option<&Members> {
-        self.job.members()
+    fn into_pending(self) -> Option<Pending> {
+        self.1.into_pending()
+    }
+}
+
+/// When a task may start, and when it has had its time. In nanoseconds; [`NEVER`]: it has no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// The last moment at which it may start, as [`Env::nanos`].
+    start_by: u64,
+    /// Its own deadline, as [`Env::nanos`].
+    due: u64,
+    /// From its start.
+    run_limit: u64,
+}
+
+impl Times {
+    /// For a task that has to start before the deadline `before`, with so much left of it, and to end by
+    /// the deadline `due` and within the limit. `None`: it may take any time.
+    #[inline]
+    pub(crate) fn new(
+        before: u64,
+        min_remaining: Duration,
+        due: u64,
+        run_limit: Duration,
+    ) -> Option<Self> {
+        let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
+        // Its end may be beyond the clock, as a deadline may be.
+        let has_limit = !Deadline::after(run_limit).is_never();
+        (before != NEVER || has_limit).then(|| Self {
+            // With nothing left the deadline has passed.
+            start_by: before.saturating_sub(nanos(min_remaining).max(1)),
+            due,
+            run_limit: if has_limit { nanos(run_limit) } else { NEVER },
+        })
+    }
+
+    /// The deadline of the task, which starts now; `None`: it is too late for that.
+    pub(crate) fn start(self, env: &Env) -> Option<u64> {
+        let now = env.nanos_now();
+        (now <= self.start_by).then(|| self.due.min(now.saturating_add(self.run_limit)))
     }
 }
 
@@ -171,39 +118,50 @@ mod tests {
     use super::*;
     use crate::work::env::Hooks;
 
+    const SECOND: u64 = 1_000_000_000;
+
     #[test]
     fn a_window_ends_before_the_deadline_by_what_must_be_left() {
-        let of = |due, nanos| StartBy::of(due, Duration::from_nanos(nanos)).0;
+        let of = |due, least| {
+            let times = Times::new(due, Duration::from_nanos(least), due, Duration::MAX);
+            times.expect("a deadline").start_by
+        };
         assert_eq!(of(100, 0), 99, "at the deadline it is too late");
         assert_eq!(of(100, 1), 99);
         assert_eq!(of(100, 30), 70);
         assert_eq!(of(100, 100), 0, "never");
         assert_eq!(of(100, 101), 0);
-        assert_eq!(StartBy::of(u64::MAX, Duration::MAX).0, 0);
+        let longest = Times::new(NEVER - 1, Duration::MAX, NEVER, Duration::MAX);
+        assert_eq!(longest.expect("a deadline").start_by, 0);
     }
 
     #[test]
     fn a_window_closes_when_too_little_is_left() {
         let env = Env::new(String::new(), Hooks::default());
-        let due = env.nanos_now() + 60_000_000_000;
-        let passed = |least| StartBy::of(due, Duration::from_secs(least)).has_passed(&env);
-        assert!(!passed(0) && passed(61));
-        assert!(!StartBy::ANY.has_passed(&env));
+        let due = env.nanos_now() + 60 * SECOND;
+        let start = |least| {
+            let times = Times::new(due, Duration::from_secs(least), due, Duration::MAX);
+            times.expect("a deadline").start(&env)
+        };
+        assert_eq!((start(0), start(61)), (Some(due), None));
     }
 
     #[test]
     fn the_earlier_of_deadline_and_run_limit_counts() {
         let env = Env::new(String::new(), Hooks::default());
-        let second = RunLimit::of(Duration::from_secs(1)).expect("a limit");
-        let now = env.nanos_now();
-        for due in [second.due(&env), (Due::NEVER, second).due(&env)] {
-            assert!((now + 1_000_000_000..=env.nanos_now() + 1_000_000_000).contains(&due));
+        let new = |due, limit| Times::new(due, Duration::ZERO, due, limit);
+        let start = |due, limit| new(due, limit).expect("a limit").start(&env);
+        let (second, now) = (Duration::from_secs(1), env.nanos_now());
+        for due in [start(NEVER, second), start(now + 60 * SECOND, second)] {
+            let due = due.expect("in time");
+            assert!((now + SECOND..=env.nanos_now() + SECOND).contains(&due));
         }
-        assert_eq!((Due(now), second).due(&env), now);
-        assert_eq!((Due(now).due(&env), ().due(&env)), (now, 0));
-        assert_eq!(RunLimit::of(Duration::MAX), None);
-        assert_eq!(RunLimit::of(Duration::from_secs(u64::MAX / 2)), None);
-        let longest = RunLimit::of(Duration::from_nanos(u64::MAX / 2)).expect("a limit");
-        assert!(env.instant(longest.due(&env)) > env.instant(now));
+        let soon = now + 60 * SECOND;
+        assert_eq!(start(soon, Duration::from_secs(90)), Some(soon));
+        assert_eq!(start(soon, Duration::MAX), Some(soon));
+        assert_eq!(new(NEVER, Duration::MAX), None);
+        assert_eq!(new(NEVER, Duration::from_secs(u64::MAX / 2)), None);
+        let longest = start(NEVER, Duration::from_nanos(u64::MAX / 2)).expect("in time");
+        assert!(env.instant(longest) > env.instant(now));
     }
 }

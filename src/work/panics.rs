@@ -8,24 +8,27 @@ use std::panic::AssertUnwindSafe;
 /// A caught panic's payload.
 pub(crate) type Payload = Box<dyn Any + Send + 'static>;
 
+/// Whether code of the user's has panicked; the payload is dropped.
+#[inline]
+pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
+    result.map_err(drop_payload).is_err()
+}
+
+/// Calls code of the user's, containing its panic. Returns whether there was one.
+pub(crate) fn contain(f: impl FnOnce()) -> bool {
+    has_panicked(catch_unwind(AssertUnwindSafe(f)))
+}
+
 /// Drops a value, containing a panic of its `Drop` and of its payload's. Returns whether
 /// there was one.
 pub(crate) fn drop_contained<T>(value: T) -> bool {
-    match catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        Ok(()) => false,
-        Err(payload) => {
-            drop_payload(payload);
-            true
-        }
-    }
+    contain(|| drop(value))
 }
 
 /// Wakes who waits, and drops what nobody waits for, containing panics.
 pub(crate) fn settle(Remains { waker, node }: Remains) {
     if let Some(waker) = waker {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            drop_payload(payload);
-        }
+        contain(|| waker.wake());
     }
     drop_contained(node);
 }
@@ -40,18 +43,6 @@ pub(crate) fn drop_payload(mut payload: Payload) {
         }
     }
     std::mem::forget(payload);
-}
-
-/// Whether a task has panicked; its payload is dropped.
-#[inline]
-pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
-    match result {
-        Ok(()) => false,
-        Err(payload) => {
-            drop_payload(payload);
-            true
-        }
-    }
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

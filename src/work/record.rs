@@ -2,7 +2,9 @@
 
 use crate::parts::completion::Decision;
 use crate::parts::label::Label;
-use crate::sync::{AtomicU64, Ordering};
+use crate::parts::members::Members;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::work::env::NEVER;
 use std::time::Duration;
 
 /// A worker's record. It stays with the slot when the worker ends. Only the slot's worker writes
@@ -17,11 +19,10 @@ pub(crate) struct Record {
     /// Tasks that the worker had, and that did not run. Callers count those that they take back.
     unrun: AtomicU64,
     pub(crate) label: Label,
-    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos);
-    /// zero: none.
+    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
-    /// The running task's group, by address; zero: none.
-    group: AtomicU64,
+    /// The running task's group; null: none. It lives while the task runs.
+    group: AtomicPtr<Members>,
 }
 
 /// How often something happened at a slot.
@@ -64,19 +65,19 @@ impl Record {
             taken: AtomicU64::new(0),
             unrun: AtomicU64::new(0),
             label: Label::new(),
-            due: AtomicU64::new(0),
-            group: AtomicU64::new(0),
+            due: AtomicU64::new(NEVER),
+            group: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
     /// Worker: a task has ended.
     #[inline]
     pub(crate) fn count_end(&self, panicked: bool) {
-        count(if panicked {
-            &self.panicked
+        if panicked {
+            count(&self.panicked);
         } else {
-            &self.completed
-        });
+            count(&self.completed);
+        }
     }
 
     /// Worker: has taken a task from the queue.
@@ -106,40 +107,44 @@ impl Record {
 
     // ---- a task that nobody waits for ------------------------------------------------
 
-    /// Worker: its task's own deadline; zero: no longer.
+    /// Worker: its task's own deadline.
+    #[inline]
     pub(crate) fn set_due(&self, due: u64) {
         // Relaxed: whoever reads it looks again.
         self.due.store(due, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn due(&self) -> u64 {
+        // Relaxed: as above.
+        self.due.load(Ordering::Relaxed)
+    }
+
     /// How long ago the deadline passed for which the running task is abandoned, if it is for one; at
     /// the moment `now`.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
-        // Relaxed: a metric.
-        let own = Some(self.due.load(Ordering::Relaxed)).filter(|due| (1..=now).contains(due));
+        let own = Some(self.due()).filter(|due| *due <= now);
         let passed = own.into_iter().chain(self.decision.left_at()).min()?;
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
     /// Worker: runs a task of this group; null: no longer.
     #[inline]
-    pub(crate) fn set_group(&self, group: *const ()) {
+    pub(crate) fn set_group(&self, group: *const Members) {
         // Relaxed: as above.
-        self.group.store(group.addr() as u64, Ordering::Relaxed);
+        self.group.store(group.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The running task's group, if it is of one.
+    #[inline]
+    pub(crate) fn group(&self) -> *const Members {
+        // Relaxed: as above.
+        self.group.load(Ordering::Relaxed)
     }
 
     /// Whether the running task's caller has left, or its own deadline passed, at the moment `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        // Relaxed: as above.
-        let due = self.due.load(Ordering::Relaxed);
-        self.decision.is_abandoned() || (due != 0 && due <= now)
-    }
-
-    /// Whether the running task is of a group, by address, for which that holds.
-    pub(crate) fn is_in_group(&self, is_it: impl Fn(u64) -> bool) -> bool {
-        // Relaxed: as above.
-        let group = self.group.load(Ordering::Relaxed);
-        group != 0 && is_it(group)
+        self.decision.is_abandoned() || self.due() <= now
     }
 }
 
@@ -156,7 +161,7 @@ fn count(word: &AtomicU64) {
 impl Record {
     /// For models, once the slot has no thread.
     pub(crate) fn assert_at_rest(&self) {
-        assert_eq!(self.group.load(Ordering::SeqCst), 0, "in a group");
+        assert!(self.group().is_null(), "in a group");
     }
 }
 
@@ -167,11 +172,11 @@ mod tests {
     #[test]
     fn a_task_is_abandoned_from_its_deadline_on() {
         let record = Record::new();
-        assert!(!record.is_abandoned(u64::MAX));
+        assert!(!record.is_abandoned(NEVER - 1));
         record.set_due(7);
         assert!(!record.is_abandoned(6) && record.is_abandoned(7));
-        record.set_due(0);
-        assert!(!record.is_abandoned(u64::MAX));
+        record.set_due(NEVER);
+        assert!(!record.is_abandoned(NEVER - 1));
     }
 
     #[test]
@@ -194,11 +199,7 @@ mod tests {
         let record = Record::new();
         for group in [48, 64, 0] {
             record.set_group(std::ptr::without_provenance(group));
-            assert!(!record.is_in_group(|named| named != group as u64));
-            assert_eq!(
-                record.is_in_group(|named| named == group as u64),
-                group != 0
-            );
+            assert_eq!(record.group().addr(), group);
         }
     }
 

@@ -11,7 +11,11 @@ use std::sync::OnceLock;
 const DELAY: &str = "lazypool_task_start_delay_seconds";
 const DURATION: &str = "lazypool_task_duration_seconds";
 
+/// The histograms of a label.
 struct Histograms {
+    /// Whose they are, by address, so that one installed later is not missed.
+    recorder: usize,
+    label: Option<&'static str>,
     delay: Histogram,
     duration: Histogram,
 }
@@ -25,22 +29,28 @@ impl Histograms {
         let histogram =
             |name| recorder.register_histogram(&Key::from_parts(name, labels.clone()), &metadata);
         Self {
+            recorder: address(recorder),
+            label,
             delay: histogram(DELAY),
             duration: histogram(DURATION),
         }
     }
+
+    /// Of a task, by instants in nanoseconds.
+    fn record(&self, [submitted, started, ended]: [u64; 3]) {
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
+        self.delay.record(seconds(submitted, started));
+        self.duration.record(seconds(started, ended));
+    }
+}
+
+fn address(recorder: &dyn Recorder) -> usize {
+    std::ptr::from_ref(recorder).cast::<()>().addr()
 }
 
 /// A pool's histograms by label: looking a key up in a recorder takes longer
 /// than many a task. Filled from the front, and read without a lock.
-pub(crate) struct Series([OnceLock<Kept>; KEPT]);
-
-struct Kept {
-    /// By address, so that one installed later is not missed.
-    recorder: usize,
-    label: Option<&'static str>,
-    histograms: Histograms,
-}
+pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 
 /// Labels beyond are looked up each time: a program may make up labels as it goes.
 const KEPT: usize = 64;
@@ -53,38 +63,21 @@ impl Default for Series {
 
 impl Series {
     /// Records a task that has ended, by instants in nanoseconds. Calls a recorder.
-    pub(crate) fn record(
-        &self,
-        pool: &str,
-        label: Option<&'static str>,
-        [submitted, started, ended]: [u64; 3],
-    ) {
-        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
-        self.with(pool, label, |histograms| {
-            histograms.delay.record(seconds(submitted, started));
-            histograms.duration.record(seconds(started, ended));
-        });
-    }
-
-    fn with(&self, pool: &str, label: Option<&'static str>, f: impl FnOnce(&Histograms)) {
+    pub(crate) fn record(&self, pool: &str, label: Option<&'static str>, times: [u64; 3]) {
         metrics::with_recorder(|recorder| {
-            let address = std::ptr::from_ref(recorder).cast::<()>().addr();
+            let register = || Histograms::register(recorder, pool, label);
             for place in &self.0 {
                 // Not in `get_or_init`, where a recorder must not come back to it.
                 if place.get().is_none() {
                     // Another worker's may have been first, and be another label's.
-                    let _ = place.set(Kept {
-                        recorder: address,
-                        label,
-                        histograms: Histograms::register(recorder, pool, label),
-                    });
+                    let _ = place.set(register());
                 }
                 let kept = place.get().expect("set");
-                if kept.recorder == address && kept.label == label {
-                    return f(&kept.histograms);
+                if kept.recorder == address(recorder) && kept.label == label {
+                    return kept.record(times);
                 }
             }
-            f(&Histograms::register(recorder, pool, label));
+            register().record(times);
         });
     }
 }
@@ -94,12 +87,6 @@ impl Drop for Series {
         for kept in &mut self.0 {
             drop_contained(kept.take());
         }
-    }
-}
-
-impl std::fmt::Debug for Series {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Series").finish_non_exhaustive()
     }
 }
 
@@ -121,11 +108,9 @@ pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
         counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
             .absolute(value);
     }
-    let [delay, duration] = [
-        "From a task's submission to its start",
-        "From a task's start to its end",
-    ];
+    let delay = "From a task's submission to its start";
     describe_histogram!(DELAY, Unit::Seconds, delay);
+    let duration = "From a task's start to its end";
     describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 

@@ -6,11 +6,10 @@
 //! one thread is left on the list whose destructors are over. Only what C keeps for a thread
 //! (`pthread_key_create`) may go later: a join waits for that.
 
-use crate::sync::{catch_unwind, fork, lock, thread, Arc, Mutex};
-use crate::work::panics::drop_payload;
+use crate::sync::{fork, lock, thread, Arc, Mutex};
+use crate::work::panics::contain;
 use std::io;
 use std::mem;
-use std::panic::AssertUnwindSafe;
 
 /// Threads past their last step, to be joined.
 pub(crate) type Ended = Arc<Mutex<Vec<Thread>>>;
@@ -88,12 +87,12 @@ pub(crate) fn start(
         drop(last);
     };
     // The standard library may panic instead, as for a stack size that the OS refuses.
-    let started = catch_unwind(AssertUnwindSafe(|| builder.spawn(main)));
-    let handle = started.unwrap_or_else(|payload| {
-        drop_payload(payload);
-        Err(io::Error::other("the start of a thread panicked"))
-    })?;
-    Ok(Thread { handle, alive })
+    let mut started = Err(io::Error::other("the start of a thread panicked"));
+    contain(|| started = builder.spawn(main));
+    Ok(Thread {
+        handle: started?,
+        alive,
+    })
 }
 
 /// Joins threads past their last step.

@@ -34,18 +34,15 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use work::job::{NeverRan, Serve, Task};
+use work::job::{NeverRan, Task};
 
 /// A task that does nothing and carries `N` words.
 fn empty_task<const N: usize>() -> Task {
     let words = [7_u64; N];
-    let job = Serve {
-        f: move || {
-            black_box(words);
-        },
+    let job = move || {
+        black_box(words);
     };
-    // SAFETY: `Send` and `'static`.
-    unsafe { Task::renew(job, work::observe::Seen::default()) }
+    Task::new(work::observe::Seen::default(), (), job)
 }
 
 /// Waits for another thread, which may be waiting for this core.

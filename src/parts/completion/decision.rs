@@ -73,12 +73,6 @@ impl Decision {
         left_at.filter(|left_at| *left_at != 0)
     }
 
-    /// Worker, during the task: whether its caller has left.
-    pub(crate) fn has_left(&self, task_id: u64) -> bool {
-        // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-        self.word.load(Ordering::Relaxed) != word(task_id, State::Running)
-    }
-
     /// Worker: the task runs.
     pub(crate) fn start(&self, task_id: u64) {
         // ORDERING: C1: what was copied from the node was copied before. A swap, not a

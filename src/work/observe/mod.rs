@@ -22,24 +22,11 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
+#[cfg(feature = "tracing")]
+mod span;
 mod task;
 
-#[cfg(any(feature = "metrics", feature = "tracing"))]
 pub(crate) use task::{Seen, Watch};
-
-/// A submission: there is nothing to see.
-#[cfg(not(any(feature = "metrics", feature = "tracing")))]
-#[derive(Debug, Default)]
-pub(crate) struct Seen(());
-
-#[cfg(not(any(feature = "metrics", feature = "tracing")))]
-impl Seen {
-    #[inline(always)]
-    pub(crate) fn now(env: &Env) -> Self {
-        Self(())
-    }
-}
 
 // ---- events ----------------------------------------------------------------------
 
@@ -47,7 +34,7 @@ impl Seen {
 macro_rules! event {
     ($level:ident, $env:expr, $($field:tt)*) => {
         #[cfg(feature = "tracing")]
-        hook($env, || {
+        $env.hook(|| {
             tracing::event!(
                 target: "lazypool",
                 tracing::Level::$level,
@@ -58,26 +45,17 @@ macro_rules! event {
     };
 }
 
-#[cfg(feature = "tracing")]
-fn hook(env: &Env, f: impl FnOnce()) {
-    env.hook(f);
-}
-
 /// On the worker, as its first step.
-#[inline(always)]
 pub(crate) fn worker_spawned(env: &Env, slot: usize) {
     event!(DEBUG, env, slot, "worker spawned");
-    let _ = (env, slot);
 }
 
 /// On the worker, after its slot is free.
-#[inline(always)]
 pub(crate) fn worker_retired(env: &Env, slot: usize) {
     event!(DEBUG, env, slot, "worker retired");
 }
 
 /// On the thread that asked for one.
-#[inline(always)]
 pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
     event!(
         WARN,
@@ -85,11 +63,9 @@ pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
         error = error as &dyn std::error::Error,
         "worker thread could not be started"
     );
-    let _ = (env, error);
 }
 
 /// On the worker, within the task's span.
-#[inline(always)]
 pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
     event!(
         WARN,
@@ -102,20 +78,17 @@ pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
 }
 
 /// On the caller, in its own span.
-#[inline(always)]
 pub(crate) fn caller_timed_out(env: &Env, slot: usize, label: Option<&'static str>) {
     event!(WARN, env, label, slot, "caller timed out");
 }
 
 /// On who notices first: who cancels a group, or the worker. Nobody waits for its task any
 /// more, `why` says for what reason; a caller that leaves says so itself.
-#[inline(always)]
 pub(crate) fn worker_abandoned(env: &Env, slot: usize, label: Option<&'static str>, why: &str) {
     event!(WARN, env, label, slot, why, "worker abandoned");
 }
 
 /// On the thread whose wait for the end of the pool has run out.
-#[inline(always)]
 pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
     event!(
         WARN,

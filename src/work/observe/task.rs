@@ -1,12 +1,9 @@
 //! What surrounds each task.
 
 #[cfg(feature = "tracing")]
-use crate::sync::catch_unwind;
+use super::span::Parent;
 use crate::work::env::Env;
-#[cfg(feature = "tracing")]
-use crate::work::panics::{drop_contained, drop_payload};
-#[cfg(feature = "tracing")]
-use tracing::{dispatcher, span, span::EnteredSpan, Span};
+use crate::work::record::Record;
 
 /// A submission. Small: it takes its room from the closure's. Its drop is contained.
 #[derive(Debug, Default)]
@@ -14,9 +11,8 @@ pub(crate) struct Seen {
     /// When it was, by [`Env::nanos`].
     #[cfg(feature = "metrics")]
     at: u64,
-    /// The submitter's span; boxed, since it is 40 bytes.
     #[cfg(feature = "tracing")]
-    parent: Option<Box<Span>>,
+    parent: Parent,
 }
 
 impl Seen {
@@ -26,66 +22,9 @@ impl Seen {
             #[cfg(feature = "metrics")]
             at: env.nanos_now(),
             #[cfg(feature = "tracing")]
-            parent: current(),
+            parent: Parent::current(),
         }
     }
-}
-
-#[cfg(feature = "tracing")]
-impl Drop for Seen {
-    #[inline]
-    fn drop(&mut self) {
-        if self.parent.is_some() {
-            drop_contained(self.parent.take());
-        }
-    }
-}
-
-/// The submitter's span, if tasks have spans at all. A submission must not
-/// unwind, half done as it is; without a span it goes on.
-#[cfg(feature = "tracing")]
-#[inline]
-fn current() -> Option<Box<Span>> {
-    // One load where there is no subscriber.
-    if LEVEL > tracing::level_filters::LevelFilter::current() {
-        return None;
-    }
-    let current = catch_unwind(|| {
-        let span = Span::current();
-        (!span.is_none()).then(|| Box::new(span))
-    });
-    current.unwrap_or_else(|payload| {
-        drop_payload(payload);
-        None
-    })
-}
-
-/// The level of a task's span.
-#[cfg(feature = "tracing")]
-const LEVEL: tracing::Level = tracing::Level::INFO;
-
-/// The span of a task that starts, below its submitter's.
-#[cfg(feature = "tracing")]
-fn open(parent: Option<Box<Span>>, env: &Env, label: Option<&'static str>, slot: usize) -> Span {
-    let below = |parent: Option<span::Id>| {
-        tracing::span!(
-            target: "lazypool",
-            parent: parent,
-            LEVEL,
-            "lazypool.task",
-            pool = env.name,
-            label,
-            slot,
-        )
-    };
-    // By the submitter's subscriber, which need not be this thread's: an id
-    // means nothing to another.
-    let span = parent.as_ref().and_then(|parent| {
-        parent.with_subscriber(|(id, dispatch)| {
-            dispatcher::with_default(dispatch, || below(Some(id.clone())))
-        })
-    });
-    span.unwrap_or_else(|| below(None))
 }
 
 /// Looks on while a task runs.
@@ -95,47 +34,34 @@ pub(crate) struct Watch {
     #[cfg(feature = "metrics")]
     started: u64,
     #[cfg(feature = "tracing")]
-    span: Option<EnteredSpan>,
+    span: Option<tracing::span::EnteredSpan>,
 }
 
 impl Watch {
-    #[inline]
-    pub(crate) fn begin(seen: Seen, env: &Env, label: Option<&'static str>, slot: usize) -> Self {
-        #[cfg(feature = "metrics")]
-        let submitted = seen.at;
-        #[cfg(feature = "tracing")]
-        let mut seen = seen;
-        #[cfg(feature = "tracing")]
-        let span = if LEVEL <= tracing::level_filters::LevelFilter::current() {
-            let mut span = None;
-            env.hook(|| span = Some(open(seen.parent.take(), env, label, slot).entered()));
-            span
-        } else {
-            drop(seen);
-            None
-        };
+    #[inline(always)]
+    pub(crate) fn begin(seen: Seen, env: &Env, record: &Record, slot: usize) -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            submitted,
+            submitted: seen.at,
+            #[cfg(feature = "tracing")]
+            span: seen.parent.enter(env, record.label.get(), slot),
             #[cfg(feature = "metrics")]
             started: env.nanos_now(),
-            #[cfg(feature = "tracing")]
-            span,
         }
     }
 
     /// The task's code has returned or panicked.
-    #[inline]
-    pub(crate) fn stop(&self, env: &Env, label: Option<&'static str>) {
+    #[inline(always)]
+    pub(crate) fn stop(&self, env: &Env, record: &Record) {
         #[cfg(feature = "metrics")]
         {
             let times = [self.submitted, self.started, env.nanos_now()];
-            env.hook(|| env.series.record(&env.name, label, times));
+            env.hook(|| env.series.record(&env.name, record.label.get(), times));
         }
     }
 
     /// All that belongs to the task's span has been said.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(self, env: &Env) {
         #[cfg(feature = "tracing")]
         if self.span.is_some() {
