@@ -138,7 +138,8 @@ fn assert_counted(core: &Core) {
     }
     assert!(
         count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst),
-        "{core:?}"
+        "{}",
+        shows()
     );
 }
 
