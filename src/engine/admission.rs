@@ -13,7 +13,7 @@ use super::threads::NotSpawned;
 use super::wait::Wait;
 use crate::error::Refusal;
 use crate::parts::in_flight::Seen;
-use crate::parts::queue::{NotPushed, Queue};
+use crate::parts::queue::Queue;
 use crate::parts::slot::Claim;
 use crate::sync::Arc;
 use crate::work::job::Task;
@@ -197,7 +197,7 @@ impl Core {
             let spreads = || self.is_somebody_idle() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
             if is_any_awake && self.no_thread_comes_first() || spreads() {
-                if let Some(location) = self.enqueue(queue, task)? {
+                if let Some(location) = self.enqueue(queue, task) {
                     return Ok(location);
                 }
             }
@@ -215,7 +215,7 @@ impl Core {
             let Some(queue) = queue else {
                 return Err(Not::Now);
             };
-            if let Some(location) = self.enqueue(queue, task)? {
+            if let Some(location) = self.enqueue(queue, task) {
                 return Ok(location);
             }
         }
@@ -227,11 +227,11 @@ impl Core {
             }
         }
         if let Some(queue) = queue.filter(|_| self.no_thread_comes_first()) {
-            if let Some(location) = self.enqueue(queue, task)? {
+            if let Some(location) = self.enqueue(queue, task) {
                 return Ok(location);
             }
         }
-        Err(if self.is_saturated_now(queue) {
+        Err(if self.is_saturated(queue) {
             Not::Saturated
         } else {
             Not::Now
@@ -286,35 +286,29 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        match queue.map(|queue| queue.push(task)) {
-            Some(Ok(position)) => {
+        match queue.and_then(|queue| queue.push(task).ok()) {
+            Some(position) => {
                 // Else a busy worker comes to it: there is no thread to be had.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
-            Some(Err(NotPushed::Closed)) => Err(Not::Refused(Refusal::Closed)),
-            Some(Err(NotPushed::Full | NotPushed::Asleep)) | None => {
-                Err(Not::Refused(Refusal::SpawnFailed(error)))
-            }
+            // Meanwhile.
+            None if self.is_closed() => Err(Not::Refused(Refusal::Closed)),
+            None => Err(Not::Refused(Refusal::SpawnFailed(error))),
         }
     }
 
-    /// `None`: full, or asleep.
+    /// `None`: full, asleep, or closed, which the next attempt says.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue<Task>,
         task: &mut Option<Task>,
-    ) -> Result<Option<Location>, Not> {
-        match queue.push(task) {
-            Ok(position) => {
-                if !self.in_flight.see().is_any_awake() {
-                    self.notify_unless(Seen::is_any_awake);
-                }
-                Ok(Some(Location::Queue { position }))
-            }
-            Err(NotPushed::Full | NotPushed::Asleep) => Ok(None),
-            Err(NotPushed::Closed) => Err(Not::Refused(Refusal::Closed)),
+    ) -> Option<Location> {
+        let position = queue.push(task).ok()?;
+        if !self.in_flight.see().is_any_awake() {
+            self.notify_unless(Seen::is_any_awake);
         }
+        Some(Location::Queue { position })
     }
 
     #[inline]

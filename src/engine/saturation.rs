@@ -105,11 +105,6 @@ impl Core {
         all_busy.is_some_and(|then| full() && self.is_nobody_in_flight() && self.is_still(then))
     }
 
-    #[cold]
-    pub(super) fn is_saturated_now(&self, queue: Option<&Queue<Task>>) -> bool {
-        self.is_saturated(queue)
-    }
-
     /// Watches for space, which is a few short tasks' ends away, before it is worth the while
     /// to sleep for it; not in front of others who do.
     pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {

@@ -176,9 +176,18 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Whether a worker that ends counts: not where a stop hook may delay it.
-    pub(super) fn is_end_counted(&self) -> bool {
-        self.env.hooks.stop.is_none()
+    /// A worker is about to be on its way to its end. It counts, but not where a stop hook may delay it.
+    pub(super) fn begin_return(&self) {
+        if self.env.hooks.stop.is_none() {
+            self.in_flight.add(RETURNING);
+        }
+    }
+
+    /// Its slot is free, or it stays.
+    pub(super) fn end_return(&self) {
+        if self.env.hooks.stop.is_none() {
+            self.in_flight.sub(RETURNING);
+        }
     }
 
     /// Tells an idle worker to end; a `benched` one only if it still is. The caller holds the
@@ -187,14 +196,9 @@ impl Core {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return false;
         };
-        let counted = self.is_end_counted();
-        if counted {
-            self.in_flight.add(RETURNING);
-        }
+        self.begin_return();
         let Some(claim) = self.slots[slot].retire(benched) else {
-            if counted {
-                self.in_flight.sub(RETURNING);
-            }
+            self.end_return();
             return false;
         };
         if claim.parked {

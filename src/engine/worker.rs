@@ -28,7 +28,7 @@
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
-use crate::parts::in_flight::{AWAKE, NOTIFIED, RETURNING};
+use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{lock, now, thread, Arc, MutexGuard};
@@ -368,9 +368,7 @@ impl Worker<'_> {
         let ends = is_over || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
-            if core.is_end_counted() {
-                core.in_flight.add(RETURNING);
-            }
+            core.begin_return();
             // SAFETY: this thread is the slot's worker, `Searching`.
             unsafe { self.it.step(State::Searching, State::Retiring) };
         }
@@ -425,9 +423,7 @@ impl Worker<'_> {
         self.start_watching();
         // SAFETY: this thread is the slot's worker, and was told to end.
         unsafe { self.it.step(State::Retiring, State::Searching) };
-        if self.core.is_end_counted() {
-            self.core.in_flight.sub(RETURNING);
-        }
+        self.core.end_return();
     }
 
     /// The last steps on the slot; `false` if a task has been queued that nobody else would
@@ -451,9 +447,7 @@ impl Worker<'_> {
         core.end_sweeps(&registry);
         core.changed.notify_all();
         drop(registry);
-        if core.is_end_counted() {
-            core.in_flight.sub(RETURNING);
-        }
+        core.end_return();
         core.notify_waiter();
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
