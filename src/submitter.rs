@@ -333,8 +333,7 @@ impl<'a> Submitter<'a> {
     ///
     /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
     /// no such deadline. If `d` is longer than the time from
-    /// submission to deadline, no task is ever started. With `do_with_deadline` this option
-    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// submission to deadline, no task is ever started.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};

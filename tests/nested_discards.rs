@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
@@ -372,6 +374,58 @@ fn law10_a_capture_may_join_what_is_to_be_dropped_after_it() {
             }
             busy.open();
         }
+    });
+}
+
+/// Laws 7 and 10: a discarded capture drops another pool, whose task joins the same discard and whose hook
+/// panics as it is dropped. A discard that kept that pool alive once unwound, and left its list behind.
+#[test]
+fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
+    timed(|| {
+        let (busy, its_busy) = (Gate::new(), Gate::new());
+        let pool = occupied(&busy, 1);
+        let bomb = Bomb("of a hook");
+        let its = Pool::builder()
+            .max_workers(1)
+            .queue_capacity(1)
+            .shutdown_on_drop(Shutdown::Discard, Duration::ZERO)
+            .on_panic(move |_| {
+                let _ = &bomb;
+            })
+            .build()
+            .expect("a pool");
+        let key = its_busy.key();
+        let (tell, told) = mpsc::channel();
+        must_serve(&its, move || {
+            // Dropped once the thread has let go of its pool.
+            thread_local!(static END: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) });
+            let last = OnDrop(Some(move || tell.send(()).unwrap()));
+            END.set(Some(Box::new(last)));
+            key.pass();
+        });
+        its_busy.wait_entered(1);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&dropped);
+        let queued = OnDrop(Some(move || {
+            counts.fetch_add(1, Ordering::SeqCst);
+        }));
+        must_serve(&its, move || drop(queued));
+        let ends = OnDrop(Some(move || {
+            drop(its);
+            its_busy.open();
+            told.recv().unwrap();
+        }));
+        let group = pool.group();
+        must_serve_in(&group, move || drop(ends));
+        group.cancel();
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        assert_eq!((group.discarded(), group.pending()), (1, 0));
+        busy.open();
+        // Nor does this thread count as one that discards.
+        let (slow, group) = (Gate::new(), pool.group());
+        must_serve_in(&group, slow.task());
+        assert!(group.wait_timeout(ms(1)).is_err());
+        slow.open();
     });
 }
 

@@ -7,15 +7,16 @@
 //! drop nests in another, and a call within a drop waits for nothing.
 
 use super::core::Core;
-use crate::sync::{thread_local, Arc};
+use crate::sync::{fork, thread_local};
 use crate::work::job::{NeverRan, Task};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-/// What a thread has taken out and is still to drop, on its stack.
-type List = RefCell<VecDeque<(Arc<Core>, Task, NeverRan)>>;
+/// What a thread has taken out and is still to drop, on its stack; with the [`fork::generation`] of its
+/// pool, which it does not keep alive: the drop of a pool's hooks may panic.
+type List = RefCell<VecDeque<(u64, Task, NeverRan)>>;
 
 thread_local! {
     /// The list of the discard that this thread is in.
@@ -41,11 +42,11 @@ pub(crate) fn drop_listed() {
 
 fn drop_all(list: &List) {
     loop {
-        let Some((core, task, why)) = list.borrow_mut().pop_front() else {
+        let Some((generation, task, why)) = list.borrow_mut().pop_front() else {
             return;
         };
         let left = task.discard(why);
-        if core.env.is_forked() {
+        if generation != fork::generation() {
             // What was dropped has forked: in the child nothing more of the parent's is.
             let _never_dropped = ManuallyDrop::new((left, list.take()));
             return;
@@ -76,13 +77,14 @@ impl Core {
 
     /// Drops tasks that were taken out, or leaves that to the discard that this thread is in. Callers
     /// that wait get theirs back first.
-    pub(crate) fn discard(self: &Arc<Self>, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
+    pub(crate) fn discard(&self, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
         let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
         for call in calls {
             // The caller's submission goes back to it, too.
             call.discard(why).release();
         }
-        let others = others.into_iter().map(|task| (Arc::clone(self), task, why));
+        let generation = self.env.generation();
+        let others = others.into_iter().map(|task| (generation, task, why));
         let own = List::default();
         let is_outermost = with_list(|outer| {
             outer.unwrap_or(&own).borrow_mut().extend(others);

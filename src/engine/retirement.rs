@@ -16,8 +16,11 @@
 
 use super::core::{Core, Registry};
 use crate::parts::slot::Claim;
-use crate::sync::{lock, now, thread, Instant, Ordering};
+use crate::sync::{lock, now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
+
+/// The least time between two sweeps.
+const FINEST: Duration = Duration::from_micros(500);
 
 impl Core {
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
@@ -28,16 +31,14 @@ impl Core {
 
     /// Between two sweeps.
     fn pause(&self) -> Duration {
-        (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
+        (self.settings.idle_timeout / 2).max(FINEST)
     }
 
     /// A worker has been started: from now on there are sweeps, if they are of use. Models have no clock,
     /// and sweep themselves.
     pub(super) fn begin_sweeps(&self, registry: &Registry) {
-        // Relaxed: under the lock.
-        let has_begun = self.sweep_at.load(Ordering::Relaxed) != 0;
-        if !cfg!(lazypool_loom) && !has_begun && self.is_cleaner_of_use(registry) {
-            self.sweep_after(self.pause());
+        let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
+        if may_begin && self.put_off(0, self.pause()).is_some() {
             // Those that sleep already do so without a timer.
             for worker in registry.workers.iter().flatten() {
                 worker.thread.unpark();
@@ -53,17 +54,21 @@ impl Core {
         }
     }
 
-    fn sweep_after(&self, pause: Duration) {
+    /// Puts the next sweep off, if it was to be made at `from`: until when.
+    fn put_off(&self, from: u64, pause: Duration) -> Option<u64> {
         // Beyond 584 years, 584 years.
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         let at = self.env.nanos_now().saturating_add(pause);
         // Relaxed: who sets it from zero unparks all workers after that.
-        self.sweep_at.store(at, Ordering::Relaxed);
+        (self.sweep_at)
+            .compare_exchange(from, at, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()
+            .map(|_| at)
     }
 
     /// Worker: sleeps, until the next sweep at most, or makes that. It may return for no reason.
     pub(super) fn sleep_idle(&self) {
-        // Relaxed: see `sweep_after`.
+        // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
             0 => thread::park(),
             at => self.sleep_until(at),
@@ -78,15 +83,18 @@ impl Core {
             thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        let mut registry = lock(&self.registry);
-        // Relaxed: under the lock. Of those that wake at the same time one sweeps.
-        if self.sweep_at.load(Ordering::Relaxed) == at {
+        // Of those that wake at the same time one sweeps. Not while another holds the lock, who may be
+        // stopped: this worker may be given an order meanwhile.
+        let Some(at) = self.put_off(at, self.pause()) else {
+            return;
+        };
+        let next = try_lock(&self.registry).map_or(FINEST, |mut registry| {
             let (start, pause) = (now(), self.pause());
-            let next = self.sweep(&mut registry, start);
-            let next = next.map_or(pause, |at| at.saturating_duration_since(start).min(pause));
-            self.sweep_after(next);
+            let due = self.sweep(&mut registry, start);
             self.end_sweeps(&registry);
-        }
+            due.map_or(pause, |due| due.saturating_duration_since(start).min(pause))
+        });
+        self.put_off(at, next);
     }
 
     /// Benches whom it can, retires those whose time has come. When the next is due.

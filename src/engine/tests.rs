@@ -207,6 +207,30 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     assert!(report.is_clean());
 }
 
+/// Law 1: an idle worker takes its orders whoever holds the registry's lock, also where a sweep is due.
+#[test]
+fn an_idle_worker_takes_orders_whoever_holds_the_registrys_lock() {
+    // Until the first sweep: the lock is taken before.
+    const PAUSE: Duration = Duration::from_millis(500);
+    let builder = Builder::new().max_workers(1).idle_timeout(2 * PAUSE);
+    let (core, _) = builder.into_core().expect("a pool");
+    let stopped = loop {
+        assert!(call(&core, || ()).is_ok());
+        let stopped = lock(&core.registry);
+        if stopped.bench.is_empty() && stopped.live == 1 {
+            break stopped;
+        }
+    };
+    thread::sleep(2 * PAUSE);
+    let (done, ran) = mpsc::channel();
+    assert!(serves(&core, move || done.send(()).expect("it waits")));
+    let ran = ran.recv_timeout(Duration::from_secs(10));
+    drop(stopped);
+    assert_eq!(ran, Ok(()));
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
 /// Law 6: live workers follow demand: on the bench since the sweep before, the one that came there
 /// last is used again, and those that were not for `idle_timeout` are told to end, down to
 /// `min_workers`.

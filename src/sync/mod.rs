@@ -100,3 +100,8 @@ pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexG
     debug_assert!(!is_forked, "there are no forks in models");
     Some(lock(mutex))
 }
+
+/// The same if nobody holds it; in models, where nobody is stopped for good, it waits.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    lock_unless(!cfg!(any(lazypool_loom, lazypool_shuttle)), mutex)
+}

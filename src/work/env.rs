@@ -129,7 +129,12 @@ impl Env {
     /// stopped half-way in each of its steps.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.phase() / fork::STEP != fork::generation() / fork::STEP
+        self.generation() != fork::generation()
+    }
+
+    /// The [`fork::generation`] that it was built in.
+    pub(crate) fn generation(&self) -> u64 {
+        self.phase() & !(fork::STEP - 1)
     }
 
     #[inline]

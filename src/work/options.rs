@@ -99,8 +99,11 @@ impl Times {
         // Its end may be beyond the clock, as a deadline may be.
         let has_limit = !Deadline::after(run_limit).is_never();
         (before != NEVER || has_limit).then(|| Self {
-            // With nothing left the deadline has passed.
-            start_by: before.saturating_sub(nanos(min_remaining).max(1)),
+            start_by: match before {
+                NEVER => NEVER,
+                // With nothing left the deadline has passed.
+                before => before.saturating_sub(nanos(min_remaining).max(1)),
+            },
             due,
             run_limit: if has_limit { nanos(run_limit) } else { NEVER },
         })
