@@ -22,9 +22,6 @@ mod imp {
         At(Instant),
     }
 
-    /// Between two looks of a thread that cannot park.
-    const POLL: Duration = Duration::from_micros(100);
-
     /// A longer limit is no limit: 292 years.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
 
@@ -88,14 +85,9 @@ mod imp {
             self.instant().is_some_and(|at| now() >= at)
         }
 
-        /// Parks until unparked (perhaps spuriously) or until the end. `can_park`: the
-        /// thread has a handle for who wakes it; one whose thread-locals are gone has
-        /// none, and looks again after a while.
-        pub(crate) fn park(&self, can_park: bool) {
+        /// Parks until unparked (perhaps spuriously) or until the end.
+        pub(crate) fn park(&self) {
             match self.left() {
-                left if !can_park => {
-                    std::thread::sleep(left.map_or(POLL, |left| left.min(POLL)));
-                }
                 None => thread::park(),
                 Some(left) => thread::park_timeout(left),
             }
@@ -153,7 +145,7 @@ mod imp {
             self.0.as_ref().is_some_and(|f| f.load(Ordering::SeqCst))
         }
 
-        pub(crate) fn park(&self, _: bool) {
+        pub(crate) fn park(&self) {
             if !self.has_passed() {
                 thread::park();
             }

@@ -56,11 +56,6 @@ pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// This thread's handle, for who wakes it; `None` once its thread-locals are gone.
-pub(crate) fn current_thread() -> Option<thread::Thread> {
-    catch_unwind(thread::current).ok()
-}
-
 /// Waits on a condition variable, at most as long as is left (`None`: no end), and
 /// whatever the poisoning; see [`lock`].
 pub(crate) fn wait<'a, T>(

@@ -2,7 +2,7 @@
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
 use std::task::Waker;
 
@@ -184,12 +184,10 @@ impl WaitNode {
 
     #[cold]
     fn park(&self, deadline: &Deadline) -> Waited {
-        let own = current_thread();
-        let can_park = own.is_some();
         // Relaxed: only this thread sets PARKED, and DONE is looked for below.
-        if can_park && self.done.load(Ordering::Relaxed) == WAITING {
+        if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this is the caller, in `WAITING`.
-            unsafe { self.replace(own.map(WakeUp::Thread)) };
+            unsafe { self.replace(Some(WakeUp::Thread(thread::current()))) };
             // A failure means DONE, which the loop reads again.
             let _ = self.set_parked();
         }
@@ -200,7 +198,7 @@ impl WaitNode {
             if deadline.has_passed() {
                 return Waited::Expired;
             }
-            deadline.park(can_park);
+            deadline.park();
         }
     }
 
