@@ -378,7 +378,7 @@ impl<'a> Submitter<'a> {
     {
         submit_with(self.core, (), closure, self.extras.plain())
             .map(drop)
-            .map_err(|((), closure, why)| Refused::new(closure, why))
+            .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
     /// Does what [`Pool::do_with_deadline`] does, with these

@@ -14,10 +14,10 @@ use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Handle as Members;
+use crate::parts::members::{Ended, Handle as Members};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release};
 use crate::work::observe::{self, Seen};
 use crate::work::options::Options;
 use crate::work::panics::drop_contained;
@@ -52,7 +52,7 @@ where
         }
         // SAFETY: its decision was started; there is no node with a deadline.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.is_gone()) };
-        end(Ending::Ran { panicked });
+        end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         ctx.owe(self.end(outcome).release());
     }
@@ -97,7 +97,7 @@ where
         ..*extras
     };
     let served = match members {
-        None => submit_with(core, (), task, extras.plain()).map_err(|((), task, why)| (task, why)),
+        None => submit_with(core, (), task, extras.plain()),
         Some(members) => submit_member(core, members, task, extras),
     };
     match served {

@@ -10,10 +10,11 @@ use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Answered, WaitNode, Waited};
 use crate::parts::deadline::Deadline;
+use crate::parts::members::Ended;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
-use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
+use crate::work::job::{End, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
@@ -78,7 +79,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         }
         // SAFETY: alive as long as this is there.
         let waiter = unsafe { &*self.waiter };
-        waiter.node.touch();
+        waiter.node.alive.touch();
         Options {
             label: waiter.node.label,
             times: waiter.times,
@@ -107,7 +108,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             // It is counted as timed out already.
             ctx.record.set_due(NEVER);
         }
-        end(Ending::Ran { panicked });
+        end(Ended::ran(panicked));
         if let Some(result) = result {
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.

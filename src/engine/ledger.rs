@@ -137,7 +137,7 @@ impl Core {
             return;
         }
         for (slot, it) in self.slots.iter().enumerate() {
-            if ptr::addr_eq(it.record.group(), group.address()) {
+            if ptr::eq(it.record.group(), &raw const **group) {
                 let label = it.record.label.get();
                 observe::worker_abandoned(&self.env, slot, label, "cancelled");
             }
@@ -148,7 +148,7 @@ impl Core {
 impl Registry {
     /// Whether nobody waits any more for the task that runs on a slot.
     pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
-        let is_its = |group: &Arc<Handle>| ptr::addr_eq(record.group(), group.address());
+        let is_its = |group: &Arc<Handle>| ptr::eq(record.group(), &***group);
         record.is_abandoned(now) || self.cancelled.iter().any(is_its)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
 use std::task::Waker;
 
@@ -61,15 +61,12 @@ pub(crate) struct WaitNode {
     pub(crate) label: Option<&'static str>,
     /// Zero until the caller has told it.
     deadline: AtomicU64,
-    /// Tells loom when the node goes, and who touches it.
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    alive: UnsafeCell<()>,
+    pub(crate) alive: Alive,
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Drop for WaitNode {
     fn drop(&mut self) {
-        self.alive.with_mut(|_| ());
         self.wake_up.with_mut(|_| ());
     }
 }
@@ -82,16 +79,8 @@ impl WaitNode {
             wake_up: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
-            #[cfg(any(lazypool_loom, lazypool_shuttle))]
-            alive: UnsafeCell::new(()),
+            alive: Alive::new(),
         }
-    }
-
-    /// Worker: reads or writes the node after this.
-    #[inline(always)]
-    pub(crate) fn touch(&self) {
-        #[cfg(any(lazypool_loom, lazypool_shuttle))]
-        self.alive.with(|_| ());
     }
 
     /// Caller: tells its task when the deadline is, as nanoseconds, not zero. A task that asks
@@ -103,7 +92,7 @@ impl WaitNode {
 
     /// Worker: what the caller tells; it may be reading the clock.
     pub(super) fn await_deadline(&self) -> u64 {
-        self.touch();
+        self.alive.touch();
         let mut backoff = Backoff::default();
         loop {
             // Relaxed: as `set_deadline`.
@@ -122,7 +111,7 @@ impl WaitNode {
     pub(crate) unsafe fn publish_slot(this: *const Self, slot: usize) {
         // SAFETY: alive until the store below, by this function's contract.
         let told = unsafe {
-            (*this).touch();
+            (*this).alive.touch();
             &(*this).worker_slot
         };
         // ORDERING: C3: the decision has been started.
@@ -229,7 +218,7 @@ impl WaitNode {
         // decision, or the task was taken out and not started. So the node is alive until the step
         // below that sets it, or that finds GONE.
         let node = unsafe { &*this };
-        node.touch();
+        node.alive.touch();
         let done: *const AtomicU32 = &node.done;
         // ORDERING: C4, C5: a failure acquires what the handle did before it went.
         // SAFETY: as above, for each step.

@@ -73,7 +73,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
     }
 
     pub(crate) fn label(&self) -> Option<&'static str> {
-        self.shared().node.touch();
+        self.shared().node.alive.touch();
         self.shared().node.label
     }
 
