@@ -220,7 +220,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.end(Ended::Refused);
+            pending.refuse();
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })

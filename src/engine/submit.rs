@@ -3,7 +3,6 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
-use crate::parts::members::Ended;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Seen;
@@ -26,7 +25,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
         // SAFETY: only this call's task was there.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
         if let Some(pending) = stored.into_pending() {
-            pending.end(Ended::Refused);
+            pending.refuse();
         }
         (job, why.into_refusal())
     })

@@ -26,7 +26,7 @@ impl Members {
 
     /// It has been refused.
     pub fn refused(&self, member: Member) {
-        member.0.end(Ended::Refused);
+        member.0.refuse();
     }
 
     /// Tasks that are pending.

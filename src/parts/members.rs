@@ -95,8 +95,6 @@ pub(crate) enum Ended {
     Panicked,
     /// It never ran.
     Discarded,
-    /// It was not accepted.
-    Refused,
 }
 
 impl Ended {
@@ -110,7 +108,7 @@ impl Ended {
     }
 }
 
-/// A pending task's way to its set, which [`Pending::end`] takes from it.
+/// A pending task's way to its set, which [`Pending::end`] or [`Pending::refuse`] takes from it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Pending(NonNull<Members>);
@@ -209,7 +207,7 @@ impl Pending {
     /// The set, as long as the task has not ended.
     #[inline]
     pub(crate) fn members(&self) -> &Members {
-        // SAFETY: not freed while a task is pending; its end consumes this.
+        // SAFETY: not freed while a task is pending; its end, or a refusal, consumes this.
         unsafe { self.0.as_ref() }
     }
 
@@ -219,8 +217,12 @@ impl Pending {
             Ended::Completed => self.complete(),
             Ended::Panicked => self.end_locked(|rare| rare.panicked += 1),
             Ended::Discarded => self.end_locked(|rare| rare.discarded += 1),
-            Ended::Refused => self.end_locked(|rare| rare.refused += 1),
         }
+    }
+
+    /// The task is not accepted.
+    pub(crate) fn refuse(self) {
+        self.end_locked(|rare| rare.refused += 1);
     }
 
     #[inline]

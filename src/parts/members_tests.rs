@@ -17,7 +17,7 @@ fn every_end_is_counted_once() {
     let tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
     let refused = set.enter();
     assert_eq!(figures(&set), [7, 0, 0, 0]);
-    refused.end(Ended::Refused);
+    refused.refuse();
     assert_eq!(figures(&set), [6, 0, 0, 0]);
     let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
     for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
@@ -61,7 +61,7 @@ fn every_end_is_counted_once_across_the_wrap() {
         let mut tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
         let refused = set.enter();
         assert_eq!(since(figures(&set)), (7, 0, [0, 0]), "{start:#x}");
-        refused.end(Ended::Refused);
+        refused.refuse();
         let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
         for n in 1..=6 {
             assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
@@ -130,7 +130,7 @@ fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
         until(|| waiting(&set) == 2);
         let last = set.enter();
         task.end(Ended::Completed);
-        last.end(Ended::Refused);
+        last.refuse();
     });
     assert_eq!(waiting(&set), 0);
 }
@@ -138,7 +138,12 @@ fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
 /// Law 14: by each way in which nothing is pending for a moment.
 #[test]
 fn a_wait_ends_even_if_the_next_task_enters_at_once() {
-    for how in [Ended::Completed, Ended::Discarded, Ended::Refused] {
+    let ends: [fn(Pending); 3] = [
+        |task| task.end(Ended::Completed),
+        |task| task.end(Ended::Discarded),
+        Pending::refuse,
+    ];
+    for end in ends {
         let set = Handle::new();
         let first = set.enter();
         let next = std::thread::scope(|s| {
@@ -146,7 +151,7 @@ fn a_wait_ends_even_if_the_next_task_enters_at_once() {
                 s.spawn(|| assert!(set.wait(&Deadline::never(), true)));
             }
             until(|| waiting(&set) == 2);
-            first.end(how);
+            end(first);
             // Pending until both have returned.
             set.enter()
         });
@@ -170,7 +175,7 @@ fn a_wait_goes_on_while_one_is_pending() {
             let next = set.enter();
             std::mem::replace(&mut task, next).end(how);
             let refused = set.enter();
-            refused.end(Ended::Refused);
+            refused.refuse();
         }
         over.store(true, Ordering::SeqCst);
         task.end(Ended::Completed);
