@@ -219,14 +219,11 @@ impl Worker<'_> {
 
     #[inline(always)]
     fn count(&self, how: Ended) {
-        match how {
-            Ended::Completed | Ended::Panicked => {
-                self.it.record.count_end(how == Ended::Panicked);
-            }
-            Ended::Discarded | Ended::Refused => {
-                self.core.counts.expire();
-                self.it.record.count_unrun();
-            }
+        if how == Ended::Discarded {
+            self.core.counts.expire();
+            self.it.record.count_unrun();
+        } else {
+            self.it.record.count_end(how);
         }
     }
 
