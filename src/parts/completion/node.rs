@@ -127,7 +127,7 @@ impl WaitNode {
 
     /// Worker, on the heap: has started the decision. Whether the handle has cancelled the task on
     /// its way; otherwise a cancel that comes later finds the slot.
-    pub(super) fn tell_slot(&self, slot: usize) -> bool {
+    pub(crate) fn tell_slot(&self, slot: usize) -> bool {
         // ORDERING: C3: the decision has been started; acquires what the handle did before.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
@@ -261,7 +261,7 @@ impl WaitNode {
     }
 
     /// Worker: whether the handle is gone. If not, it may go at any time.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: the end finds out.
         self.done.load(Ordering::Relaxed) == GONE
     }
