@@ -2,11 +2,12 @@
 
 use crate::engine::call;
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, Until};
+use crate::engine::request::Extras;
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
+use crate::parts::deadline::Until;
 use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;

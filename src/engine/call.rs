@@ -5,11 +5,11 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
+use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::Ended;
 use crate::sync::{exposed, Arc, Ordering};
 use crate::work::context::Ctx;
@@ -126,7 +126,7 @@ where
     } else {
         Until::After(limit)
     };
-    let deadline = until.deadline();
+    let deadline = Deadline::new(until);
     let least = extras.min_remaining;
     let before = (!least.is_zero()).then(|| core.env.due(&deadline));
     // Its deadline is the caller's.

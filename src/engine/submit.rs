@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
+use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Seen;
@@ -53,7 +54,7 @@ fn submit_wrapped<S: Stored, J: Job>(
     options: SubmitOptions<'_>,
 ) -> Submitted<J> {
     let extras = options.extras;
-    let deadline = extras.until.deadline();
+    let deadline = Deadline::new(extras.until);
     let options = SubmitOptions {
         deadline: Some(&deadline),
         ..options

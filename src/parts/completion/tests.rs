@@ -1,6 +1,6 @@
 use super::*;
 use crate::parts::cut::cut;
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use std::sync::{mpsc, Arc};
 use std::task::{Wake, Waker};
 use std::thread;
@@ -73,11 +73,11 @@ fn a_limit_beyond_the_clock_is_none_from_the_start() {
         Duration::from_secs(u64::MAX),
         Duration::from_secs(1 << 40),
     ] {
-        let deadline = Deadline::after(limit);
+        let deadline = Deadline::new(Until::After(limit));
         assert!(deadline.is_never(), "{limit:?}");
         assert_eq!(deadline.instant(), None);
     }
-    let far = Deadline::after(Duration::from_secs(250 * 365 * 24 * 60 * 60));
+    let far = Deadline::new(Until::After(Duration::from_secs(250 * 365 * 24 * 60 * 60)));
     assert!(!far.is_never() && far.instant().is_some() && !far.is_never());
 }
 
