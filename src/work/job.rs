@@ -248,14 +248,10 @@ impl Task {
         (held.stored, held.job)
     }
 
-    /// The task's group.
-    fn members(&self) -> Option<&Members> {
-        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        unsafe { (self.table.group)(&self.bytes) }
-    }
-
     pub(crate) fn is_of(&self, group: &Members) -> bool {
-        self.members().is_some_and(|own| std::ptr::eq(own, group))
+        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
+        let own = unsafe { (self.table.group)(&self.bytes) };
+        own.is_some_and(|own| std::ptr::eq(own, group))
     }
 
     pub(crate) fn must_run(&self) -> bool {

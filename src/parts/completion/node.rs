@@ -150,25 +150,23 @@ impl WaitNode {
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = BoundedSpin::new(parallel, OFFERS.get());
         let mut step = Step::Spun;
-        loop {
-            if self.is_done() {
-                OFFERS.set(step == Step::Yielded);
-                return match step {
-                    Step::Yielded => Waited::DoneOnceOffered,
-                    _ => Waited::Done,
-                };
-            }
+        while !self.is_done() {
             step = spin.step();
-            match step {
-                Step::Spun => {}
-                Step::Yielded if !deadline.has_passed() => {}
-                Step::Yielded if !self.is_done() => return Waited::Expired,
-                Step::Yielded => return Waited::Done,
-                Step::Spent => break,
+            if step == Step::Spent {
+                OFFERS.set(false);
+                return self.park(deadline);
+            }
+            if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
+                return Waited::Expired;
             }
         }
-        OFFERS.set(false);
-        self.park(deadline)
+        let has_offered = step == Step::Yielded;
+        OFFERS.set(has_offered);
+        if has_offered {
+            Waited::DoneOnceOffered
+        } else {
+            Waited::Done
+        }
     }
 
     #[cold]
@@ -278,9 +276,6 @@ impl WaitNode {
 
     /// Stores the waker in place of what was stored; `true`: the outcome is there instead.
     pub(super) fn register(&self, waker: &Waker) -> bool {
-        if self.has_outcome() {
-            return true;
-        }
         let before = self.retract();
         if self.has_outcome() {
             return true;
