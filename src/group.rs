@@ -263,13 +263,15 @@ impl Group {
         self.members.cancelled.swap(true, Ordering::SeqCst);
         // What is pushed after the look through the queue, its submitter takes out (P5). So where
         // each of many tasks cancels its group as it is dropped, one call looks.
-        if self.core.env.is_forked() || self.members.is_swept() {
+        // Relaxed: who finds it set needs nothing else of what was done before.
+        if self.core.env.is_forked() || self.members.swept.load(Ordering::Relaxed) {
             return;
         }
         self.core.waiters.notify_all();
         self.core.note_cancelled(&self.members);
         let queued = take_queued(&self.core, &self.members);
-        self.members.set_swept();
+        // Relaxed: as above.
+        self.members.swept.store(true, Ordering::Relaxed);
         // Code of the user's comes last: subscribers, then what discarded tasks captured.
         self.core.tell_abandoned(&self.members);
         self.core.discard(queued, NeverRan::Cancelled);

@@ -264,7 +264,7 @@ impl<R> Handle<R> {
     /// # Ok(()) }
     /// ```
     pub fn detach(mut self) {
-        self.ticket.leave();
+        self.ticket.detach();
     }
 }
 

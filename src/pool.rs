@@ -151,7 +151,7 @@ impl Pool {
     {
         submit(&self.core, (), closure, |task| self.core.submit_plain(task))
             .map(drop)
-            .map_err(|((), closure, why)| Refused::new(closure, why))
+            .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
     /// Runs `closure` on a worker and waits for its value, at most for `timeout`.

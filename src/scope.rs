@@ -13,7 +13,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Handle};
 use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release};
 use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
@@ -157,7 +157,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        end(Ending::Ran { panicked });
+        end(Ended::ran(panicked));
         // The scope may be gone after this.
         pending.end(Ended::Completed);
     }
@@ -208,8 +208,7 @@ impl<'scope> Scope<'scope, '_> {
         if self.refuses {
             return Err(Refused::new(closure, self.core.refuse_on_worker()));
         }
-        let members = &self.inner.members;
-        let pending = members.enter();
+        let pending = self.inner.members.enter();
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -220,8 +219,8 @@ impl<'scope> Scope<'scope, '_> {
             ..self.extras.plain()
         };
         let served = submit_with(&self.core, (), job, options);
-        served.map(drop).map_err(|((), job, why)| {
-            members.refused(pending);
+        served.map(drop).map_err(|(job, why)| {
+            pending.refuse();
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })

@@ -2,11 +2,12 @@
 
 use crate::engine::call;
 use crate::engine::core::Core;
-use crate::engine::request::{Extras, Until};
+use crate::engine::request::Extras;
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
+use crate::parts::deadline::Until;
 use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
@@ -377,7 +378,7 @@ impl<'a> Submitter<'a> {
     {
         submit_with(self.core, (), closure, self.extras.plain())
             .map(drop)
-            .map_err(|((), closure, why)| Refused::new(closure, why))
+            .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
     /// Does what [`Pool::do_with_deadline`] does, with these

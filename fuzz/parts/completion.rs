@@ -4,7 +4,7 @@
 use crate::parts::completion::{
     is_queued, mailbox_id, queue_id, Decision, WaitNode, Waited,
 };
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use crate::Step;
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ impl Play {
             assert_eq!(call.node.wait(&Deadline::never(), false), Waited::Done);
             self.calls.swap_remove(index);
         } else {
-            let deadline = Deadline::after(limit);
+            let deadline = Deadline::new(Until::After(limit));
             let parallel = with & 8 == 0;
             assert_eq!(call.node.wait(&deadline, parallel), Waited::Expired);
             assert!(deadline.has_passed());

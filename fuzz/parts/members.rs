@@ -1,8 +1,8 @@
 //! The members of a group against counts. The set must be freed by the last who can reach it,
 //! handle or task, and by nobody before: the sanitizer sees both.
 
-use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle, Pending};
+use crate::parts::deadline::{Deadline, Until};
+use crate::parts::members::{Ended, Handle, Members, Pending};
 use crate::sync::Ordering;
 use crate::Step;
 use std::time::Duration;
@@ -17,7 +17,7 @@ struct Play {
     before: u64,
     /// Completed, panicked, discarded.
     ended: [usize; 3],
-    address: *const (),
+    address: *const Members,
     is_cancelled: bool,
 }
 
@@ -29,7 +29,7 @@ pub fn play(setup: u8, steps: &[Step]) {
     };
     let handle = Handle::starting_at(before);
     let mut play = Play {
-        address: handle.address(),
+        address: &raw const *handle,
         handle: Some(handle),
         pending: Vec::new(),
         before,
@@ -55,8 +55,8 @@ impl Play {
             (0..4, Some(handle), _) if self.pending.len() < MOST => {
                 self.pending.push(handle.enter());
             }
-            (4, Some(handle), Some(index)) => {
-                handle.refused(self.pending.swap_remove(index));
+            (4, Some(_), Some(index)) => {
+                self.pending.swap_remove(index).refuse();
             }
             // Who submits a task may lose the way to the set, and finds it again.
             (5, Some(handle), Some(index)) => {
@@ -81,7 +81,7 @@ impl Play {
                 let deadline = if ended {
                     Deadline::never()
                 } else {
-                    Deadline::after(Duration::ZERO)
+                    Deadline::new(Until::After(Duration::ZERO))
                 };
                 let said = handle.wait(&deadline, with & 1 == 0);
                 assert_eq!(said, ended);
@@ -102,7 +102,7 @@ impl Play {
         let handle = self.handle.as_deref().into_iter();
         let all = handle.chain(self.pending.iter().map(Pending::members));
         for members in all {
-            assert_eq!(members.address(), self.address);
+            assert!(std::ptr::eq(members, self.address));
             let is_cancelled = members.cancelled.load(Ordering::SeqCst);
             assert_eq!(is_cancelled, self.is_cancelled);
         }

@@ -1,7 +1,7 @@
 //! Waiters against a list of tickets. Which of them was notified shows by whether it goes back to
 //! the list, and counts again.
 
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use crate::parts::waiters::{Waiters, Waiting, AGE};
 use crate::Step;
 use std::thread;
@@ -115,7 +115,10 @@ impl Play<'_> {
     /// Back to its place, if it has been taken off.
     fn rejoin(&mut self, index: usize) {
         let waiter = &mut self.all[index];
-        assert_eq!(waiter.waiting.rejoin(), waiter.is_notified);
+        let before = self.waiters.waiting();
+        waiter.waiting.rejoin();
+        let is_back = self.waiters.waiting() > before;
+        assert_eq!(is_back, waiter.is_notified);
         waiter.is_notified = false;
     }
 
@@ -135,7 +138,7 @@ impl Play<'_> {
         let deadline = if waiter.is_notified {
             Deadline::never()
         } else {
-            Deadline::after(Duration::ZERO)
+            Deadline::new(Until::After(Duration::ZERO))
         };
         let before = Instant::now();
         waiter.waiting.sleep(&deadline);

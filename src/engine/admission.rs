@@ -299,11 +299,7 @@ impl Core {
     }
 
     /// `None`: full, asleep, or closed, which the next attempt says.
-    fn enqueue(
-        self: &Arc<Self>,
-        queue: &Queue<Task>,
-        task: &mut Option<Task>,
-    ) -> Option<Location> {
+    fn enqueue(self: &Arc<Self>, queue: &Queue<Task>, task: &mut Option<Task>) -> Option<Location> {
         let position = queue.push(task).ok()?;
         if !self.in_flight.see().is_any_awake() {
             self.notify_unless(Seen::is_any_awake);

@@ -14,10 +14,10 @@ use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Handle as Members;
+use crate::parts::members::{Ended, Handle as Members};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Ending, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release};
 use crate::work::observe::{self, Seen};
 use crate::work::options::Options;
 use crate::work::panics::drop_contained;
@@ -36,7 +36,7 @@ where
 
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         Options {
-            label: self.label(),
+            label: self.node().label,
             ..stored
         }
     }
@@ -45,14 +45,14 @@ where
         let f = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        if self.tell_slot(ctx.slot) && decision.leave(task_id, 0) {
+        if self.node().tell_slot(ctx.slot) && decision.leave(task_id, 0) {
             // Before the subscriber, which may take its time.
             ctx.pay_debts();
-            observe::worker_abandoned(ctx.env, ctx.slot, self.label(), "cancelled");
+            observe::worker_abandoned(ctx.env, ctx.slot, self.node().label, "cancelled");
         }
         // SAFETY: its decision was started; there is no node with a deadline.
-        let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.is_gone()) };
-        end(Ending::Ran { panicked });
+        let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
+        end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         ctx.owe(self.end(outcome).release());
     }
@@ -77,6 +77,8 @@ pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
     location: Location,
+    /// Its task runs whatever becomes of it.
+    is_detached: bool,
 }
 
 /// Submits a closure, to a group or to none.
@@ -97,7 +99,7 @@ where
         ..*extras
     };
     let served = match members {
-        None => submit_with(core, (), task, extras.plain()).map_err(|((), task, why)| (task, why)),
+        None => submit_with(core, (), task, extras.plain()),
         Some(members) => submit_member(core, members, task, extras),
     };
     match served {
@@ -105,6 +107,7 @@ where
             side,
             core: Arc::clone(core),
             location,
+            is_detached: false,
         }),
         Err((mut task, why)) => {
             let closure = task.take();
@@ -118,7 +121,7 @@ where
 
 impl<R> Ticket<R> {
     pub(crate) fn is_finished(&self) -> bool {
-        self.side.is_finished() || self.core.env.is_forked()
+        self.side.node().has_outcome() || self.core.env.is_forked()
     }
 
     /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
@@ -127,7 +130,7 @@ impl<R> Ticket<R> {
         if self.core.env.is_forked() {
             return true;
         }
-        if !self.side.is_finished() {
+        if !self.is_finished() {
             drop_listed();
         }
         self.side.wait(deadline, self.core.parallel)
@@ -142,15 +145,14 @@ impl<R> Ticket<R> {
     /// The outcome, which is there. In a forked child that may have been the parent's: here the task
     /// does not run.
     pub(crate) fn take(&mut self) -> Outcome<R> {
-        assert!(
-            self.side.node().is_some(),
-            "a `Handle` has no second outcome: it was ready before"
-        );
-        self.side.take().unwrap_or(Err(TaskError::Discarded))
+        if !self.side.node().has_outcome() {
+            return Err(TaskError::Discarded);
+        }
+        (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
     pub(crate) fn cancel(&self) {
-        let Some(node) = self.side.node() else { return };
+        let node = self.side.node();
         if node.has_outcome() || self.core.env.is_forked() {
             return;
         }
@@ -165,16 +167,17 @@ impl<R> Ticket<R> {
         }
     }
 
-    /// Leaves the task alone. What is there of its outcome is dropped.
-    pub(crate) fn leave(&mut self) {
-        self.side.leave();
+    pub(crate) fn detach(&mut self) {
+        self.is_detached = true;
     }
 }
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
-        // Whom nobody is to wake any more.
-        let _stored = self.side.retract();
-        self.cancel();
+        if !self.is_detached {
+            // Whom nobody is to wake any more.
+            let _stored = self.side.retract();
+            self.cancel();
+        }
     }
 }

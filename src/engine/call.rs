@@ -5,15 +5,16 @@
 
 use super::core::Core;
 use super::counts::Counts;
-use super::request::{Extras, Location, SubmitError, SubmitOptions, Until};
+use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{is_queued, Answered, WaitNode, Waited};
-use crate::parts::deadline::Deadline;
-use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
+use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
+use crate::parts::deadline::{Deadline, Until};
+use crate::parts::members::Ended;
+use crate::sync::{exposed, Arc, Ordering};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
-use crate::work::job::{End, Ending, Job, NeverRan, Release, Task};
+use crate::work::job::{End, Job, NeverRan, Release, Task};
 use crate::work::observe::{self, Seen};
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
@@ -21,39 +22,14 @@ use crossbeam_utils::CachePadded;
 use std::time::Duration;
 
 enum Outcome<R> {
-    Pending,
     Ran(Result<R, Payload>),
     /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
     /// was left.
     Unrun(Task, SubmitError),
 }
 
-/// What a caller waits with. Aligned so that the worker's touches share no line with
-/// the caller's own variables.
-#[repr(C)]
-struct Waiter<R> {
-    _line: [CachePadded<()>; 0],
-    node: WaitNode,
-    /// Written by the worker (or discarder) that owns it by decision, before
-    /// `done`; read by the caller after it.
-    outcome: UnsafeCell<Outcome<R>>,
-    times: Option<Times>,
-}
-
-impl<R> Waiter<R> {
-    /// Answers the caller, who is to be released.
-    ///
-    /// # Safety
-    /// The one call by decision, and `done` is not raised.
-    unsafe fn answer(this: *const Self, outcome: Outcome<R>) -> Answered {
-        // SAFETY: the node is alive and nobody else touches the outcome until
-        // `done`. The value replaced is `Pending`, which needs no drop.
-        unsafe {
-            (*this).outcome.with_mut(|o| o.write(outcome));
-            Answered::caller(std::ptr::addr_of!((*this).node))
-        }
-    }
-}
+/// What a caller waits with; in it lie the task's times.
+type Waiter<R> = Shared<Outcome<R>, Option<Times>>;
 
 /// The task of a caller that waits. As long as there is one, that is until the task is started,
 /// discarded or back, the caller waits and its waiter is alive.
@@ -62,7 +38,6 @@ struct WaitJob<F, R> {
     /// What the worker needs to know before it has a result to write: here rather
     /// than in the node, whose line it then touches once and not twice.
     has_options: bool,
-    timed: bool,
     f: F,
 }
 
@@ -78,18 +53,16 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         }
         // SAFETY: alive as long as this is there.
         let waiter = unsafe { &*self.waiter };
-        waiter.node.touch();
+        waiter.node.alive.touch();
         Options {
             label: waiter.node.label,
-            times: waiter.times,
+            times: waiter.more,
             ..stored
         }
     }
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let Self {
-            waiter, timed, f, ..
-        } = self;
+        let Self { waiter, f, .. } = self;
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         // SAFETY: only the address is taken.
@@ -101,17 +74,16 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         }
 
         // SAFETY: the decision was started for this node's caller.
-        let (panicked, result) =
-            unsafe { ctx.run_decided(timed.then_some(node), f, |waits| waits) };
+        let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
             // It is counted as timed out already.
             ctx.record.set_due(NEVER);
         }
-        end(Ending::Ran { panicked });
+        end(Ended::ran(panicked));
         if let Some(result) = result {
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
-            let answered = unsafe { Waiter::answer(waiter, Outcome::Ran(result)) };
+            let answered = unsafe { Shared::answer(waiter, Some(Outcome::Ran(result))) };
             drop(answered.release());
         }
     }
@@ -127,7 +99,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         let outcome = Outcome::Unrun(Task::new(seen, (), self), why);
         Release {
             // SAFETY: the caller waits for `done`.
-            caller: Some(unsafe { Waiter::answer(waiter, outcome) }),
+            caller: Some(unsafe { Shared::answer(waiter, Some(outcome)) }),
             ..Release::default()
         }
     }
@@ -154,7 +126,7 @@ where
     } else {
         Until::After(limit)
     };
-    let deadline = until.deadline();
+    let deadline = Deadline::new(until);
     let least = extras.min_remaining;
     let before = (!least.is_zero()).then(|| core.env.due(&deadline));
     // Its deadline is the caller's.
@@ -174,29 +146,20 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let waiter = Waiter {
-        _line: [],
-        node: WaitNode::new(extras.label),
-        outcome: UnsafeCell::new(Outcome::Pending),
-        times,
-    };
-    let task = erase(&core.env, &waiter, !deadline.is_never(), f);
+    // The worker's touches share no line with this thread's own variables.
+    let waiter = CachePadded::new(Waiter::new(extras.label, times));
+    let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
     let (task, why) = match exposed(wait) {
         How::TimedOut => return Err(DeadlineError::TimedOut),
         How::Back(task, why) => (task, why),
         How::Outcome => {
-            // SAFETY: `done` was seen with Acquire: the outcome is written, and
-            // nobody else touches the node any more.
-            let outcome = waiter
-                .outcome
-                .with_mut(|o| unsafe { o.replace(Outcome::Pending) });
-            match outcome {
+            // SAFETY: the caller, who has seen `done`.
+            match unsafe { waiter.take() }.expect("written before `done` is raised") {
                 Outcome::Ran(result) => {
                     return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
                 }
                 Outcome::Unrun(task, why) => (task, why),
-                Outcome::Pending => unreachable!("`done` is raised after the outcome is written"),
             }
         }
     };
@@ -208,11 +171,10 @@ where
 // closure stays in its function's frame.
 
 #[inline]
-fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, timed: bool, f: F) -> Task {
+fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
     let job = WaitJob {
         waiter,
-        has_options: waiter.node.label.is_some() || waiter.times.is_some(),
-        timed,
+        has_options: waiter.node.label.is_some() || waiter.more.is_some(),
         f,
     };
     Task::new(Seen::now(env), (), job)
@@ -258,9 +220,7 @@ fn wait_for(
         Err(why) => return How::Back(task.expect("what is refused stays"), why),
     };
     let left_at = core.env.due(deadline);
-    if left_at != NEVER {
-        node.set_deadline(left_at);
-    }
+    node.set_deadline(left_at);
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
             core.keep_worker();

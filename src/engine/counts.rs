@@ -15,8 +15,6 @@ pub(crate) struct Counts {
     pub(crate) discarded: AtomicU64,
     /// Of those, by shutdowns.
     pub(crate) shut_out: AtomicU64,
-    /// Queued tasks that were taken out by others than workers: expired or discarded.
-    pub(crate) removed: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }
 
@@ -82,12 +80,6 @@ impl Counts {
     pub(crate) fn expire(&self) {
         // ORDERING: L1: after it was accepted.
         self.expired.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A task was taken out of the queue, and no worker has it.
-    pub(crate) fn remove_queued(&self) {
-        // ORDERING: L1: after it was accepted.
-        self.removed.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A task that was accepted was dropped unrun.

@@ -65,7 +65,6 @@ impl Core {
         let mut from = queue.first();
         while let Some(task) = queue.take_wanted(&mut from, &unwanted) {
             self.counts.discard();
-            self.counts.remove_queued();
             taken.push(task);
             self.notify_waiter();
             if taken.len() == most {

@@ -19,20 +19,13 @@ pub(crate) fn submit_member<J: Job>(
         cancelled: Some(&members.cancelled),
         ..extras.plain()
     };
-    match submit_with(core, members.enter(), job, options) {
-        Ok(location) => {
-            // ORDERING: P5: a cancel that looked through the queue before this task was
-            // in it has set the flag before.
-            if members.cancelled.load(Ordering::SeqCst) {
-                core.discard(take_queued(core, members), NeverRan::Cancelled);
-            }
-            Ok(location)
-        }
-        Err((pending, job, why)) => {
-            members.refused(pending);
-            Err((job, why))
-        }
+    let location = submit_with(core, members.enter(), job, options)?;
+    // ORDERING: P5: a cancel that looked through the queue before this task was in it has set the
+    // flag before.
+    if members.cancelled.load(Ordering::SeqCst) {
+        core.discard(take_queued(core, members), NeverRan::Cancelled);
     }
+    Ok(location)
 }
 
 /// Takes a group's tasks out of the queue, all before code of the user's runs, and tells who

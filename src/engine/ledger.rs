@@ -33,14 +33,15 @@ impl Core {
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
         stats.timed_out = load(&self.env.timed_out);
-        let removed = load(&counts.removed);
         let taken = self.add_slots(&mut registry, &mut stats);
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
-            // At most so many: a task may have been taken, and not yet counted.
-            let queued = pushed.wrapping_sub(taken).wrapping_sub(removed) as usize;
-            stats.queued = queued.min(self.settings.queue_capacity);
+            // No worker has taken the others that expired or were discarded. No more than there is space
+            // for, and no fewer than none: a task may have been taken, and not yet counted.
+            let gone = taken.wrapping_add(stats.expired + stats.discarded);
+            let queued = pushed.wrapping_sub(gone) as i64;
+            stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
         }
         stats.workers = registry.live;
         stats.peak_workers = registry.peak;
@@ -53,18 +54,19 @@ impl Core {
         stats
     }
 
-    /// Adds up the slots. Tasks taken from the queue.
+    /// Adds up the slots. Tasks taken from the queue, but for as many as workers have had, and not run.
     fn add_slots(&self, registry: &mut Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         registry.forget_ended_groups();
         let now = self.env.nanos_now();
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
-            stats.completed = stats.completed.wrapping_add(tally.completed);
-            stats.panicked = stats.panicked.wrapping_add(tally.panicked);
+            let [completed, panicked, unrun] = tally.ended;
+            stats.completed = stats.completed.wrapping_add(completed);
+            stats.panicked = stats.panicked.wrapping_add(panicked);
             // A worker runs one; the next, which it has just taken, counts as queued.
             let next = u64::from(tally.unended().saturating_sub(1));
-            taken = taken.wrapping_add(tally.taken).wrapping_sub(next);
+            taken = taken.wrapping_add(tally.taken).wrapping_sub(next + unrun);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;
@@ -109,7 +111,7 @@ impl Core {
         let it = &self.slots[slot];
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
-        let (busy, tasks) = (tally.is_running(), tally.ended());
+        let (busy, tasks) = (tally.is_running(), tally.ran());
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
         let now = self.env.nanos_now();
         WorkerSnapshot {
@@ -137,7 +139,7 @@ impl Core {
             return;
         }
         for (slot, it) in self.slots.iter().enumerate() {
-            if ptr::addr_eq(it.record.group(), group.address()) {
+            if ptr::eq(it.record.group(), &raw const **group) {
                 let label = it.record.label.get();
                 observe::worker_abandoned(&self.env, slot, label, "cancelled");
             }
@@ -148,7 +150,7 @@ impl Core {
 impl Registry {
     /// Whether nobody waits any more for the task that runs on a slot.
     pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
-        let is_its = |group: &Arc<Handle>| ptr::addr_eq(record.group(), group.address());
+        let is_its = |group: &Arc<Handle>| ptr::eq(record.group(), &***group);
         record.is_abandoned(now) || self.cancelled.iter().any(is_its)
     }
 

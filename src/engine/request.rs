@@ -2,9 +2,9 @@
 
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use crate::stats::WhenFull;
-use crate::sync::{now, AtomicBool, Instant, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 use crate::work::env::Env;
 use std::time::Duration;
 
@@ -67,35 +67,6 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) on_worker: bool,
     /// Its group's flag.
     pub(crate) cancelled: Option<&'a AtomicBool>,
-}
-
-/// A deadline as it was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// Counts from each submission.
-    After(Duration),
-    At(Instant),
-}
-
-impl Until {
-    pub(crate) const NEVER: Self = Self::After(Duration::MAX);
-
-    /// How long it is from now.
-    #[inline]
-    pub(crate) fn left(self) -> Duration {
-        match self {
-            Self::After(limit) => limit,
-            Self::At(at) => at.saturating_duration_since(now()),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn deadline(self) -> Deadline {
-        match self {
-            Self::After(limit) => Deadline::after(limit),
-            Self::At(at) => Deadline::at(at),
-        }
-    }
 }
 
 #[cold]

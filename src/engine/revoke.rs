@@ -17,7 +17,6 @@ impl Core {
             Location::Queue { position } => {
                 let task = self.queue.as_ref()?.take(position)?;
                 count(&self.counts);
-                self.counts.remove_queued();
                 self.notify_waiter();
                 return Some(task);
             }

@@ -3,13 +3,14 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
+use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Seen;
 use crate::work::options::{Stored, Times};
 
-/// Where the task went. Refused, the job comes back with the options that it had, and with the reason.
-type Submitted<S, J> = Result<Location, (S, J, Refusal)>;
+/// Where the task went. Refused, the job comes back with the reason; what was stored with it is gone.
+type Submitted<J> = Result<Location, (J, Refusal)>;
 
 /// Makes a task of a job, for `accept`.
 #[inline]
@@ -18,13 +19,16 @@ pub(crate) fn submit<S: Stored, J: Job>(
     stored: S,
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
-) -> Submitted<S, J> {
+) -> Submitted<J> {
     let mut task = Some(Task::new(Seen::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: only this call's task was there.
-        let (stored, job) = unsafe { task.into_parts() };
-        (stored, job, why.into_refusal())
+        let (stored, job) = unsafe { task.into_parts::<S, J>() };
+        if let Some(pending) = stored.into_pending() {
+            pending.refuse();
+        }
+        (job, why.into_refusal())
     })
 }
 
@@ -35,7 +39,7 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<S, J> {
+) -> Submitted<J> {
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
@@ -48,9 +52,9 @@ fn submit_wrapped<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<S, J> {
+) -> Submitted<J> {
     let extras = options.extras;
-    let deadline = extras.until.deadline();
+    let deadline = Deadline::new(extras.until);
     let options = SubmitOptions {
         deadline: Some(&deadline),
         ..options
@@ -60,11 +64,8 @@ fn submit_wrapped<S: Stored, J: Job>(
     let times = Times::new(due, extras.min_remaining, due, extras.run_limit);
     match (extras.label, times) {
         (None, None) => submit(core, stored, job, accept),
-        (Some(label), None) => submit(core, (label, stored), job, accept)
-            .map_err(|((_, stored), job, why)| (stored, job, why)),
-        (None, Some(times)) => submit(core, (times, stored), job, accept)
-            .map_err(|((_, stored), job, why)| (stored, job, why)),
-        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept)
-            .map_err(|((_, (_, stored)), job, why)| (stored, job, why)),
+        (Some(label), None) => submit(core, (label, stored), job, accept),
+        (None, Some(times)) => submit(core, (times, stored), job, accept),
+        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept),
     }
 }

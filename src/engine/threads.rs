@@ -149,7 +149,7 @@ impl Core {
         }
         registry.workers[slot] = Some(Worker {
             thread,
-            tasks_before: it.record.tally(|| 0).ended(),
+            tasks_before: it.record.tally(|| 0).ran(),
             benched: None,
         });
         registry.live += 1;

@@ -58,8 +58,8 @@ impl<'a> Wait<'a> {
     }
 
     /// Before an attempt: back on the list, if it was taken off.
-    pub(super) fn before_try(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
+    pub(super) fn before_try(&self) {
+        if let Some(waiting) = &self.waiting {
             waiting.rejoin();
         }
     }

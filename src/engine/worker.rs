@@ -29,12 +29,13 @@ use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED};
+use crate::parts::members::Ended;
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{lock, now, thread, Arc, MutexGuard};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
-use crate::work::job::{Ending, Task};
+use crate::work::job::Task;
 use crate::work::observe;
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -217,13 +218,12 @@ impl Worker<'_> {
     }
 
     #[inline(always)]
-    fn count(&self, how: Ending) {
-        match how {
-            Ending::Ran { panicked } => self.it.record.count_end(panicked),
-            Ending::Expired => {
-                self.core.counts.expire();
-                self.it.record.count_unrun();
-            }
+    fn count(&self, how: Ended) {
+        if how == Ended::Discarded {
+            self.core.counts.expire();
+            self.it.record.count_unrun();
+        } else {
+            self.it.record.count_end(how);
         }
     }
 

@@ -30,7 +30,7 @@ impl<T: Send + 'static> Promise<T> {
     pub fn start(&mut self, decision: &Decision) {
         self.0.take();
         decision.0.start(TASK_ID);
-        if self.0.tell_slot(0) {
+        if self.0.node().tell_slot(0) {
             assert!(
                 decision.0.leave(TASK_ID, 0),
                 "nobody else was told the slot"
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Promise<T> {
 
     /// The task ends, and the outcome is delivered if the handle is not gone; code of the user's comes last.
     pub fn end(self, outcome: T) {
-        let outcome = (!self.0.is_gone()).then_some(outcome);
+        let outcome = (!self.0.node().is_gone()).then_some(outcome);
         settle(self.0.end(outcome).release());
     }
 }
@@ -64,8 +64,7 @@ impl<T: Send + 'static> Promised<T> {
 
     /// Cancels the task, which nobody takes out.
     pub fn cancel(&self, decision: &Decision) {
-        let node = self.0.node().expect("its outcome has not been taken");
-        if node.cancel().is_some() {
+        if self.0.node().cancel().is_some() {
             // Or it has ended.
             let _ = decision.0.leave(TASK_ID, 0);
         }

@@ -26,7 +26,7 @@ impl Members {
 
     /// It has been refused.
     pub fn refused(&self, member: Member) {
-        self.0.refused(member.0);
+        member.0.refuse();
     }
 
     /// Tasks that are pending.

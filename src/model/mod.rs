@@ -297,7 +297,7 @@ impl Waiters {
     ) -> bool {
         let mut waiting = None;
         loop {
-            if let Some(waiting) = &mut waiting {
+            if let Some(waiting) = &waiting {
                 waiters::Waiting::rejoin(waiting);
             }
             if self.is_turn(waiting.as_ref(), space) && attempt() {

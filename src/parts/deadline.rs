@@ -2,100 +2,84 @@
 //! raises, so that expiry races everything else in every order.
 
 use crate::sync::{now, thread, Instant};
+use std::time::Duration;
+
+/// A deadline as it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// From the first look on.
+    After(Duration),
+    At(Instant),
+}
+
+impl Until {
+    pub(crate) const NEVER: Self = Self::After(Duration::MAX);
+
+    /// How long it is from now.
+    #[inline]
+    pub(crate) fn left(self) -> Duration {
+        match self {
+            Self::After(limit) => limit,
+            Self::At(at) => at.saturating_duration_since(now()),
+        }
+    }
+}
 
 #[cfg(not(lazypool_loom))]
 mod imp {
-    use super::{now, thread, Instant};
+    use super::{now, thread, Instant, Until};
     use std::cell::Cell;
     use std::time::Duration;
 
     /// The end of a wait. The clock is read when it is first looked at: that takes
     /// as long as half a hand-over, during which a worker can be at work already.
     #[derive(Debug)]
-    pub(crate) struct Deadline(Cell<End>);
+    pub(crate) struct Deadline(Cell<Option<Until>>);
 
-    #[derive(Debug, Clone, Copy)]
-    enum End {
-        Never,
-        /// From the first look on.
-        After(Duration),
-        At(Instant),
-    }
-
-    /// Between two looks of a thread that cannot park.
-    const POLL: Duration = Duration::from_micros(100);
-
-    /// A longer limit is no limit: 292 years.
+    /// A longer limit is no limit: 292 years, which no platform's clock ends within.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
-
-    /// The sum; on a platform whose clock ends before, that of half the limit, and so on.
-    fn add(from: Instant, mut limit: Duration) -> Instant {
-        loop {
-            match from.checked_add(limit) {
-                Some(at) => return at,
-                None => limit /= 2,
-            }
-        }
-    }
 
     impl Deadline {
         pub(crate) const fn never() -> Self {
-            Self(Cell::new(End::Never))
+            Self(Cell::new(None))
         }
 
         /// Whether there is a deadline at all is decided here, once: who asks before the
         /// clock is read and who asks after it get the same answer.
-        pub(crate) fn after(limit: Duration) -> Self {
-            Self(Cell::new(if limit > LONGEST {
-                End::Never
-            } else {
-                End::After(limit)
-            }))
-        }
-
-        /// None, either, if it is farther off than that.
-        pub(crate) fn at(at: Instant) -> Self {
-            let is_never = at.saturating_duration_since(now()) > LONGEST;
-            Self(Cell::new(if is_never { End::Never } else { End::At(at) }))
+        #[inline]
+        pub(crate) fn new(until: Until) -> Self {
+            Self(Cell::new((until.left() <= LONGEST).then_some(until)))
         }
 
         /// With the clock read now.
         pub(crate) fn from_now(limit: Duration) -> Self {
-            let deadline = Self::after(limit);
+            let deadline = Self::new(Until::After(limit));
             deadline.instant();
             deadline
         }
 
         pub(crate) fn is_never(&self) -> bool {
-            matches!(self.0.get(), End::Never)
+            self.0.get().is_none()
         }
 
         /// When it is; `None` if it is never.
         #[inline]
         pub(crate) fn instant(&self) -> Option<Instant> {
-            match self.0.get() {
-                End::Never => None,
-                End::At(at) => Some(at),
-                End::After(limit) => {
-                    let at = add(now(), limit);
-                    self.0.set(End::At(at));
-                    Some(at)
-                }
-            }
+            let at = match self.0.get()? {
+                Until::At(at) => return Some(at),
+                Until::After(limit) => now() + limit,
+            };
+            self.0.set(Some(Until::At(at)));
+            Some(at)
         }
 
         pub(crate) fn has_passed(&self) -> bool {
             self.instant().is_some_and(|at| now() >= at)
         }
 
-        /// Parks until unparked (perhaps spuriously) or until the end. `can_park`: the
-        /// thread has a handle for who wakes it; one whose thread-locals are gone has
-        /// none, and looks again after a while.
-        pub(crate) fn park(&self, can_park: bool) {
+        /// Parks until unparked (perhaps spuriously) or until the end.
+        pub(crate) fn park(&self) {
             match self.left() {
-                left if !can_park => {
-                    std::thread::sleep(left.map_or(POLL, |left| left.min(POLL)));
-                }
                 None => thread::park(),
                 Some(left) => thread::park_timeout(left),
             }
@@ -110,7 +94,7 @@ mod imp {
 
 #[cfg(lazypool_loom)]
 mod imp {
-    use super::{now, thread, Instant};
+    use super::{now, thread, Instant, Until};
     use crate::sync::{Arc, AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -123,13 +107,9 @@ mod imp {
             Self(None)
         }
 
-        pub(crate) fn after(limit: Duration) -> Self {
-            assert_eq!(limit, Duration::MAX, "models raise a flag instead");
+        pub(crate) fn new(until: Until) -> Self {
+            assert_eq!(until, Until::NEVER, "models raise a flag instead");
             Self::never()
-        }
-
-        pub(crate) fn at(_: Instant) -> Self {
-            unreachable!("models raise a flag instead");
         }
 
         /// No time at all has passed at once.
@@ -137,7 +117,7 @@ mod imp {
             if limit.is_zero() {
                 return Self(Some(Arc::new(AtomicBool::new(true))));
             }
-            Self::after(limit)
+            Self::new(Until::After(limit))
         }
 
         pub(crate) fn is_never(&self) -> bool {
@@ -153,7 +133,7 @@ mod imp {
             self.0.as_ref().is_some_and(|f| f.load(Ordering::SeqCst))
         }
 
-        pub(crate) fn park(&self, _: bool) {
+        pub(crate) fn park(&self) {
             if !self.has_passed() {
                 thread::park();
             }

@@ -69,12 +69,12 @@ pub(crate) struct Members {
     zeros: AtomicU64,
     all_ended: Condvar,
     pub(crate) cancelled: AtomicBool,
+    /// Who cancelled the set has left nothing of it queued.
+    pub(crate) swept: AtomicBool,
     /// Of forks, when the set was made. In a forked child no task ends: nobody is waited for,
     /// or woken.
     generation: u64,
-    /// Tells loom who touches the memory, when it goes, and that it goes.
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    alive: (sync::UnsafeCell<()>, sync::Track),
+    alive: sync::Alive,
 }
 
 /// The ends that are not completions: counted with them in one step, under the lock. And what else
@@ -84,8 +84,6 @@ struct Rare {
     panicked: u64,
     discarded: u64,
     refused: u64,
-    /// Who cancelled the set has left nothing of it queued.
-    swept: bool,
     /// Threads that wait; `WAITED` says whether there are any.
     waiting: usize,
 }
@@ -95,10 +93,22 @@ struct Rare {
 pub(crate) enum Ended {
     Completed,
     Panicked,
+    /// It never ran.
     Discarded,
 }
 
-/// A pending task's way to its set, which [`Pending::end`] or [`Handle::refused`] takes from it.
+impl Ended {
+    #[inline]
+    pub(crate) fn ran(panicked: bool) -> Self {
+        if panicked {
+            Self::Panicked
+        } else {
+            Self::Completed
+        }
+    }
+}
+
+/// A pending task's way to its set, which [`Pending::end`] or [`Pending::refuse`] takes from it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Pending(NonNull<Members>);
@@ -139,9 +149,9 @@ impl Handle {
             zeros: AtomicU64::new(0),
             all_ended: Condvar::new(),
             cancelled: AtomicBool::new(false),
+            swept: AtomicBool::new(false),
             generation: fork::generation(),
-            #[cfg(any(lazypool_loom, lazypool_shuttle))]
-            alive: (sync::UnsafeCell::new(()), sync::Track::new(())),
+            alive: sync::Alive::new(),
         });
         Self(NonNull::from(Box::leak(members)))
     }
@@ -179,12 +189,6 @@ impl Handle {
     pub(crate) unsafe fn pending_task(&self) -> Pending {
         Pending(self.0)
     }
-
-    /// One that has entered is not accepted.
-    pub(crate) fn refused(&self, task: Pending) {
-        assert_eq!(task.0, self.0, "a task of this set");
-        task.end_locked(|rare| rare.refused += 1);
-    }
 }
 
 impl Drop for Handle {
@@ -216,11 +220,16 @@ impl Pending {
         }
     }
 
+    /// The task is not accepted.
+    pub(crate) fn refuse(self) {
+        self.end_locked(|rare| rare.refused += 1);
+    }
+
     #[inline]
     fn complete(self) {
         // SAFETY: pending until the step below.
         let members = unsafe { self.0.as_ref() };
-        members.touch();
+        members.alive.touch();
         // Relaxed: compared below.
         let mut before = members.ended.load(Ordering::Relaxed);
         while before & WAITED == 0 || members.is_another_pending(before) {
@@ -241,7 +250,7 @@ impl Pending {
     fn end_locked(self, count: impl FnOnce(&mut Rare)) {
         // SAFETY: pending until the next step on `ended`, and inside until the one after.
         let members = unsafe { self.0.as_ref() };
-        members.touch();
+        members.alive.touch();
         let is_forked = members.is_forked();
         let mut rare = lock_unless(is_forked, &members.rare);
         if let Some(rare) = &mut rare {
@@ -255,7 +264,7 @@ impl Pending {
             members.all_ended.notify_all();
         }
         drop(rare);
-        members.touch();
+        members.alive.touch();
         // ORDERING: G2: this thread's last touch, but for the memory that it frees.
         let before = members.ended.fetch_sub(INSIDE, Ordering::SeqCst);
         // SAFETY: the word was last changed by this thread.
@@ -274,27 +283,6 @@ impl Members {
             // nobody else touches it, and no other step makes the word this again.
             drop(unsafe { Box::from_raw(this.as_ptr()) });
         }
-    }
-
-    /// What tells one set from another, as long as either lives.
-    pub(crate) fn address(&self) -> *const () {
-        std::ptr::from_ref(self).cast()
-    }
-
-    /// Whether a cancel has left nothing of the set queued.
-    pub(crate) fn is_swept(&self) -> bool {
-        lock(&self.rare).swept
-    }
-
-    /// A cancel has left nothing of the set queued.
-    pub(crate) fn set_swept(&self) {
-        lock(&self.rare).swept = true;
-    }
-
-    #[inline(always)]
-    fn touch(&self) {
-        #[cfg(any(lazypool_loom, lazypool_shuttle))]
-        self.alive.0.with(|_| ());
     }
 
     /// Whether more than one was pending when `ended` was this, and its handle there. May say no
@@ -416,13 +404,6 @@ impl Members {
     /// For models.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.ended.load(Ordering::SeqCst) & WAITED != 0
-    }
-}
-
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
-impl Drop for Members {
-    fn drop(&mut self) {
-        self.alive.0.with_mut(|_| ());
     }
 }
 

@@ -2,17 +2,6 @@ use super::*;
 use crate::parts::cut::cut;
 use std::time::Duration;
 
-#[test]
-fn a_set_is_swept_once_somebody_says_so() {
-    let set = Handle::new();
-    assert!(!set.is_swept());
-    set.set_swept();
-    assert!(set.is_swept());
-    let other = Handle::new();
-    assert_ne!(set.address(), other.address());
-    assert_eq!(set.address(), set.address());
-}
-
 fn figures(set: &Members) -> [usize; 4] {
     [
         set.pending(),
@@ -28,11 +17,11 @@ fn every_end_is_counted_once() {
     let tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
     let refused = set.enter();
     assert_eq!(figures(&set), [7, 0, 0, 0]);
-    set.refused(refused);
+    refused.refuse();
     assert_eq!(figures(&set), [6, 0, 0, 0]);
     let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
     for (task, how) in tasks.into_iter().zip(ends.into_iter().cycle()) {
-        assert_eq!(task.members().address(), set.address());
+        assert!(std::ptr::eq(task.members(), &raw const *set));
         assert!(!set.has_ended());
         task.end(how);
     }
@@ -72,7 +61,7 @@ fn every_end_is_counted_once_across_the_wrap() {
         let mut tasks: Vec<_> = (0..6).map(|_| set.enter()).collect();
         let refused = set.enter();
         assert_eq!(since(figures(&set)), (7, 0, [0, 0]), "{start:#x}");
-        set.refused(refused);
+        refused.refuse();
         let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
         for n in 1..=6 {
             assert!(!set.wait(&Deadline::from_now(Duration::ZERO), false));
@@ -141,7 +130,7 @@ fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
         until(|| waiting(&set) == 2);
         let last = set.enter();
         task.end(Ended::Completed);
-        set.refused(last);
+        last.refuse();
     });
     assert_eq!(waiting(&set), 0);
 }
@@ -149,10 +138,10 @@ fn a_waiter_leaves_at_its_deadline_or_is_woken_by_the_last() {
 /// Law 14: by each way in which nothing is pending for a moment.
 #[test]
 fn a_wait_ends_even_if_the_next_task_enters_at_once() {
-    let ends: [fn(&Handle, Pending); 3] = [
-        |_, task| task.end(Ended::Completed),
-        |_, task| task.end(Ended::Discarded),
-        Handle::refused,
+    let ends: [fn(Pending); 3] = [
+        |task| task.end(Ended::Completed),
+        |task| task.end(Ended::Discarded),
+        Pending::refuse,
     ];
     for end in ends {
         let set = Handle::new();
@@ -162,7 +151,7 @@ fn a_wait_ends_even_if_the_next_task_enters_at_once() {
                 s.spawn(|| assert!(set.wait(&Deadline::never(), true)));
             }
             until(|| waiting(&set) == 2);
-            end(&set, first);
+            end(first);
             // Pending until both have returned.
             set.enter()
         });
@@ -186,7 +175,7 @@ fn a_wait_goes_on_while_one_is_pending() {
             let next = set.enter();
             std::mem::replace(&mut task, next).end(how);
             let refused = set.enter();
-            set.refused(refused);
+            refused.refuse();
         }
         over.store(true, Ordering::SeqCst);
         task.end(Ended::Completed);

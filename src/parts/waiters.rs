@@ -15,7 +15,7 @@
 //!   those behind it. Others do not, so that aged threads are served in their order.
 
 use crate::parts::deadline::Deadline;
-use crate::sync::{current_thread, lock, thread, AtomicU64, Mutex, Ordering};
+use crate::sync::{lock, thread, AtomicU64, Mutex, Ordering, PlainU64};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,8 +30,12 @@ pub(crate) const AGE: Duration = Duration::ZERO;
 #[derive(Debug)]
 pub(crate) struct Waiters {
     counts: CachePadded<Counts>,
+    next_ticket: PlainU64,
     list: Mutex<List>,
 }
+
+/// By ticket: the thread to wake.
+type List = VecDeque<(u64, thread::Thread)>;
 
 #[derive(Debug)]
 struct Counts {
@@ -41,27 +45,11 @@ struct Counts {
     aged: AtomicU64,
 }
 
-#[derive(Debug)]
-struct List {
-    /// By ticket: the thread to wake, if it has a handle; see [`Deadline::park`].
-    entries: VecDeque<(u64, Option<thread::Thread>)>,
-    next_ticket: u64,
-}
-
-impl List {
-    /// Where the ticket is, or belongs. Tickets may wrap.
-    fn find(&self, ticket: u64) -> Result<usize, usize> {
-        self.entries
-            .binary_search_by_key(&0, |(other, _)| other.wrapping_sub(ticket) as i64)
-    }
-}
-
 /// A thread that waits. Dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     waiters: &'a Waiters,
     ticket: u64,
-    can_park: bool,
     /// `None`: it is aged.
     ages: Option<Deadline>,
 }
@@ -78,11 +66,9 @@ impl Waiters {
                 waiting: AtomicU64::new(0),
                 aged: AtomicU64::new(0),
             }),
-            list: Mutex::new(List {
-                // The first to wait allocates nothing (law 12).
-                entries: VecDeque::with_capacity(4),
-                next_ticket,
-            }),
+            next_ticket: PlainU64::new(next_ticket),
+            // The first to wait allocates nothing (law 12).
+            list: Mutex::new(VecDeque::with_capacity(4)),
         }
     }
 
@@ -102,17 +88,13 @@ impl Waiters {
 
     /// Enters at the end; to be followed by a try.
     pub(crate) fn join(&self) -> Waiting<'_> {
-        let mut waiting = Waiting {
+        let waiting = Waiting {
             waiters: self,
-            ticket: 0,
-            can_park: true,
+            // Relaxed: a number.
+            ticket: self.next_ticket.fetch_add(1, Ordering::Relaxed),
             ages: Some(Deadline::from_now(AGE)),
         };
-        let mut list = lock(&self.list);
-        waiting.ticket = list.next_ticket;
-        list.next_ticket = waiting.ticket.wrapping_add(1);
-        waiting.enter(&mut list);
-        drop(list);
+        waiting.rejoin();
         waiting
     }
 
@@ -127,7 +109,7 @@ impl Waiters {
     #[cold]
     fn notify_first(&self) {
         let first = self.take_off(&mut lock(&self.list));
-        if let Some(thread) = first.flatten() {
+        if let Some(thread) = first {
             thread.unpark();
         }
     }
@@ -138,12 +120,12 @@ impl Waiters {
         // Under the lock: nobody is back before the last one is off.
         let mut list = lock(&self.list);
         while let Some(thread) = self.take_off(&mut list) {
-            thread.iter().for_each(thread::Thread::unpark);
+            thread.unpark();
         }
     }
 
-    fn take_off(&self, list: &mut List) -> Option<Option<thread::Thread>> {
-        let (_, thread) = list.entries.pop_front()?;
+    fn take_off(&self, list: &mut List) -> Option<thread::Thread> {
+        let (_, thread) = list.pop_front()?;
         // ORDERING: P7: under the lock; a thread that goes back counts itself again.
         self.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(thread)
@@ -162,29 +144,26 @@ impl Waiters {
 impl Waiters {
     /// For models, once nobody waits.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(lock(&self.list).entries.is_empty(), "on the list");
+        assert!(lock(&self.list).is_empty(), "on the list");
         assert_eq!(self.waiting(), 0, "waiting");
         assert_eq!(self.aged(), 0, "aged");
     }
 }
 
 impl Waiting<'_> {
-    /// Onto the list, in its place, if it is not there. Whether it was off.
-    fn enter(&mut self, list: &mut List) -> bool {
-        let Err(place) = list.find(self.ticket) else {
-            return false;
-        };
-        let thread = current_thread();
-        self.can_park = thread.is_some();
-        list.entries.insert(place, (self.ticket, thread));
-        // ORDERING: P7: before this thread looks for space again.
-        self.waiters.counts.waiting.fetch_add(1, Ordering::SeqCst);
-        true
+    /// Its place on the list, or where that belongs. Tickets may wrap.
+    fn find(&self, list: &List) -> Result<usize, usize> {
+        list.binary_search_by_key(&0, |(other, _)| other.wrapping_sub(self.ticket) as i64)
     }
 
-    /// Back to its place on the list: before each try. Whether an event had taken it off.
-    pub(crate) fn rejoin(&mut self) -> bool {
-        self.enter(&mut lock(&self.waiters.list))
+    /// Back to its place on the list, if an event has taken it off: before each try.
+    pub(crate) fn rejoin(&self) {
+        let mut list = lock(&self.waiters.list);
+        if let Err(place) = self.find(&list) {
+            list.insert(place, (self.ticket, thread::current()));
+            // ORDERING: P7: before this thread looks for space again.
+            self.waiters.counts.waiting.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// Whether it has waited for [`AGE`].
@@ -200,14 +179,13 @@ impl Waiting<'_> {
                 // Relaxed: see `aged`.
                 self.waiters.counts.aged.fetch_add(1, Ordering::Relaxed);
             }
-            let place = lock(&self.waiters.list).find(self.ticket);
+            let place = self.find(&lock(&self.waiters.list));
             let is_to_try = ages.is_some() && place == Ok(0);
             if place.is_err() || is_to_try || deadline.has_passed() {
                 return;
             }
             let ages = self.ages.as_ref();
-            ages.map_or(deadline, |ages| ages.earlier(deadline))
-                .park(self.can_park);
+            ages.map_or(deadline, |ages| ages.earlier(deadline)).park();
         }
     }
 }
@@ -222,9 +200,9 @@ impl Drop for Waiting<'_> {
         // Under the lock: one that has aged and looked before is seen here, one that looks later finds
         // this one gone.
         let left_space = self.is_aged() || self.waiters.aged() != 0;
-        let place = list.find(self.ticket);
+        let place = self.find(&list);
         if let Ok(place) = place {
-            list.entries.remove(place);
+            list.remove(place);
             // ORDERING: P7: as in `take_off`.
             self.waiters.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         }

@@ -3,7 +3,14 @@ use std::thread;
 
 /// Taken off the list by an event.
 fn notified(waiting: &Waiting<'_>) -> bool {
-    lock(&waiting.waiters.list).find(waiting.ticket).is_err()
+    waiting.find(&lock(&waiting.waiters.list)).is_err()
+}
+
+/// Back in its place; whether an event had taken it off.
+fn rejoin(waiting: &Waiting<'_>) -> bool {
+    let was_off = notified(waiting);
+    waiting.rejoin();
+    was_off
 }
 
 /// New ones, whose tickets begin at 0, or wrap at the first, second or third entry.
@@ -25,13 +32,13 @@ fn aged(waiters: &Waiters) -> Waiting<'_> {
 #[test]
 fn first_come_first_served_and_back_in_place() {
     for waiters in starts() {
-        let mut first = waiters.join();
-        let mut second = waiters.join();
+        let first = waiters.join();
+        let second = waiters.join();
         let third = waiters.join();
-        assert!(!first.rejoin(), "it is there");
+        assert!(!rejoin(&first), "it is there");
         waiters.notify();
         assert!(notified(&first) && !notified(&second));
-        assert!(first.rejoin() && !notified(&first));
+        assert!(rejoin(&first) && !notified(&first));
         waiters.notify();
         assert!(
             notified(&first) && !notified(&second),
@@ -44,7 +51,7 @@ fn first_come_first_served_and_back_in_place() {
         waiters.notify(); // Nobody is there.
 
         // The later one is back before the earlier one.
-        assert!(second.rejoin() && first.rejoin());
+        assert!(rejoin(&second) && rejoin(&first));
         waiters.notify();
         assert!(notified(&first) && !notified(&second), "places are kept");
     }
@@ -61,7 +68,7 @@ fn sleeps_until_notified_or_the_deadline() {
     // Notified before it sleeps: not at all, whatever the deadline.
     waiters.notify();
     waiting.sleep(&Deadline::never());
-    assert!(waiting.rejoin());
+    assert!(rejoin(&waiting));
     // And while it sleeps.
     thread::scope(|s| {
         s.spawn(|| waiters.notify());
@@ -95,14 +102,14 @@ fn space_not_used_is_passed_on() {
 fn one_that_has_waited_long_counts_and_notifies_the_next() {
     for is_notified in [false, true] {
         for waiters in starts() {
-            let mut old = aged(&waiters);
+            let old = aged(&waiters);
             assert_eq!(waiters.aged(), 1);
             let (second, third) = (waiters.join(), waiters.join());
             assert!(!second.is_aged());
             if is_notified {
                 waiters.notify();
                 assert!(notified(&old) && waiters.aged() == 1);
-                old.rejoin(); // It tries from its place.
+                rejoin(&old); // It tries from its place.
             }
             drop(old);
             assert_eq!(waiters.aged(), 0);
@@ -131,7 +138,7 @@ fn the_first_stops_sleeping_when_it_becomes_aged() {
 #[test]
 fn one_that_leaves_beside_an_aged_one_notifies_it() {
     for waiters in starts() {
-        let mut first = waiters.join();
+        let first = waiters.join();
         let mut second = waiters.join();
         let deadline = Deadline::from_now(2 * AGE);
         while !second.is_aged() {
@@ -139,7 +146,7 @@ fn one_that_leaves_beside_an_aged_one_notifies_it() {
         }
         assert!(!first.is_aged());
         waiters.notify();
-        assert!(first.rejoin() && !notified(&second));
+        assert!(rejoin(&first) && !notified(&second));
         drop(first);
         assert!(notified(&second));
     }

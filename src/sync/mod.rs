@@ -56,9 +56,35 @@ pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// This thread's handle, for who wakes it; `None` once its thread-locals are gone.
-pub(crate) fn current_thread() -> Option<thread::Thread> {
-    catch_unwind(thread::current).ok()
+/// Part of memory that threads share and one of them frees: tells models who touches it, when it goes,
+/// and that it goes.
+#[derive(Debug)]
+pub(crate) struct Alive {
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    told: (UnsafeCell<()>, Track),
+}
+
+impl Alive {
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(any(lazypool_loom, lazypool_shuttle))]
+            told: (UnsafeCell::new(()), Track::new(())),
+        }
+    }
+
+    /// The calling thread reads or writes the memory.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        #[cfg(any(lazypool_loom, lazypool_shuttle))]
+        self.told.0.with(|_| ());
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.told.0.with_mut(|_| ());
+    }
 }
 
 /// Waits on a condition variable, at most as long as is left (`None`: no end), and

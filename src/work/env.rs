@@ -118,12 +118,6 @@ impl Env {
         self.phase() & (CLOSED | SURPLUS) != 0
     }
 
-    /// For models: whether there are surplus workers.
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    pub(crate) fn is_over(&self) -> bool {
-        self.phase() & SURPLUS != 0
-    }
-
     /// Whether this process is a child, made by `fork`, of the one that built the pool: there
     /// are no workers here, and threads that are no more may hold the pool's locks, and have
     /// stopped half-way in each of its steps.
@@ -222,6 +216,14 @@ impl Env {
     pub(crate) fn own_slot(&self) -> Option<usize> {
         let (pool, slot) = OWNER.with(Cell::get);
         (pool == self.id).then_some(slot)
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl Env {
+    /// For models: whether there are surplus workers.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase() & SURPLUS != 0
     }
 }
 

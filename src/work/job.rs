@@ -16,19 +16,9 @@ use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 /// Bytes of a job that travel without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// The worker's part of a task's end, to be called once, with how it ended: frees the
-/// worker and counts the task. Whoever waits for the task is to be released after it.
-pub(crate) type End<'a> = &'a mut dyn FnMut(Ending);
-
-/// How a task that a worker has taken ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Ran {
-        panicked: bool,
-    },
-    /// It was not started: too late.
-    Expired,
-}
+/// The worker's part of a task's end, to be called once, with how it ended (discarded: it was too late
+/// to start it): frees the worker and counts the task. Whoever waits for the task is to be released after it.
+pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
 /// Why a task that was accepted never runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,10 +113,7 @@ impl<S: Stored, J: Job> Held<S, J> {
             ctx.finish(is_labeled, !J::OFFERED);
             end(how);
             if let Some(pending) = pending.take() {
-                pending.end(match how {
-                    Ending::Ran { panicked: true } => Ended::Panicked,
-                    _ => Ended::Completed,
-                });
+                pending.end(how);
             }
         });
     }
@@ -143,7 +130,7 @@ impl<S: Stored, J: Job> Held<S, J> {
         // Not once the worker is as good as idle: a subscriber may take its time.
         release.seen = Seen::default();
         ctx.finish(is_labeled, false);
-        end(Ending::Expired);
+        end(Ended::Discarded);
         ctx.owe(release.finish());
     }
 
@@ -261,14 +248,10 @@ impl Task {
         (held.stored, held.job)
     }
 
-    /// The task's group.
-    fn members(&self) -> Option<&Members> {
-        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        unsafe { (self.table.group)(&self.bytes) }
-    }
-
     pub(crate) fn is_of(&self, group: &Members) -> bool {
-        self.members().is_some_and(|own| std::ptr::eq(own, group))
+        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
+        let own = unsafe { (self.table.group)(&self.bytes) };
+        own.is_some_and(|own| std::ptr::eq(own, group))
     }
 
     pub(crate) fn must_run(&self) -> bool {
@@ -310,7 +293,7 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let panicked = has_panicked(ctx.call(self));
-        end(Ending::Ran { panicked });
+        end(Ended::ran(panicked));
     }
 
     fn discard(self, _: NeverRan, seen: Seen) -> Release {

@@ -1,7 +1,7 @@
 //! Options of a task: its label, its times, its group. A task holds only those that it has, and pays
 //! nothing for the others.
 
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Times {
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
         // Its end may be beyond the clock, as a deadline may be.
-        let has_limit = !Deadline::after(run_limit).is_never();
+        let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
                 NEVER => NEVER,

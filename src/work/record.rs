@@ -2,7 +2,7 @@
 
 use crate::parts::completion::Decision;
 use crate::parts::label::Label;
-use crate::parts::members::Members;
+use crate::parts::members::{Ended, Members};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use crate::work::env::NEVER;
 use std::time::Duration;
@@ -12,12 +12,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,
-    completed: AtomicU64,
-    panicked: AtomicU64,
+    /// Tasks that the worker had, by how they ended. Callers count those that they take back.
+    ended: [AtomicU64; 3],
     /// Tasks taken from the queue.
     taken: AtomicU64,
-    /// Tasks that the worker had, and that did not run. Callers count those that they take back.
-    unrun: AtomicU64,
     pub(crate) label: Label,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -28,25 +26,25 @@ pub(crate) struct Record {
 /// How often something happened at a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
-    pub(crate) completed: u64,
-    pub(crate) panicked: u64,
+    /// By [`Ended`].
+    pub(crate) ended: [u64; 3],
     pub(crate) taken: u64,
-    unrun: u64,
     /// Tasks handed over.
     pub(crate) generation: u64,
 }
 
 impl Tally {
     /// Tasks that have run to their end.
-    pub(crate) fn ended(self) -> u64 {
-        self.completed.wrapping_add(self.panicked)
+    pub(crate) fn ran(self) -> u64 {
+        let [completed, panicked, _] = self.ended;
+        completed.wrapping_add(panicked)
     }
 
     /// Tasks that were handed over or taken and have not been counted as ended: two, where the
     /// worker has taken the next one before it counts the last.
     pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
-        let ended = self.ended().wrapping_add(self.unrun);
+        let ended = self.ended.into_iter().fold(0, u64::wrapping_add);
         // In 32 bits: the generation has fewer than 64.
         started.wrapping_sub(ended) as u32
     }
@@ -60,24 +58,18 @@ impl Record {
     pub(crate) fn new() -> Self {
         Self {
             decision: Decision::new(),
-            completed: AtomicU64::new(0),
-            panicked: AtomicU64::new(0),
+            ended: Default::default(),
             taken: AtomicU64::new(0),
-            unrun: AtomicU64::new(0),
             label: Label::new(),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// Worker: a task has ended.
+    /// Worker: a task has run to its end.
     #[inline]
-    pub(crate) fn count_end(&self, panicked: bool) {
-        if panicked {
-            count(&self.panicked);
-        } else {
-            count(&self.completed);
-        }
+    pub(crate) fn count_end(&self, how: Ended) {
+        count(&self.ended[how as usize]);
     }
 
     /// Worker: has taken a task from the queue.
@@ -89,7 +81,7 @@ impl Record {
     /// Worker, or a caller that took its task back: a task that the worker had did not run.
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: after the task was counted as expired or discarded.
-        self.unrun.fetch_add(1, Ordering::SeqCst);
+        self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
     }
 
     /// All counts, with the generation that `see` reads.
@@ -97,9 +89,7 @@ impl Record {
         // ORDERING: L1: ends before starts, so that no end is seen without its start.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
         Tally {
-            completed: load(&self.completed),
-            panicked: load(&self.panicked),
-            unrun: load(&self.unrun),
+            ended: self.ended.each_ref().map(load),
             taken: load(&self.taken),
             generation: see(),
         }
@@ -184,11 +174,11 @@ mod tests {
         let record = Record::new();
         let runs = |generation| record.tally(|| generation).is_running();
         assert!(!runs(0) && runs(1));
-        record.count_end(false);
+        record.count_end(Ended::Completed);
         assert!(!runs(1));
         record.count_taken();
         assert!(runs(1));
-        record.count_end(true);
+        record.count_end(Ended::Panicked);
         assert!(!runs(1) && runs(2));
         record.count_unrun();
         assert!(!runs(2));
@@ -206,10 +196,10 @@ mod tests {
     #[test]
     fn counts_hold_at_their_wrap() {
         let record = Record::new();
-        record.completed.store(u64::MAX, Ordering::SeqCst);
-        record.count_end(true);
-        record.count_end(false);
+        record.ended[0].store(u64::MAX, Ordering::SeqCst);
+        record.count_end(Ended::Panicked);
+        record.count_end(Ended::Completed);
         let tally = record.tally(|| 1);
-        assert_eq!((tally.completed, tally.ended()), (0, 1));
+        assert_eq!((tally.ended[0], tally.ran()), (0, 1));
     }
 }

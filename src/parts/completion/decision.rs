@@ -85,15 +85,17 @@ impl Decision {
     /// node. `false`: the caller has left.
     #[must_use]
     pub(crate) fn complete(&self, task_id: u64) -> bool {
-        // ORDERING: C2: either way the loser acts on the word alone; the outcome itself is
-        // published by `done`. Acquires what a caller that left did before.
-        let won = self.word.compare_exchange(
-            word(task_id, State::Running),
-            0,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        won.is_ok()
+        self.step(task_id, 0)
+    }
+
+    /// Moves the word of a running task on.
+    fn step(&self, task_id: u64, to: u64) -> bool {
+        let running = word(task_id, State::Running);
+        // ORDERING: C1, C2: the worker has read what it needs of the node; what the caller did comes
+        // before the worker's drop of the result. The outcome itself is published by `done`.
+        (self.word)
+            .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Worker: an abandoned task has ended.
@@ -114,13 +116,7 @@ impl Decision {
 
     /// Holds the word of a running task, for its worker or for who leaves.
     fn hold(&self, task_id: u64) -> bool {
-        let running = word(task_id, State::Running);
-        let held = word(task_id, State::Held);
-        // ORDERING: C1, C2: the worker has read what it needs of the node; what the caller did comes
-        // before the worker's drop of the result. Whoever fails reads the word again, or `done`.
-        (self.word)
-            .compare_exchange(running, held, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.step(task_id, word(task_id, State::Held))
     }
 
     /// Worker, during the task: the deadline that its caller has told it, as

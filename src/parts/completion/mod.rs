@@ -38,7 +38,7 @@ mod shared;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
 pub(crate) use node::{WaitNode, Waited};
-pub(crate) use shared::{pair, Answered, HandleSide, Remains, TaskSide};
+pub(crate) use shared::{pair, Answered, HandleSide, Remains, Shared, TaskSide};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{current_thread, thread, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use std::cell::Cell;
 use std::task::Waker;
 
@@ -61,15 +61,12 @@ pub(crate) struct WaitNode {
     pub(crate) label: Option<&'static str>,
     /// Zero until the caller has told it.
     deadline: AtomicU64,
-    /// Tells loom when the node goes, and who touches it.
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    alive: UnsafeCell<()>,
+    pub(crate) alive: Alive,
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Drop for WaitNode {
     fn drop(&mut self) {
-        self.alive.with_mut(|_| ());
         self.wake_up.with_mut(|_| ());
     }
 }
@@ -82,16 +79,8 @@ impl WaitNode {
             wake_up: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
-            #[cfg(any(lazypool_loom, lazypool_shuttle))]
-            alive: UnsafeCell::new(()),
+            alive: Alive::new(),
         }
-    }
-
-    /// Worker: reads or writes the node after this.
-    #[inline(always)]
-    pub(crate) fn touch(&self) {
-        #[cfg(any(lazypool_loom, lazypool_shuttle))]
-        self.alive.with(|_| ());
     }
 
     /// Caller: tells its task when the deadline is, as nanoseconds, not zero. A task that asks
@@ -103,7 +92,7 @@ impl WaitNode {
 
     /// Worker: what the caller tells; it may be reading the clock.
     pub(super) fn await_deadline(&self) -> u64 {
-        self.touch();
+        self.alive.touch();
         let mut backoff = Backoff::default();
         loop {
             // Relaxed: as `set_deadline`.
@@ -122,7 +111,7 @@ impl WaitNode {
     pub(crate) unsafe fn publish_slot(this: *const Self, slot: usize) {
         // SAFETY: alive until the store below, by this function's contract.
         let told = unsafe {
-            (*this).touch();
+            (*this).alive.touch();
             &(*this).worker_slot
         };
         // ORDERING: C3: the decision has been started.
@@ -138,7 +127,7 @@ impl WaitNode {
 
     /// Worker, on the heap: has started the decision. Whether the handle has cancelled the task on
     /// its way; otherwise a cancel that comes later finds the slot.
-    pub(super) fn tell_slot(&self, slot: usize) -> bool {
+    pub(crate) fn tell_slot(&self, slot: usize) -> bool {
         // ORDERING: C3: the decision has been started; acquires what the handle did before.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
@@ -161,35 +150,31 @@ impl WaitNode {
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = BoundedSpin::new(parallel, OFFERS.get());
         let mut step = Step::Spun;
-        loop {
-            if self.is_done() {
-                OFFERS.set(step == Step::Yielded);
-                return match step {
-                    Step::Yielded => Waited::DoneOnceOffered,
-                    _ => Waited::Done,
-                };
-            }
+        while !self.is_done() {
             step = spin.step();
-            match step {
-                Step::Spun => {}
-                Step::Yielded if !deadline.has_passed() => {}
-                Step::Yielded if !self.is_done() => return Waited::Expired,
-                Step::Yielded => return Waited::Done,
-                Step::Spent => break,
+            if step == Step::Spent {
+                OFFERS.set(false);
+                return self.park(deadline);
+            }
+            if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
+                return Waited::Expired;
             }
         }
-        OFFERS.set(false);
-        self.park(deadline)
+        let has_offered = step == Step::Yielded;
+        OFFERS.set(has_offered);
+        if has_offered {
+            Waited::DoneOnceOffered
+        } else {
+            Waited::Done
+        }
     }
 
     #[cold]
     fn park(&self, deadline: &Deadline) -> Waited {
-        let own = current_thread();
-        let can_park = own.is_some();
         // Relaxed: only this thread sets PARKED, and DONE is looked for below.
-        if can_park && self.done.load(Ordering::Relaxed) == WAITING {
+        if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this is the caller, in `WAITING`.
-            unsafe { self.replace(own.map(WakeUp::Thread)) };
+            unsafe { self.replace(Some(WakeUp::Thread(thread::current()))) };
             // A failure means DONE, which the loop reads again.
             let _ = self.set_parked();
         }
@@ -200,7 +185,7 @@ impl WaitNode {
             if deadline.has_passed() {
                 return Waited::Expired;
             }
-            deadline.park(can_park);
+            deadline.park();
         }
     }
 
@@ -231,7 +216,7 @@ impl WaitNode {
         // decision, or the task was taken out and not started. So the node is alive until the step
         // below that sets it, or that finds GONE.
         let node = unsafe { &*this };
-        node.touch();
+        node.alive.touch();
         let done: *const AtomicU32 = &node.done;
         // ORDERING: C4, C5: a failure acquires what the handle did before it went.
         // SAFETY: as above, for each step.
@@ -274,7 +259,7 @@ impl WaitNode {
     }
 
     /// Worker: whether the handle is gone. If not, it may go at any time.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: the end finds out.
         self.done.load(Ordering::Relaxed) == GONE
     }
@@ -291,9 +276,6 @@ impl WaitNode {
 
     /// Stores the waker in place of what was stored; `true`: the outcome is there instead.
     pub(super) fn register(&self, waker: &Waker) -> bool {
-        if self.has_outcome() {
-            return true;
-        }
         let before = self.retract();
         if self.has_outcome() {
             return true;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::parts::cut::cut;
-use crate::parts::deadline::Deadline;
+use crate::parts::deadline::{Deadline, Until};
 use std::sync::{mpsc, Arc};
 use std::task::{Wake, Waker};
 use std::thread;
@@ -73,11 +73,11 @@ fn a_limit_beyond_the_clock_is_none_from_the_start() {
         Duration::from_secs(u64::MAX),
         Duration::from_secs(1 << 40),
     ] {
-        let deadline = Deadline::after(limit);
+        let deadline = Deadline::new(Until::After(limit));
         assert!(deadline.is_never(), "{limit:?}");
         assert_eq!(deadline.instant(), None);
     }
-    let far = Deadline::after(Duration::from_secs(250 * 365 * 24 * 60 * 60));
+    let far = Deadline::new(Until::After(Duration::from_secs(250 * 365 * 24 * 60 * 60)));
     assert!(!far.is_never() && far.instant().is_some() && !far.is_never());
 }
 
@@ -148,21 +148,21 @@ fn who_leaves_last_frees_the_node() {
         for polls in [true, false] {
             let (alive, token) = tokens();
             let (task, mut handle) = pair::<_, Arc<()>>(Some("label"), token());
-            assert_eq!(task.label(), Some("label"));
-            assert!(!handle.is_finished() && handle.take().is_none());
+            assert_eq!(task.node().label, Some("label"));
+            assert!(!handle.node().has_outcome());
             let waker = Waker::from(Arc::new(Unwoken(token())));
             assert!(!polls || !handle.poll(&waker));
             drop(waker);
             if handle_first {
                 drop(handle);
-                assert!(task.is_gone());
+                assert!(task.node().is_gone());
                 let remains = end(task, token());
                 assert!(remains.waker.is_none(), "none is kept");
                 assert_eq!(Arc::strong_count(&alive), 3, "the value is in the node");
                 drop(remains);
             } else {
                 let remains = end(task, token());
-                assert!(remains.node.is_none() && handle.is_finished());
+                assert!(remains.node.is_none() && handle.node().has_outcome());
                 assert_eq!(remains.waker.is_some(), polls);
                 drop(remains);
                 drop(handle);
@@ -198,8 +198,8 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
     assert!(remains.waker.is_some());
     assert_eq!(clones, [0, 1]);
     assert!(handle.poll(&wakers[0]) && handle.wait(&Deadline::never(), false));
-    assert!(handle.take().is_some() && handle.is_finished());
-    assert!(handle.take().is_none() && handle.node().is_none());
+    assert!(handle.take().is_some() && handle.node().has_outcome());
+    assert!(handle.take().is_none());
     assert_eq!(Arc::strong_count(&alive), 2);
 }
 
@@ -208,10 +208,10 @@ fn a_cancel_is_told_by_who_comes_second() {
     let it = Decision::new();
     let id = mailbox_id(3);
     let (task, handle) = pair::<_, ()>(None, ());
-    let node = handle.node().expect("no outcome yet");
+    let node = handle.node();
     assert_eq!((node.cancel(), node.cancel()), (None, None));
     it.start(id);
-    assert!(task.tell_slot(65_535), "cancelled before");
+    assert!(task.node().tell_slot(65_535), "cancelled before");
     assert!(it.leave(id, 0) && !it.leave(id, 0) && it.is_abandoned());
     assert_eq!(it.left_at(), None);
     assert!(!it.complete(id));
@@ -221,8 +221,8 @@ fn a_cancel_is_told_by_who_comes_second() {
 
     let (task, handle) = pair::<_, ()>(None, ());
     it.start(id);
-    assert!(!task.tell_slot(65_535));
-    let node = handle.node().expect("no outcome yet");
+    assert!(!task.node().tell_slot(65_535));
+    let node = handle.node();
     assert_eq!(node.cancel(), Some(65_535));
     assert_eq!(node.worker_slot(), Some(65_535));
     assert!(it.complete(id));

@@ -11,11 +11,8 @@ impl<T, R> Slot<T, R> {
     /// worker is idle, and so on the bench from now on; the caller has counted it.
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
-        let mut word = self.see();
-        while let Err(now) = self.swap_if(word, word.without(LISTED)) {
-            word = now;
-        }
-        word.is_idle()
+        self.update(|word| Some(word.without(LISTED)))
+            .is_some_and(Word::is_idle)
     }
 
     /// Tells an idle worker to end; a `benched` one only if it still is.

@@ -1,7 +1,5 @@
 //! The status word of a slot: its states, its flags, and which steps are legal.
 
-use std::fmt;
-
 /// Who a slot belongs to, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -135,18 +133,9 @@ impl Word {
     }
 }
 
-impl fmt::Debug for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flag = |set, name| if set { name } else { "" };
-        write!(
-            f,
-            "{:?}{}{}{} #{}",
-            self.state(),
-            flag(self.is_listed(), " listed"),
-            flag(self.is_starting(), " starting"),
-            flag(self.is_parked(), " parked"),
-            self.generation()
-        )
+impl std::fmt::Debug for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {:#x}", self.state(), self.0)
     }
 }
 
