@@ -229,7 +229,12 @@ impl<T> Queue<T> {
     /// Whether there is space for several pushes: as many as make it worth the while of one that
     /// found none to come back.
     pub(crate) fn has_ample_room(&self) -> bool {
-        self.has_room_for((self.capacity / STEP / 4).clamp(1, 16))
+        let places = (self.capacity / STEP / 4).clamp(1, 16);
+        let tail = self.load_tail() & !FLAGS;
+        // First at the task that must be popped for that: a look at `head` would take its line from the pops.
+        let last = tail.wrapping_add((places - 1) * STEP);
+        let task = self.at(last.wrapping_sub(self.capacity));
+        task.see() != task.stamp(State::Full) && self.has_room_for(places)
     }
 
     /// Whether there is space for so many pushes.
