@@ -1063,6 +1063,37 @@ fn law01_a_worker_over_the_limit_that_runs_a_waker_can_be_had() {
     });
 }
 
+/// The same with a queue: nothing that is queued waits for the waker. Law 1.
+#[test]
+fn law01_a_waker_on_a_worker_over_the_limit_holds_up_nothing_queued() {
+    timed(|| {
+        let pool = pool(3, 8);
+        let (gate, waker_gate) = (Gate::new(), Gate::new());
+        let handle = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
+        let others = [Gate::new(), Gate::new()];
+        for other in &others {
+            pool.serve(other.task()).unwrap();
+            other.wait_entered(1);
+        }
+        pool.set_limit(2).unwrap();
+        gate.open();
+        waker_gate.wait_entered(1);
+        others[0].open();
+        wait_until("the surplus worker to end", || pool.stats().workers == 2);
+        others[1].open();
+        wait_until("the other's end", || pool.stats().running == 0);
+        // Until it sleeps; awake it would look by itself.
+        thread::sleep(ms(20));
+        let (done, ran) = mpsc::channel();
+        pool.serve(move || done.send(()).unwrap()).unwrap();
+        let ran = ran.recv_timeout(LIMIT);
+        waker_gate.open();
+        assert_eq!(ran, Ok(()), "beside an idle worker");
+        handle.join().unwrap();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
 /// In a closed pool a scope that a waker opens says so.
 #[test]
 fn law10_a_scope_of_a_waker_in_a_closed_pool() {

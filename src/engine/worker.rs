@@ -175,9 +175,12 @@ impl Worker<'_> {
     /// those who wait for space. A task that was not run, because its time was up, has not paid.
     fn settle(&self) {
         let owes_remains = self.ctx.owes_remains.get();
-        if owes_remains && !self.searches.get() {
-            // Nobody is to rely on it before a handle's waker has returned. Unless it searches: then it
-            // is in no ring, and has to be counted.
+        if owes_remains {
+            if self.searches.take() {
+                // SAFETY: this thread is the slot's worker, `Searching`.
+                unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
+            }
+            // Nobody is to rely on it before a handle's waker has returned.
             self.stop_watching();
         }
         self.core.notify_waiter();
