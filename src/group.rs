@@ -259,9 +259,9 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P5: before it looks through the queue.
+        // ORDERING: P3: before it looks through the queue.
         self.members.cancelled.swap(true, Ordering::SeqCst);
-        // What is pushed after the look through the queue, its submitter takes out (P5). So where
+        // What is pushed after the look through the queue, its submitter takes out (P3). So where
         // each of many tasks cancels its group as it is dropped, one call looks.
         // Relaxed: who finds it set needs nothing else of what was done before.
         if self.core.env.is_forked() || self.members.swept.load(Ordering::Relaxed) {
@@ -289,7 +289,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        // ORDERING: P5: a cancel that has returned is seen.
+        // ORDERING: P3: a cancel that has returned is seen.
         self.members.cancelled.load(Ordering::SeqCst)
     }
 

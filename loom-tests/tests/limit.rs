@@ -138,7 +138,7 @@ fn lowered_against_a_spawn() {
 }
 
 /// The limit is lowered while one of two tasks ends: its worker does, too. Excludes: a worker that
-/// is one too many and stays, because it is not told (P5). Preemptions: 2.
+/// is one too many and stays, because it is not told (P3). Preemptions: 2.
 #[test]
 fn lowered_against_going_idle() {
     check(Some(2), || {

@@ -240,7 +240,7 @@ fn law01_a_dead_cell_behind_another_is_none() {
 
 /// One takes its task out of a full queue, then looks whether another has begun to
 /// ask for space; that one says so and then asks. Excludes: "full" after the cell at `head` was
-/// dead (P7). All interleavings.
+/// dead (P5). All interleavings.
 #[test]
 fn a_dead_head_is_seen() {
     is_seen(|queue| queue.take(0));
@@ -272,7 +272,7 @@ fn is_seen(take: fn(&Queue) -> Option<usize>) {
     });
 }
 
-/// Excludes: "full" after the task was popped (P4). All interleavings.
+/// Excludes: "full" after the task was popped (P2). All interleavings.
 #[test]
 fn a_pop_is_seen() {
     is_seen(Queue::pop);
@@ -370,7 +370,7 @@ fn cancel_against_pop() {
 }
 
 /// A push, then a look at the group's flag; beside it the flag is set, then the queue looked
-/// through (P5). Excludes: a cancel that does not see the push, beside a push that reads that nothing
+/// through (P3). Excludes: a cancel that does not see the push, beside a push that reads that nothing
 /// is cancelled. All interleavings.
 #[test]
 fn cancel_against_push() {

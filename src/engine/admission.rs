@@ -1,10 +1,4 @@
-//! Admission: who is asked in which order, and when a submission is refused.
-//!
-//! In this order: the last worker, if it is awake or there is no queue; the queue, while a worker
-//! is awake that watches it; the queue again, if somebody is idle and there is space to spare: that
-//! worker may be asleep, and in a burst the first to wake takes the task; an idle worker, those on
-//! the bench last; a free slot and a new thread; the queue; then a refusal, or a wait for space.
-//! Where there is a queue, a plain task asks the last worker second.
+//! Admission: who is asked, in the order of the protocol page, and when a submission is refused.
 
 use super::core::Core;
 use super::request::{no_room, Location, SubmitError, SubmitOptions};

@@ -1,4 +1,4 @@
-//! What a pool and its workers share: data, and the questions that every room asks of it.
+//! What a pool and its workers share: data, and the questions that every file asks of it.
 
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::in_flight::InFlight;
@@ -32,7 +32,7 @@ pub(crate) struct Settings {
 /// What a worker's thread runs, on its slot: a value, so that who starts a thread needs not know.
 pub(crate) type Main = fn(&Arc<Core>, usize);
 
-/// What changes only with threads, under one lock.
+/// What the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Workers that exist: started and not yet ended.
@@ -113,9 +113,10 @@ impl Drop for Core {
 }
 
 thread_local! {
-    /// The pool and slot that this thread's last task went to, and its generation.
+    /// The pool and slot of the worker that this thread last gave a task to, notified, or was served by,
+    /// and the generation of a task that went there; zero: none since a miss.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// Of the waits that ended once the CPU was offered: which part this thread from its worker.
+    /// How rarely a call that ended only after a yield gives up its last worker.
     static PARTINGS: Rarely = const { Rarely::new() };
 }
 
@@ -174,8 +175,7 @@ impl Core {
 
     // ---- last-worker affinity ---------------------------------------------------
 
-    /// The slot that this thread's last task went to, and its generation; zero after a
-    /// miss.
+    /// This thread's last worker in this pool.
     #[inline]
     pub(crate) fn affinity(&self) -> Option<(usize, u64)> {
         let (pool, slot, last) = AFFINITY.with(Cell::get);

@@ -3,8 +3,8 @@
 //!
 //! All of them are taken out before code of the user's runs. Then the thread that took them out drops
 //! what they captured, one by one. What is dropped may itself shut a pool down, cancel a group or drop a
-//! handle: such a call leaves the tasks that it takes out to the discard that its thread is in. So no
-//! drop nests in another, and a call within a drop waits for nothing.
+//! handle: such a call leaves the tasks that it takes out to the discard that its thread is in. A
+//! shutdown, cancel or group's wait there does not wait; a handle's first drops what is listed.
 
 use super::core::Core;
 use crate::sync::{fork, thread_local};

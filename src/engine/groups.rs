@@ -20,7 +20,7 @@ pub(crate) fn submit_member<J: Job>(
         ..extras.plain()
     };
     let location = submit_with(core, members.enter(), job, options)?;
-    // ORDERING: P5: a cancel that looked through the queue before this task was in it has set the
+    // ORDERING: P3: a cancel that looked through the queue before this task was in it has set the
     // flag before.
     if members.cancelled.load(Ordering::SeqCst) {
         core.discard(take_queued(core, members), NeverRan::Cancelled);
@@ -29,7 +29,7 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 /// Takes a group's tasks out of the queue, all before code of the user's runs, and tells who
-/// waits for room.
+/// waits for space.
 pub(crate) fn take_queued(core: &Core, members: &Members) -> Vec<Task> {
     // A subscriber may have forked.
     if core.env.is_forked() {

@@ -7,7 +7,7 @@
 //!
 //! While a slot is owed, a flag beside the pool's phase says so. Every worker reads it after each
 //! task and before it sleeps, and then asks under the lock whether it is one too many. Whoever
-//! lowers the limit sets the flag, then tells idle workers to end (P5).
+//! lowers the limit sets the flag, then tells idle workers to end (P3).
 
 use super::core::{Core, Registry};
 use crate::sync::{lock, lock_unless, Arc};
@@ -74,8 +74,8 @@ impl Core {
             .count()
     }
 
-    /// Tells as many idle workers to end as there are too many; those first that are still in
-    /// their start hook, which end by themselves.
+    /// Tells as many idle workers to end as there are too many. Workers still in their start hook are
+    /// counted first: they end by themselves.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {

@@ -30,7 +30,7 @@ impl Location {
 #[derive(Debug)]
 pub(crate) enum SubmitError {
     Refused(Refusal),
-    /// The deadline passed before there was room.
+    /// The deadline passed before there was space.
     Expired,
 }
 
@@ -45,7 +45,7 @@ impl SubmitError {
     }
 }
 
-/// Why a submission without room is refused; `nested`: as it must not wait here.
+/// Why a submission without space is refused; `nested`: as it must not wait here.
 pub(super) fn no_room(nested: bool) -> SubmitError {
     SubmitError::Refused(if nested {
         Refusal::OnWorker
@@ -78,7 +78,7 @@ fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
-    /// What it does where there is no room; `None`: as the pool does.
+    /// What it does where there is no space; `None`: as the pool does.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
@@ -127,7 +127,7 @@ impl<'a> SubmitOptions<'a> {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Whether it waits for room where there is none; `pool`: whether the pool's
+    /// Whether it waits for space where there is none; `pool`: whether the pool's
     /// submissions do.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {

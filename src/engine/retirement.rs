@@ -104,7 +104,7 @@ impl Core {
             .bench
             .retain(|slot| self.slots[*slot].see().is_benched());
         let (_, listed) = self.ready.held();
-        // ORDERING: P4: counted before they leave the ring.
+        // ORDERING: P2: counted before they leave the ring.
         self.benched.fetch_add(listed, Ordering::SeqCst);
         for _ in 0..listed {
             let Some(slot) = self.ready.pop() else { break };
@@ -116,7 +116,7 @@ impl Core {
             }
         }
         let next = self.retire_due(registry, now);
-        // ORDERING: P4: after they are on the bench, or on their way to their end.
+        // ORDERING: P2: after they are on the bench, or on their way to their end.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
@@ -157,7 +157,7 @@ impl Core {
                 break Some((slot, claim));
             }
         };
-        // ORDERING: P4: after the worker was claimed.
+        // ORDERING: P2: after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);
         claimed
@@ -165,7 +165,7 @@ impl Core {
 
     #[inline]
     pub(super) fn is_any_benched(&self) -> bool {
-        // ORDERING: P1, P4: after a push, or around a look at the rings.
+        // ORDERING: P1, P2: after a push, or around a look at the rings.
         self.benched.load(Ordering::SeqCst) != 0
     }
 }

@@ -1,16 +1,9 @@
 //! Saturation: when nobody could be given a task, and when a submission is refused for it.
 //!
-//! **Never refused in vain.** A worker or slot that is neither busy nor in a ring is counted in
-//! flight or on the bench, from *before* it leaves the ring until it is back. A submission refuses
-//! only if, between two equal readings of the rings' pushes and the queue's pops, with nobody
-//! counted at either reading, both rings were empty, and then the queue was full (P4). In between
-//! a worker can have stopped being busy in two ways:
-//! * it entered the ready ring: the pushes differ;
-//! * its entry was on the bench or in another submission's hands, which then claimed it: it is busy
-//!   from then on.
-//!
-//! A claim by affinity leaves the entry of a busy worker in the ring: the submission takes it out,
-//! and looks again.
+//! The protocol page says why nothing is refused in vain. A worker that stopped being busy between the
+//! two readings has entered the ready ring, and the pushes differ; or its entry was on the bench, or in
+//! another submission's hands, which looks at its slot next: until then it counts as busy. A claim by
+//! affinity leaves the entry of a busy worker in the ring: the submission takes it out, and looks again.
 //!
 //! Once full, the queue stays full as long as there are no pops and its oldest cell is not dead: so
 //! there was a moment at which it was full and all workers busy. A saturated pool only reads all of
@@ -44,8 +37,8 @@ impl Core {
     /// Whether nothing has come into the rings since. If nobody is on the bench either, who was busy
     /// then looks at the queue after what this thread did since.
     ///
-    /// A worker that looked before had come into the ready ring before, or to the bench, or has
-    /// ended and its slot come into the free ring: in each case all the way, before it looked.
+    /// A worker that looked before that has pushed an entry, or is on the bench, or has freed its slot; or
+    /// another submission holds its entry, and claims it or finds it claimed.
     #[inline]
     pub(super) fn is_still(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed

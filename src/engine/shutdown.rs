@@ -91,7 +91,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
                 if has_failed || !core.lacks_a_worker(&registry) {
                     return core.stragglers(&mut registry);
                 }
-                // Nobody relies on a look that one of these workers may owe the queue.
+                // These workers may owe the queue a look, and pay only when their task ends: so start another.
                 drop(registry);
                 has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
                 registry = lock(&core.registry);

@@ -1,7 +1,7 @@
 //! Threads: how workers are started, told to end, and joined.
 //!
-//! A slot that is being started is `Held`, and its worker counts as busy until its start hook is
-//! over. The thread waits until the spawner has registered it and published its first order.
+//! A slot that is being started is `Held`. With a start hook its worker counts as busy until the hook
+//! ends; without one, a worker started for the queue counts as notified. The thread waits until the spawner has registered it and published its first order.
 //! Under the registry's lock the spawner counts the worker as living, and wakes the queue if it
 //! slept: from then on tasks may be queued.
 //!
@@ -18,11 +18,11 @@ use crate::work::observe;
 use crate::work::thread::{start, Thread};
 use std::io;
 
-/// Why no worker was started. The free entry is back in its ring.
+/// Why no worker was started. If a slot was popped, it is free again or withheld.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum NotSpawned {
-    /// The pool is closed, or has as many workers as its limit allows.
+    /// The pool is closed, has as many workers as its limit allows, or no slot was free.
     NotNeeded,
     Failed(io::Error),
 }

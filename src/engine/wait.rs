@@ -5,8 +5,9 @@
 //! there are aged ones, any other takes space only if there is more of it than they need; else it
 //! waits behind them, or is refused if it must not wait. What an aged one needs is left to it until
 //! its call has left the list, a few steps after its task is accepted: between the two another may
-//! be refused beside one free place. To be exact there, a submission that must not wait would have
-//! to wait for whole attempts of others, thread starts included.
+//! be refused beside space that is reserved. The bench counts as one place, however many are on it. To be
+//! exact there, a submission that must not wait would have to wait for whole attempts of others, thread
+//! starts included.
 
 use super::core::Core;
 use super::request::{no_room, SubmitError, SubmitOptions};

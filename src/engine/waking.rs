@@ -1,8 +1,4 @@
 //! Who is woken for a queued task: idle workers, and how they are told.
-//!
-//! Pair P1 makes sure that no queued task is forgotten: a thread that pushes announces the
-//! task, *then* looks for an idle worker; a worker publishes that it is idle, *then* looks
-//! at the queue. The protocol page goes through the cases.
 
 use super::core::Core;
 use crate::parts::in_flight::{Seen, NOTIFIED};
@@ -12,7 +8,8 @@ use crate::sync::Arc;
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
 
-    /// Whether a worker is idle, or was a moment ago.
+    /// Whether a worker may be idle. One that was claimed by affinity leaves its entry for as long as its
+    /// task runs.
     pub(super) fn is_somebody_idle(&self) -> bool {
         !self.ready.is_empty() || self.is_any_benched()
     }
@@ -90,7 +87,8 @@ impl Core {
 
     /// Nobody is idle: a new worker, unless somebody searches or is on the way. A worker that
     /// this misses is busy, and looks when its task has ended; or on its way to its end, and looks
-    /// once its slot is free. If the OS gives no thread, a worker lives: the queue is not asleep.
+    /// once its slot is free. If the OS gives no thread, a living worker takes the task after its own: tasks
+    /// are queued only while one lives.
     fn start_searcher(self: &Arc<Self>) {
         // The queue after the count: whoever has taken the task is counted until then.
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {

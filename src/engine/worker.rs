@@ -14,9 +14,9 @@
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
 //! *then* releases whoever waits for it, *then* notifies the first who waits for space. So whoever
 //! sees the end of a task, by its counters or its result, finds its worker free. Up to the
-//! release the worker waits for no other thread, with three exceptions: who is just leaving, a caller
-//! or a handle's cancel; another panic of the same scope; and the lock of the task's group. It does not wait for a push that is
-//! half done: it looks at the queue again afterwards.
+//! release the worker waits for another thread in three cases only: a caller or handle is between the two
+//! steps of leaving; another task of its scope stores its panic; another thread holds its group's lock. It
+//! does not wait for a push that is half done: it looks at the queue again afterwards.
 //!
 //! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
 //! as well as its own word, and counts as awake. One that was handed an awaited task watches its
@@ -124,7 +124,8 @@ impl Worker<'_> {
         }
     }
 
-    /// From now on it carries orders out. One that is to look at the queue counts as notified.
+    /// Runs the start hook. After that the worker obeys orders. One that is to look at the queue counts as
+    /// notified.
     fn start(&self) {
         observe::worker_spawned(&self.core.env, self.slot);
         self.ctx.end_if_forked();
@@ -172,7 +173,7 @@ impl Worker<'_> {
     }
 
     /// After the last task, and its release, which must not wait for a thread that holds the list of
-    /// those who wait for space. A task that was not run, because its time was up, has not paid.
+    /// those who wait for space. A task that expired did not run `Ctx::call`, so its debts are open.
     fn settle(&self) {
         let owes_remains = self.ctx.owes_remains.get();
         if owes_remains {
@@ -310,8 +311,7 @@ impl Worker<'_> {
 
     /// Waits for an order, or for a task in the queue.
     fn wait(&self) -> Next {
-        // After it has published that it is idle: what was queued before that. One that
-        // watches will see it.
+        // It has published that it is idle. Unless it watches the queue, it looks at it once now (P1).
         let may_look = !self.watches.get() && self.it.see().is_idle();
         if may_look && !self.core.nothing_queued() && self.take_self() {
             return Next::Search;
@@ -356,7 +356,7 @@ impl Worker<'_> {
     // ---- the end ------------------------------------------------------------------
 
     /// Whether it may have to end: whoever closes the pool or lowers the limit looks for idle
-    /// workers, too. One of the two sees the other (P5).
+    /// workers, too. One of the two sees the other (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
         self.core.is_closed() || self.core.is_self_surplus(&registry)

@@ -1,4 +1,8 @@
 //! A label that one thread writes and others read.
+//!
+//! | pair | one side | the other side |
+//! |---|---|---|
+//! | S1 | a label is written between two changes of its version | a snapshot reads the version before and after |
 
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 

@@ -36,6 +36,11 @@
 //! The word is `LEFT` and nothing else once the handle is gone, nothing is pending and
 //! nobody inside. It becomes that once, by one of these steps, and who makes it so frees
 //! the memory. The steps acquire and release: all others' touches happen before.
+//!
+//! | pair | one side | the other side |
+//! |---|---|---|
+//! | G1 | a task enters or ends: by compare-and-swap where nobody waits or another is pending, else under the lock; the last end says so in `zeros` | a waiter says so in both words, under the lock, reads what is pending, and then `zeros` |
+//! | G2 | a handle, or a thread in an end, touches the members for the last time | who leaves last frees them |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;

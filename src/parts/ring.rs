@@ -28,8 +28,12 @@
 //! | `head = h` | `h + 1` | pop or a helper | `SeqCst`: the cell at `h` is already emptied |
 //!
 //! `SeqCst` rather than `AcqRel`: a worker that lists itself and a submitter
-//! that looks for one form store-buffering pairs (P1 and P4 of the protocol page);
+//! that looks for one form store-buffering pairs (P1 and P2 of the protocol page);
 //! on x86-64 the instructions are the same.
+//!
+//! | pair | one side | the other side |
+//! |---|---|---|
+//! | R1 | a push fills the cell, then moves `tail` | a pop reads `head` and the cell, and empties it |
 //!
 //! Positions are 64 bits and wrap. A cell keeps the low 47 bits of the lap, and laps
 //! are compared in these bits: two laps that a cell can confuse are 2^47 apart.
@@ -105,7 +109,7 @@ impl Ring {
     pub(crate) fn push(&self, value: usize) -> Result<(), usize> {
         debug_assert!(value < 1 << 16);
         loop {
-            // ORDERING: R1, P4: the entry is in the ring before its slot is idle.
+            // ORDERING: R1, P2: the entry is in the ring before its slot is idle.
             let tail = self.tail.load(Ordering::SeqCst);
             let lap = tail >> self.shift;
             let cell = self.cell(tail);
@@ -131,7 +135,7 @@ impl Ring {
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
-            // ORDERING: R1, P1, P4: after a push, or a look at other words.
+            // ORDERING: R1, P1, P2: after a push, or a look at other words.
             let head = self.head.load(Ordering::SeqCst);
             let lap = head >> self.shift;
             let cell = self.cell(head);
@@ -168,7 +172,7 @@ impl Ring {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         loop {
-            // ORDERING: R1, P1, P4: as `try_pop`.
+            // ORDERING: R1, P1, P2: as `pop`.
             let head = self.head.load(Ordering::SeqCst);
             let seen = self.cell(head).load(Ordering::SeqCst);
             let lap = head >> self.shift;
@@ -181,7 +185,7 @@ impl Ring {
 
     /// Where the oldest entry is, and how many there are.
     pub(crate) fn held(&self) -> (u64, u64) {
-        // ORDERING: P4: around a look at the slots.
+        // ORDERING: P2: around a look at the slots.
         let head = self.head.load(Ordering::SeqCst);
         // Not the other way round: `tail` was here when `head` was read, too. A pop may have moved
         // `head` past an entry whose push is still to move `tail`.
@@ -192,14 +196,14 @@ impl Ring {
     /// Whether it was empty, if [`Ring::pushes`] is `pushes` before this and after.
     #[inline]
     pub(crate) fn is_drained(&self, pushes: u64) -> bool {
-        // ORDERING: P4: around a look at other words.
+        // ORDERING: P2: around a look at other words.
         self.head.load(Ordering::SeqCst) == pushes
     }
 
     /// The entry at a position, if it is there.
     #[inline]
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
-        // ORDERING: P4: as `held`.
+        // ORDERING: P2: as `held`.
         let seen = self.cell(position).load(Ordering::SeqCst);
         let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
         is_full.then_some((seen & (FULL - 1)) as usize)
@@ -210,7 +214,7 @@ impl Ring {
     /// yet advanced this (which [`Ring::is_empty`] sees).
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P4: after a push, or around a look at other words.
+        // ORDERING: P1, P2: after a push, or around a look at other words.
         self.tail.load(Ordering::SeqCst)
     }
 }

@@ -1,7 +1,7 @@
 //! Threads that wait for space, in the order in which they came.
 //!
 //! A thread joins the list, *then* tries once more before it sleeps. A thread that makes space does
-//! so by a `SeqCst` step, *then* reads how many wait (P7). One of the two sees the other.
+//! so by a `SeqCst` step, *then* reads how many wait (P5). One of the two sees the other.
 //!
 //! An event takes the first entry off the list. The thread goes back to its place before it tries.
 //! So an entry that is on the list when its thread leaves has used its event; one that is off the
@@ -74,7 +74,7 @@ impl Waiters {
 
     /// How many are on the list.
     pub(crate) fn waiting(&self) -> u64 {
-        // ORDERING: P7: after space has been made.
+        // ORDERING: P5: after space has been made.
         self.counts.waiting.load(Ordering::SeqCst)
     }
 
@@ -126,7 +126,7 @@ impl Waiters {
 
     fn take_off(&self, list: &mut List) -> Option<thread::Thread> {
         let (_, thread) = list.pop_front()?;
-        // ORDERING: P7: under the lock; a thread that goes back counts itself again.
+        // ORDERING: P5: under the lock; a thread that goes back counts itself again.
         self.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(thread)
     }
@@ -161,7 +161,7 @@ impl Waiting<'_> {
         let mut list = lock(&self.waiters.list);
         if let Err(place) = self.find(&list) {
             list.insert(place, (self.ticket, thread::current()));
-            // ORDERING: P7: before this thread looks for space again.
+            // ORDERING: P5: before this thread looks for space again.
             self.waiters.counts.waiting.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -203,7 +203,7 @@ impl Drop for Waiting<'_> {
         let place = self.find(&list);
         if let Ok(place) = place {
             list.remove(place);
-            // ORDERING: P7: as in `take_off`.
+            // ORDERING: P5: as in `take_off`.
             self.waiters.counts.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         drop(list);

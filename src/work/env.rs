@@ -92,7 +92,7 @@ impl Env {
 
     /// Under the lock of the registry.
     pub(crate) fn set_surplus(&self, is_there: bool) {
-        // ORDERING: P5: before who lowers the limit looks for idle workers.
+        // ORDERING: P3: before who lowers the limit looks for idle workers.
         if is_there {
             self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
         } else {
@@ -133,7 +133,7 @@ impl Env {
 
     #[inline]
     fn phase(&self) -> u64 {
-        // ORDERING: P5: a worker looks here after it has published that it is idle.
+        // ORDERING: P3: a worker looks here after it has published that it is idle.
         self.phase.load(Ordering::SeqCst)
     }
 
@@ -151,7 +151,7 @@ impl Env {
     /// discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let asked = (1 << mode.rank()) - 1;
-        // ORDERING: P5: before who closes looks for idle workers.
+        // ORDERING: P3: before who closes looks for idle workers.
         let before = self.phase.fetch_or(asked, Ordering::SeqCst);
         (before | asked) & DISCARDING != 0
     }

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 enum State {
     Running = 1,
     /// The worker reads the caller's node, or who leaves writes its deadline: a few instructions.
-    Held = 2,
+    Pinned = 2,
     Abandoned = 3,
 }
 
@@ -109,14 +109,14 @@ impl Decision {
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
         // ORDERING: C2: the deadline that the caller has left.
-        while self.word.load(Ordering::Acquire) == word(task_id, State::Held) {
+        while self.word.load(Ordering::Acquire) == word(task_id, State::Pinned) {
             backoff.wait();
         }
     }
 
     /// Holds the word of a running task, for its worker or for who leaves.
-    fn hold(&self, task_id: u64) -> bool {
-        self.step(task_id, word(task_id, State::Held))
+    fn pin(&self, task_id: u64) -> bool {
+        self.step(task_id, word(task_id, State::Pinned))
     }
 
     /// Worker, during the task: the deadline that its caller has told it, as
@@ -126,7 +126,7 @@ impl Decision {
     /// The task has been started and not completed. `node` is its caller's: alive as long as
     /// the word says that the caller waits, which has a deadline to tell.
     pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
-        if !self.hold(task_id) {
+        if !self.pin(task_id) {
             self.await_left(task_id);
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Decision {
     /// outcome is being delivered; or somebody has left it.
     #[must_use]
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
-        let leaves = self.hold(task_id);
+        let leaves = self.pin(task_id);
         if leaves {
             // Relaxed: published by what follows.
             self.left_at.store(deadline, Ordering::Relaxed);

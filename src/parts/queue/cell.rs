@@ -99,7 +99,7 @@ impl<T> CellAt<'_, T> {
     /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
     #[inline]
     pub(super) fn see_space(&self) -> u64 {
-        // ORDERING: P7: after this thread has said that it waits.
+        // ORDERING: P5: after this thread has said that it waits.
         self.cell.stamp.load(Ordering::SeqCst)
     }
 
@@ -162,7 +162,7 @@ impl<T> CellAt<'_, T> {
     pub(super) unsafe fn take(&self) -> T {
         // SAFETY: by this function's contract.
         let task = unsafe { self.read() };
-        // ORDERING: M1, P7: releases the cell to who skips it, and to the push after that; and
+        // ORDERING: M1, P5: releases the cell to who skips it, and to the push after that; and
         // before this thread looks who waits for space.
         let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);

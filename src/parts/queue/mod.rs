@@ -125,13 +125,13 @@ impl<T> Queue<T> {
 
     #[inline]
     fn load_tail(&self) -> u64 {
-        // ORDERING: P1, P4: a worker looks here after it has published that it is idle.
+        // ORDERING: P1, P2: a worker looks here after it has published that it is idle.
         self.tail.load(Ordering::SeqCst)
     }
 
     #[inline]
     fn load_head(&self) -> u64 {
-        // ORDERING: P4: two equal readings around a look at other words mean that nothing was
+        // ORDERING: P2: two equal readings around a look at other words mean that nothing was
         // popped meanwhile.
         self.head.load(Ordering::SeqCst)
     }
@@ -180,7 +180,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
-        // ORDERING: P1, P5, P6: announces the task before this thread looks for an idle worker,
+        // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker,
         // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
         // Success says that there is space: `tail` has not moved since it was compared with
         // `head`, which only grows; and that it has no flag.
@@ -260,7 +260,7 @@ impl<T> Queue<T> {
         if taken {
             // SAFETY: held, with a task in it.
             *place = Some(unsafe { at.read() });
-            // ORDERING: M1, P4, P7: what the task is read from goes to the push a lap further; and
+            // ORDERING: M1, P2, P5: what the task is read from goes to the push a lap further; and
             // before this thread looks who waits for space.
             let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
             debug_assert_eq!(before, head, "who holds the cell at `head` alone moves it");
@@ -330,7 +330,7 @@ impl<T> Queue<T> {
     fn skip_dead(&self, head: u64) -> bool {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
-        // ORDERING: M1, P4, P7: as a pop.
+        // ORDERING: M1, P2, P5: as a pop.
         let skipped = at.see() == at.stamp(State::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
@@ -355,7 +355,7 @@ impl<T> Queue<T> {
 
     /// Refuses all further pushes.
     pub(crate) fn close(&self) {
-        // ORDERING: P5: before who closes looks for idle workers.
+        // ORDERING: P3: before who closes looks for idle workers.
         self.tail.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
@@ -368,7 +368,7 @@ impl<T> Queue<T> {
             if self.load_head() != tail & !FLAGS {
                 return false;
             }
-            // ORDERING: P6: against the push that this worker would have to see.
+            // ORDERING: P4: against the push that this worker would have to see.
             let slept = self.tail.compare_exchange(
                 tail,
                 tail | ASLEEP,
@@ -383,7 +383,7 @@ impl<T> Queue<T> {
 
     /// A worker lives.
     pub(crate) fn wake(&self) {
-        // ORDERING: P6: as `sleep`.
+        // ORDERING: P4: as `sleep`.
         self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 

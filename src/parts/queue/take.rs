@@ -45,7 +45,7 @@ impl<T> Queue<T> {
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P5: after the group's flag was set; a push that moves it later sees the flag.
+        // ORDERING: P3: after the group's flag was set; a push that moves it later sees the flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;

@@ -95,7 +95,7 @@ impl<T, R> Slot<T, R> {
 
     #[inline]
     pub(crate) fn see(&self) -> Word {
-        // ORDERING: P1, P4, P5: reads who is idle after what this thread announced.
+        // ORDERING: P1, P2, P3: reads who is idle after what this thread announced.
         Word(self.hot.status.load(Ordering::SeqCst))
     }
 
@@ -103,7 +103,7 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn swap_if(&self, from: Word, to: Word) -> Result<(), Word> {
-        // ORDERING: P1, P4, P5, M1: one total order with the queue's tail, the rings and
+        // ORDERING: P1, P2, P3, M1: one total order with the queue's tail, the rings and
         // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
         (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
@@ -117,7 +117,7 @@ impl<T, R> Slot<T, R> {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
         let delta = (to as u64).wrapping_sub(from as u64).wrapping_add(more);
-        // ORDERING: P1, P4, P5, M1: as `swap_if`.
+        // ORDERING: P1, P2, P3, M1: as `swap_if`.
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
         changed(before, Word(before.0.wrapping_add(delta)));
@@ -276,7 +276,7 @@ impl<T, R> Slot<T, R> {
         let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
         // In vain as long as there is no listing, or a popper has dropped it meanwhile.
         while self.update(idle_if_listed).is_none() {
-            // ORDERING: P1, P4, P7: the listing before the entry, the entry before idle, and that before
+            // ORDERING: P1, P2, P5: the listing before the entry, the entry before idle, and that before
             // this thread looks at the queue and at who waits.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready
