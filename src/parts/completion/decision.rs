@@ -114,7 +114,7 @@ impl Decision {
         }
     }
 
-    /// Holds the word of a running task, for its worker or for who leaves.
+    /// Pins the word of a running task, for its worker or for who leaves.
     fn pin(&self, task_id: u64) -> bool {
         self.step(task_id, word(task_id, State::Pinned))
     }
@@ -131,7 +131,7 @@ impl Decision {
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
         }
-        // SAFETY: held: the caller cannot leave, its node is alive.
+        // SAFETY: pinned: the caller cannot leave, its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
         // ORDERING: C1: the node has been read.
         self.word
