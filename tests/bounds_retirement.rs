@@ -669,6 +669,27 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
+/// Law 11: beside a thread that takes the registry's lock without a pause one worker tries to sweep. All of
+/// them once tried every half millisecond, and together kept that thread off the CPUs.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_one_worker_waits_for_the_registrys_lock() {
+    isolated("law11_one_worker_waits_for_the_registrys_lock", || {
+        const WORKERS: usize = 500;
+        // A sweep comes after half of it, and no worker leaves before the end.
+        let pool = pool(WORKERS, 0, Duration::from_secs(4));
+        burst(&pool, WORKERS);
+        thread::sleep(ms(300));
+        let (start, before) = (Instant::now(), os::others_activity());
+        while start.elapsed() < ms(2500) {
+            assert_eq!(pool.stats().workers, WORKERS);
+        }
+        let wakes = os::others_activity().1 - before.1;
+        // Each wakes for the sweep; few of them more than twice.
+        assert!(wakes <= 20 * WORKERS as u64, "{wakes} wake-ups");
+    });
+}
+
 /// Law 11: the same where the limit is lowered to `min_workers` before anybody has swept, which is then
 /// of no use.
 #[cfg(target_os = "linux")]

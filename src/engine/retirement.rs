@@ -8,7 +8,8 @@
 //! time, whichever others were: it is told to end.
 //!
 //! A sweep comes every half of the timeout (half a millisecond at the least), and when the first
-//! worker on the bench is due. So a worker is gone after one and a half timeouts at the latest.
+//! worker on the bench is due. So a worker is gone after one and a half timeouts at the latest, or two if
+//! an order comes to the worker that waits for the registry's lock to sweep.
 //!
 //! The cleaner has no thread of its own. As long as there are more workers than `min_workers`, idle ones
 //! sleep until the next sweep is due (`sweep_at`), and the first to wake makes it. So none starts for it,
@@ -19,9 +20,6 @@ use crate::parts::slot::Claim;
 use crate::sync::{lock, now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
 
-/// The least time between two sweeps.
-const FINEST: Duration = Duration::from_micros(500);
-
 impl Core {
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
         registry.live > self.settings.min_workers
@@ -31,7 +29,7 @@ impl Core {
 
     /// Between two sweeps.
     fn pause(&self) -> Duration {
-        (self.settings.idle_timeout / 2).max(FINEST)
+        (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
     /// A worker has been started: from now on there are sweeps, if they are of use. Models have no clock,
@@ -83,18 +81,22 @@ impl Core {
             thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        // Of those that wake at the same time one sweeps. Not while another holds the lock, who may be
-        // stopped: this worker may be given an order meanwhile.
+        // Of those that wake at the same time one sweeps, the others sleep on.
         let Some(at) = self.put_off(at, self.pause()) else {
             return;
         };
-        let next = try_lock(&self.registry).map_or(FINEST, |mut registry| {
-            let (start, pause) = (now(), self.pause());
-            let due = self.sweep(&mut registry, start);
-            self.end_sweeps(&registry);
-            due.map_or(pause, |due| due.saturating_duration_since(start).min(pause))
-        });
-        self.put_off(at, next);
+        let Some(mut registry) = try_lock(&self.registry) else {
+            // Who holds it may be stopped. An order ends this nap.
+            #[cfg(not(lazypool_loom))]
+            thread::park_timeout(Duration::from_micros(50));
+            self.put_off(at, Duration::ZERO);
+            return;
+        };
+        let (start, pause) = (now(), self.pause());
+        let due = self.sweep(&mut registry, start);
+        self.end_sweeps(&registry);
+        let next = due.map_or(pause, |due| due.saturating_duration_since(start));
+        self.put_off(at, next.min(pause));
     }
 
     /// Benches whom it can, retires those whose time has come. When the next is due.

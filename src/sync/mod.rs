@@ -121,7 +121,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
     if is_forked {
-        return mutex.try_lock().ok();
+        return try_lock(mutex);
     }
     debug_assert!(!is_forked, "there are no forks in models");
     Some(lock(mutex))
@@ -129,5 +129,12 @@ pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexG
 
 /// The same if nobody holds it; in models, where nobody is stopped for good, it waits.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    lock_unless(!cfg!(any(lazypool_loom, lazypool_shuttle)), mutex)
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    return Some(lock(mutex));
+    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
 }
