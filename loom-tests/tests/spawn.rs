@@ -129,8 +129,9 @@ fn no_thread_against_a_push_that_relies_on_it() {
             while pool.stats().running == 0 {
                 thread::yield_now();
             }
+            pool.set_limit(1).unwrap();
             refuse_threads(3);
-            assert!(pool.serve(|| ()).is_ok(), "room");
+            assert!(pool.serve(|| ()).is_ok(), "space");
             pool
         }));
         let other = beside(&pool, move |pool| {
