@@ -50,7 +50,7 @@ where
             ctx.pay_debts();
             observe::worker_abandoned(ctx.env, ctx.slot, self.node().label, "cancelled");
         }
-        // SAFETY: its decision was started; there is no node with a deadline.
+        // SAFETY: its decision was started; no caller's node.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));

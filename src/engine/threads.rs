@@ -1,9 +1,9 @@
 //! Threads: how workers are started, told to end, and joined.
 //!
 //! A slot that is being started is `Held`. With a start hook its worker counts as busy until the hook
-//! ends; without one, a worker started for the queue counts as notified. The thread waits until the spawner has registered it and published its first order.
-//! Under the registry's lock the spawner counts the worker as living, and wakes the queue if it
-//! slept: from then on tasks may be queued.
+//! ends; without one, a worker started for the queue counts as notified. The thread waits until the
+//! spawner has registered it and published its first order. Under the registry's lock the spawner counts
+//! the worker as living, and wakes the queue if it slept: from then on tasks may be queued.
 //!
 //! Threads join each other as they end, see [`thread`](crate::work::thread), and a shutdown joins the rest.
 

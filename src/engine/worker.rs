@@ -225,10 +225,8 @@ impl Worker<'_> {
     fn count(&self, how: Ended) {
         if how == Ended::Discarded {
             self.core.counts.expire();
-            self.it.record.count_unrun();
-        } else {
-            self.it.record.count_end(how);
         }
+        self.it.record.count_end(how);
     }
 
     // ---- the queue ----------------------------------------------------------------

@@ -23,7 +23,7 @@ pub(crate) struct Ctx<'a> {
     pub(crate) slot: usize,
     /// Sees to it that somebody looks at the queue.
     look: &'a dyn Fn(),
-    /// The node of the running task's caller, if it has a deadline.
+    /// The node of the running task's caller, if one waits for it.
     caller: Cell<Option<*const WaitNode>>,
     /// That the running task's own deadline has passed has been told.
     told_late: Cell<bool>,
@@ -144,19 +144,19 @@ impl<'a> Ctx<'a> {
 
     /// Runs a task whose end is decided between it and who waits: a caller of `do_with_deadline`, or a
     /// handle. Whether it panicked, and its result, if that is still wanted. Otherwise the result has
-    /// been dropped, while the task still counts as running. `timed`: the node of a caller with a
-    /// deadline. `is_wanted` is asked with whether somebody waits.
+    /// been dropped, while the task still counts as running. `caller`: the node of a waiting
+    /// caller. `is_wanted` is asked with whether somebody waits.
     ///
     /// # Safety
     /// This worker has started its decision for who waits, with this node.
     pub(crate) unsafe fn run_decided<R>(
         &self,
-        timed: Option<*const WaitNode>,
+        caller: Option<*const WaitNode>,
         f: impl FnOnce() -> R,
         is_wanted: impl FnOnce(bool) -> bool,
     ) -> (bool, Option<Result<R, Payload>>) {
         let (decision, task_id) = (&self.record.decision, self.task_id.get());
-        self.caller.set(timed);
+        self.caller.set(caller);
         let result = self.call(f);
         // Subscribers are told of a run limit that has passed as long as the caller can leave.
         self.is_late(true);

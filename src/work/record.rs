@@ -66,10 +66,13 @@ impl Record {
         }
     }
 
-    /// Worker: a task has run to its end.
-    #[inline]
+    /// Worker: a task that it had has ended.
+    #[inline(always)]
     pub(crate) fn count_end(&self, how: Ended) {
-        count(&self.ended[how as usize]);
+        match how {
+            Ended::Discarded => self.count_unrun(),
+            _ => count(&self.ended[how as usize]),
+        }
     }
 
     /// Worker: has taken a task from the queue.

@@ -124,7 +124,7 @@ impl Decision {
     ///
     /// # Safety
     /// The task has been started and not completed. `node` is its caller's: alive as long as
-    /// the word says that the caller waits, which has a deadline to tell.
+    /// the word says that the caller waits.
     pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
         if !self.pin(task_id) {
             self.await_left(task_id);
