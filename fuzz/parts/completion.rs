@@ -1,9 +1,7 @@
 //! The decision of one worker, and the nodes of callers that wait for their tasks, against who owns
 //! the result. A node is freed as soon as its caller may go.
 
-use crate::parts::completion::{
-    is_queued, mailbox_id, queue_id, Decision, WaitNode, Waited,
-};
+use crate::parts::completion::{is_queued, mailbox_id, queue_id, Decision, WaitNode, Waited};
 use crate::parts::deadline::{Deadline, Until};
 use crate::Step;
 use std::time::Duration;
