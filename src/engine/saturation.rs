@@ -54,7 +54,11 @@ impl Core {
 
     /// Whether more tasks than so many could be accepted now.
     pub(super) fn has_space_beyond(&self, needed: u64) -> bool {
-        let queue = self.queue.as_ref().map_or(0, Queue::space);
+        let queue = self.queue.as_ref().map_or(0, |queue| {
+            // Dead cells before it are space.
+            let _ = queue.first();
+            queue.space()
+        });
         let others = queue + self.free.held().1 + u64::from(self.is_any_benched());
         // Claims by affinity leave the entries of busy workers behind.
         let (head, listed) = self.ready.held();
@@ -75,7 +79,11 @@ impl Core {
             (pops, pushes, self.is_any_benched(), self.in_flight.see())
         };
         let before = see();
-        before.3.is_nobody() && !self.has_space_beyond(needed) && see() == before
+        let is_there = |queue: &Queue<Task>| queue.is_oldest_there(before.0);
+        before.3.is_nobody()
+            && !self.has_space_beyond(needed)
+            && self.queue.as_ref().is_none_or(is_there)
+            && see() == before
     }
 
     /// Whether every worker was busy and the queue full at one moment during this call;
