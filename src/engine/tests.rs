@@ -2,12 +2,12 @@
 
 use super::call::do_with;
 use super::core::Core;
-use super::request::Extras;
+use super::request::{Extras, SubmitError};
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
-use crate::error::DeadlineError;
+use crate::error::{DeadlineError, Refusal};
 use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::queue::legal_steps as cell_steps;
@@ -257,6 +257,39 @@ fn law01_dead_cells_are_space_beside_one_that_waits_for_long() {
     drop(waiting);
     assert!(serves(&core, || ()));
     open.send(()).expect("it waits");
+    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
+/// Law 10: in a pool that drains, a task was queued while another submission held the last free slot. That one
+/// is refused as the pool closes, and its slot is there for the queue: no task waits for one that runs.
+#[test]
+fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
+    let (core, _) = Builder::new()
+        .max_workers(2)
+        .queue_capacity(2)
+        .into_core()
+        .expect("a pool");
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(&core, move || _ = gate.recv()));
+    let slot = core.free.pop().expect("a second slot");
+    let (done, ran) = mpsc::channel();
+    assert!(serves(&core, move || done.send(()).expect("it waits")));
+    let report = shutdown(&core, Shutdown::Drain, Duration::ZERO, WaitsFor::All);
+    assert!(!report.is_clean());
+    let other = submit(
+        &core,
+        (),
+        || (),
+        |task| {
+            let spawned = core.spawn(slot, Some(task));
+            assert!(matches!(spawned, Err(NotSpawned::NotNeeded)));
+            Err(SubmitError::Refused(Refusal::Closed))
+        },
+    );
+    assert!(other.is_err());
+    assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
+    drop(open);
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

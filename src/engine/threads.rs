@@ -83,7 +83,13 @@ impl Core {
         slot: usize,
         task: Option<&mut Option<Task>>,
     ) -> Result<Option<Location>, NotSpawned> {
-        self.begin_start(slot, task.is_some())?;
+        if let Err(why) = self.begin_start(slot, task.is_some()) {
+            if task.is_some() {
+                // While this thread had the slot, others queued tasks without a look for one.
+                self.notify_another();
+            }
+            return Err(why);
+        }
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || (core.main)(&core, slot);
