@@ -1033,31 +1033,38 @@ fn a_waker_that_serves_into_a_full_queue_is_refused() {
     });
 }
 
+/// In a pool of three: a worker over the limit of two that runs a waker at the second gate, as a third
+/// has left; and another at a task's gate.
+fn over_the_limit_in_a_waker(pool: &Pool) -> (Handle<()>, Gate, Gate) {
+    let (gate, waker_gate) = (Gate::new(), Gate::new());
+    let handle = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
+    let [leaves, other] = [Gate::new(), Gate::new()];
+    for gate in [&leaves, &other] {
+        pool.serve(gate.task()).unwrap();
+        gate.wait_entered(1);
+    }
+    pool.set_limit(2).unwrap();
+    gate.open();
+    waker_gate.wait_entered(1);
+    leaves.open();
+    wait_until("the surplus worker to end", || pool.stats().workers == 2);
+    (handle, waker_gate, other)
+}
+
 /// A worker over the limit that runs a waker is one of those that stay, as another one leaves: no
 /// submission is refused beside it. Law 1.
 #[test]
 fn law01_a_worker_over_the_limit_that_runs_a_waker_can_be_had() {
     timed(|| {
         let pool = Arc::new(pool(3, 0));
-        let (gate, waker_gate) = (Gate::new(), Gate::new());
-        let handle = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
-        let others = [Gate::new(), Gate::new()];
-        for other in &others {
-            pool.serve(other.task()).unwrap();
-            other.wait_entered(1);
-        }
-        pool.set_limit(2).unwrap();
-        gate.open();
-        waker_gate.wait_entered(1);
-        others[0].open();
-        wait_until("the surplus worker to end", || pool.stats().workers == 2);
+        let (handle, waker_gate, other) = over_the_limit_in_a_waker(&pool);
         let core = Arc::clone(&pool);
         let served = thread::spawn(move || core.serve(|| ()).map_err(|back| back.into_parts().1));
         thread::sleep(ms(20));
         waker_gate.open();
         let served = served.join().unwrap();
         assert!(served.is_ok(), "{served:?} with one of two workers busy");
-        others[1].open();
+        other.open();
         handle.join().unwrap();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
@@ -1068,19 +1075,8 @@ fn law01_a_worker_over_the_limit_that_runs_a_waker_can_be_had() {
 fn law01_a_waker_on_a_worker_over_the_limit_holds_up_nothing_queued() {
     timed(|| {
         let pool = pool(3, 8);
-        let (gate, waker_gate) = (Gate::new(), Gate::new());
-        let handle = at_the_gate(&gate, pool.awaitable(), Blocks(waker_gate.key()));
-        let others = [Gate::new(), Gate::new()];
-        for other in &others {
-            pool.serve(other.task()).unwrap();
-            other.wait_entered(1);
-        }
-        pool.set_limit(2).unwrap();
-        gate.open();
-        waker_gate.wait_entered(1);
-        others[0].open();
-        wait_until("the surplus worker to end", || pool.stats().workers == 2);
-        others[1].open();
+        let (handle, waker_gate, other) = over_the_limit_in_a_waker(&pool);
+        other.open();
         wait_until("the other's end", || pool.stats().running == 0);
         // Until it sleeps; awake it would look by itself.
         thread::sleep(ms(20));

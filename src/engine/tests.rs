@@ -30,6 +30,11 @@ where
     do_with(core, &Extras::NONE, f, Duration::MAX)
 }
 
+fn with_queue_of_two(workers: usize) -> Arc<Core> {
+    let builder = Builder::new().max_workers(workers).queue_capacity(2);
+    builder.into_core().expect("a pool").0
+}
+
 /// The rows of the table that follows a marker, as words without backquotes.
 fn table(marker: &str) -> Vec<Vec<String>> {
     let page = include_str!("protocol.md");
@@ -235,11 +240,7 @@ fn an_idle_worker_takes_orders_whoever_holds_the_registrys_lock() {
 /// Laws 1 and 20: dead cells at the head of the queue are space, also beside one that has aged.
 #[test]
 fn law01_dead_cells_are_space_beside_one_that_waits_for_long() {
-    let (core, _) = Builder::new()
-        .max_workers(1)
-        .queue_capacity(2)
-        .into_core()
-        .expect("a pool");
+    let core = with_queue_of_two(1);
     let (open, gate) = mpsc::channel();
     assert!(serves(&core, move || gate.recv().expect("it opens")));
     let mut waiting = core.waiters.join();
@@ -265,11 +266,7 @@ fn law01_dead_cells_are_space_beside_one_that_waits_for_long() {
 /// is refused as the pool closes, and its slot is there for the queue: no task waits for one that runs.
 #[test]
 fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
-    let (core, _) = Builder::new()
-        .max_workers(2)
-        .queue_capacity(2)
-        .into_core()
-        .expect("a pool");
+    let core = with_queue_of_two(2);
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(&core, move || _ = gate.recv()));
     let slot = core.free.pop().expect("a second slot");
