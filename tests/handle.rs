@@ -1070,7 +1070,8 @@ fn law01_a_worker_over_the_limit_that_runs_a_waker_can_be_had() {
     });
 }
 
-/// The same with a queue: nothing that is queued waits for the waker. Law 1.
+/// The same with a queue: nobody relies on that worker as on one that looks at the queue. The submitter's last
+/// worker is the other one; one without a last worker may be given the one in the waker, as everywhere. Law 1.
 #[test]
 fn law01_a_waker_on_a_worker_over_the_limit_holds_up_nothing_queued() {
     timed(|| {
