@@ -19,7 +19,7 @@ const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
 /// Looks of a long spin, which lasts longer than it takes to wake a thread.
 const MANY_LOOKS: u32 = 16 * LOOKS;
-/// Looks before the core is offered for the first time where that has helped.
+/// Looks before the core is offered for the first time where that has helped, and in a long spin.
 const FEW_LOOKS: u32 = 16;
 /// Times the core is offered before parking.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
@@ -36,7 +36,7 @@ const NAP: Duration = Duration::from_micros(50);
 pub(crate) struct BoundedSpin {
     looks: u32,
     yields: u32,
-    /// Looks until the core is offered before its time; zero: it is not.
+    /// Looks until the core is offered while there are looks left.
     offer_in: u32,
 }
 
@@ -58,7 +58,7 @@ impl BoundedSpin {
         Self {
             looks: if parallel { LOOKS } else { 0 },
             yields: YIELDS,
-            offer_in: if early { FEW_LOOKS } else { 0 },
+            offer_in: if early { FEW_LOOKS } else { u32::MAX },
         }
     }
 
@@ -66,12 +66,12 @@ impl BoundedSpin {
     pub(crate) fn step(&mut self) -> Step {
         if self.looks > 0 {
             self.looks -= 1;
-            // From zero it does not come back to zero: there are fewer looks.
-            self.offer_in = self.offer_in.wrapping_sub(1);
-            if self.offer_in != 0 {
+            self.offer_in -= 1;
+            if self.offer_in > 0 {
                 spin_loop();
                 return Step::Spun;
             }
+            self.offer_in = LOOKS;
         } else if self.yields > 0 {
             self.yields -= 1;
         } else {
@@ -88,7 +88,8 @@ impl BoundedSpin {
 /// Waking a thread takes longer than a spin lasts. So a worker and a caller that
 /// waits for each of its tasks, once they have missed each other, would go on to do
 /// so: each sleeps while the other is being woken, call after call. One long spin
-/// ends that. Where tasks do come that slowly it ends nothing; so each doubles the
+/// ends that. It offers its core again and again: the caller may share it, and have its
+/// value since. Where tasks do come that slowly it ends nothing; so each doubles the
 /// number of short sleeps before the next, until plain spins have been enough for
 /// many tasks in a row.
 ///
@@ -132,15 +133,14 @@ impl Rarely {
     /// An occasion: whether to do it now.
     pub(crate) fn is_time(&self) -> bool {
         self.enough.set(0);
-        let now = self.passes.get() == 0;
-        if now {
-            let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
-            self.pause.set(pause);
-            self.passes.set(pause);
-        } else {
-            self.passes.set(self.passes.get() - 1);
+        if let Some(left) = self.passes.get().checked_sub(1) {
+            self.passes.set(left);
+            return false;
         }
-        now
+        let pause = (2 * self.pause.get()).clamp(1, Self::LONGEST_PAUSE);
+        self.pause.set(pause);
+        self.passes.set(pause);
+        true
     }
 
     /// A wait without one.
@@ -208,7 +208,7 @@ impl AdaptiveSpin {
     fn spin(&self) -> BoundedSpin {
         let mut spin = BoundedSpin::new(self.parallel, self.offers.get());
         if self.parallel && self.long.get() {
-            spin.looks = MANY_LOOKS;
+            (spin.looks, spin.offer_in) = (MANY_LOOKS, FEW_LOOKS);
         } else if self.misses.get() >= Self::IN_VAIN {
             (spin.looks, spin.yields) = (0, 0);
         }

@@ -23,6 +23,21 @@ fn one_long_spin_after_a_short_sleep() {
 }
 
 #[test]
+fn a_long_spin_offers_the_core_at_once_and_as_often_as_a_plain_one_lasts() {
+    let adaptive = AdaptiveSpin::new(true);
+    adaptive.slept(SOON);
+    let mut spin = adaptive.spin();
+    let steps = (1..=MANY_LOOKS).map(|look| (look, spin.step()));
+    let offered = steps
+        .filter(|(_, step)| *step == Step::Yielded)
+        .map(|(look, _)| look);
+    let expected: Vec<u32> = (0..MANY_LOOKS / LOOKS)
+        .map(|n| FEW_LOOKS + n * LOOKS)
+        .collect();
+    assert_eq!(offered.collect::<Vec<u32>>(), expected);
+}
+
+#[test]
 fn what_was_there_at_once_uses_up_no_long_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
