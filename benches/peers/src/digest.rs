@@ -1,4 +1,4 @@
-//! The table of the README.
+//! The table of the README, but for its last row: `examples/service` measures that.
 
 use crate::contenders::{GUARDED, OURS};
 use crate::harness::{figure, Row, Spread, Table};
@@ -17,10 +17,8 @@ enum Figure {
     Value,
     /// In microseconds.
     Micros,
-    /// In microseconds.
-    P99,
 }
-use Figure::{Micros, Value, P99};
+use Figure::{Micros, Value};
 
 /// What it is called there, the workload, our row in it, what of it.
 const LINES: &[(&str, &str, &str, Figure)] = &[
@@ -29,12 +27,6 @@ const LINES: &[(&str, &str, &str, Figure)] = &[
         "apart/1ms",
         OURS,
         Micros,
-    ),
-    (
-        "waits that come at a fixed rate, 60 % of what the pool can do, p99, us",
-        "latency/timed/60%",
-        OURS,
-        P99,
     ),
     (
         "one awaited task after the other, tokio with 2 threads, us a task",
@@ -110,7 +102,6 @@ fn cell(row: &Row, figure: Figure) -> String {
     let (of, unit) = match figure {
         Value => (row.value, 1.0),
         Micros => (row.value, 1_000.0),
-        P99 => (row.p99, 1_000.0),
     };
     let [median, min, max] = [of.median, of.min, of.max].map(|x| rounded(x / unit));
     if min == max {

@@ -1,4 +1,5 @@
-//! The guide's handler beside the same one on `spawn_blocking` and a semaphore, driven by `wrk`.
+//! The guide's handler beside the same one on `spawn_blocking` and a semaphore, and one that runs its
+//! task in place, driven by `wrk`.
 //!
 //! ```text
 //! apt-get install wrk
@@ -35,11 +36,13 @@ const WORKERS: usize = 4;
 const QUEUE: usize = 256;
 const DEADLINE: Duration = Duration::from_millis(250);
 const TAKES: Duration = Duration::from_millis(1);
-const CONTENDERS: [Contender; 2] = [
+const CONTENDERS: [Contender; 3] = [
     ("lazypool", || get(on_the_pool)),
     ("semaphore and `spawn_blocking`", || {
         get(on_a_blocking_thread)
     }),
+    // What HTTP, the runtime and `wrk` take.
+    ("no pool", || get(in_place)),
 ];
 /// What one task does, in microseconds.
 const WORKS: [u32; 2] = [0, 200];
@@ -82,6 +85,10 @@ async fn on_a_blocking_thread(State(app): State<App>) -> Result<String, StatusCo
     Ok(format!("{value}\n"))
 }
 
+async fn in_place(State(app): State<App>) -> String {
+    format!("{}\n", work(app.turns))
+}
+
 /// What `wrk` says of one run; times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Said {
@@ -104,6 +111,7 @@ fn main() -> Outcome<()> {
     );
     println!("| a task of | connections | | requests/s | p50, us | p99, us | processor time, us a request |");
     println!("|---|---|---|---|---|---|---|");
+    let mut for_readme = String::new();
     for micros in WORKS {
         let turns = turns_for(Duration::from_micros(micros.into()));
         for connections in CONNECTIONS {
@@ -116,8 +124,15 @@ fn main() -> Outcome<()> {
             for ((name, _), said) in CONTENDERS.iter().zip(&said) {
                 println!("| {micros} us | {connections} | {name} | {} |", row(said));
             }
+            let [lazypool, blocking, _] = said.map(|said| said.iter().map(|s| s.rate).collect());
+            let [lazypool, blocking] = [lazypool, blocking].map(spread);
+            for_readme = format!(
+                "| an axum handler, {connections} connections, tasks of {micros} us: requests a second (more is \
+                 better) | {lazypool} | - | - | - | {blocking} |"
+            );
         }
     }
+    println!("\nFor README.md:\n\n{for_readme}");
     Ok(())
 }
 
@@ -245,8 +260,11 @@ fn spread(mut all: Vec<f64>) -> String {
 fn shown(x: f64) -> String {
     if x < 100.0 {
         format!("{x:.1}")
-    } else {
+    } else if x < 1000.0 {
         format!("{x:.0}")
+    } else {
+        let x = x.round() as u64;
+        format!("{},{:03}", x / 1000, x % 1000)
     }
 }
 
@@ -290,6 +308,6 @@ Transfer/sec:      1.05MB
 
     #[test]
     fn medians_and_ends() {
-        assert_eq!(spread(vec![300.0, 1.25, 20.0]), "20.0 (1.2-300)");
+        assert_eq!(spread(vec![3021.6, 1.25, 200.0]), "200 (1.2-3,022)");
     }
 }
