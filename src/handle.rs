@@ -115,8 +115,9 @@ impl<'a> Awaitable<'a> {
 /// cancelled or discarded, the thread that does so calls the waker. A panic in the waker is caught.
 ///
 /// A waker must not block. One that does blocks the thread that calls it. If that is a worker, its next task
-/// waits, too, while the deadline of that task comes nearer, and a submission to a full pool may wait for that
-/// worker. So take no lock in a waker that another thread may hold while it submits.
+/// waits, too, even if another worker is idle, while the deadline of that task comes nearer; and a submission
+/// to a full pool may wait for that worker. So take no lock in a waker that another thread may hold while it
+/// submits.
 ///
 /// A waker may submit tasks to the same pool. If a worker runs it,
 /// [`do_with_deadline`](crate::Pool::do_with_deadline) and [`Scope::serve`](crate::Scope::serve) may refuse
