@@ -1,7 +1,7 @@
 //! Admission: who is asked, in the order of the protocol page, and when a submission is refused.
 
 use super::core::Core;
-use super::request::{no_room, Location, SubmitError, SubmitOptions};
+use super::request::{Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use super::wait::Wait;
@@ -63,8 +63,8 @@ impl Core {
             // First of all the rest, so that a saturated pool refuses cheaply.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                let nested = options.awaited && options.is_on_worker(&self.env);
-                return Err(self.counts.refuse(no_room(nested)));
+                // One that blocks may wait.
+                return Err(self.counts.refuse(options.no_room(&self.env, false)));
             }
         }
         self.submit_slowly(task, options)
@@ -153,7 +153,9 @@ impl Core {
             let is_saturated = match self.attempt(task, options, &wait) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
-                Err(Not::Saturated) if !wait.may_block => break wait.no_room(),
+                Err(Not::Saturated) if !wait.may_block => {
+                    break options.no_room(&self.env, self.blocks)
+                }
                 Err(Not::Now) if wait.may_wait_for_itself() => {
                     break SubmitError::Refused(Refusal::OnWorker);
                 }

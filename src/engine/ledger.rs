@@ -83,14 +83,11 @@ impl Core {
         if self.env.is_forked() {
             return Vec::new();
         }
-        self.existing(&mut lock(&self.registry))
-    }
-
-    pub(super) fn existing(&self, registry: &mut Registry) -> Vec<WorkerSnapshot> {
+        let mut registry = lock(&self.registry);
         registry.forget_ended_groups();
         (0..registry.workers.len())
             .filter(|slot| registry.workers[*slot].is_some())
-            .map(|slot| self.snapshot(registry, slot))
+            .map(|slot| self.snapshot(&registry, slot))
             .collect()
     }
 
@@ -123,9 +120,7 @@ impl Core {
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
     }
-}
 
-impl Core {
     /// A group was cancelled: whoever asks finds the workers that run its tasks.
     pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
         let mut registry = lock(&self.registry);

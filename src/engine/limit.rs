@@ -3,11 +3,7 @@
 //! A slot that is *withheld* has no thread and is not in the free ring, so no submission can
 //! start one on it. With a limit of n, all slots but n are to be withheld. Those in the free
 //! ring are taken at once; the others are *owed*: whoever gives a slot back, under the
-//! registry's lock, withholds it as long as one is owed.
-//!
-//! While a slot is owed, a flag beside the pool's phase says so. Every worker reads it after each
-//! task and before it sleeps, and then asks under the lock whether it is one too many. Whoever
-//! lowers the limit sets the flag, then tells idle workers to end (P3).
+//! registry's lock, withholds it as long as one is owed. How workers learn of it: the protocol page.
 
 use super::core::{Core, Registry};
 use crate::sync::{lock, lock_unless, Arc};

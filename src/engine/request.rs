@@ -45,15 +45,6 @@ impl SubmitError {
     }
 }
 
-/// Why a submission without space is refused; `nested`: as it must not wait here.
-pub(super) fn no_room(nested: bool) -> SubmitError {
-    SubmitError::Refused(if nested {
-        Refusal::OnWorker
-    } else {
-        Refusal::Saturated
-    })
-}
-
 /// How long, and for what, a submission waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
@@ -132,6 +123,17 @@ impl<'a> SubmitOptions<'a> {
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
+    }
+
+    /// Why it is refused without space: on a worker of the pool that it must not wait there, if it would.
+    #[inline]
+    pub(crate) fn no_room(&self, env: &Env, pool: bool) -> SubmitError {
+        let would_wait = self.awaited || self.blocks(pool);
+        SubmitError::Refused(if would_wait && self.is_on_worker(env) {
+            Refusal::OnWorker
+        } else {
+            Refusal::Saturated
+        })
     }
 
     /// Why it comes back, if its deadline has passed.

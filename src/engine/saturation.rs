@@ -74,7 +74,7 @@ impl Core {
     /// moved while it looked.
     pub(super) fn has_no_space_beyond(&self, needed: u64) -> bool {
         let see = || {
-            let pops = self.queue.as_ref().map_or(0, Queue::pops);
+            let pops = self.queue.as_ref().map_or(0, Queue::load_head);
             let pushes = (self.ready.pushes(), self.free.pushes());
             (pops, pushes, self.is_any_benched(), self.in_flight.see())
         };
@@ -93,11 +93,11 @@ impl Core {
         let Some(queue) = queue else {
             return self.are_all_busy_while(|| true);
         };
-        let pops = queue.pops();
+        let pops = queue.load_head();
         // The oldest cell at the end: a dead one stays until `head` moves.
         self.are_all_busy_while(|| queue.is_full(pops))
             && queue.is_oldest_there(pops)
-            && queue.pops() == pops
+            && queue.load_head() == pops
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 //! starts included.
 
 use super::core::Core;
-use super::request::{no_room, SubmitError, SubmitOptions};
+use super::request::SubmitOptions;
 use crate::parts::backoff::{Backoff, BoundedSpin};
 use crate::parts::deadline::Deadline;
 use crate::parts::waiters::Waiting;
@@ -19,8 +19,6 @@ use crate::stats::WhenFull;
 pub(super) struct Wait<'a> {
     core: &'a Core,
     options: &'a SubmitOptions<'a>,
-    /// On a worker of the pool, or for one that waits.
-    own: bool,
     /// This thread is an idle worker that runs a waker: the idle worker that would get the task, or
     /// whose step it would wait for, may be itself.
     pub(super) between_tasks: bool,
@@ -39,7 +37,6 @@ impl<'a> Wait<'a> {
         Self {
             core,
             options,
-            own,
             between_tasks: core.env.is_between_tasks(),
             may_queue: !(own && options.awaited),
             may_block: !own && options.blocks(core.blocks),
@@ -51,11 +48,6 @@ impl<'a> Wait<'a> {
             spin: BoundedSpin::new(core.parallel, false),
             waiting: None,
         }
-    }
-
-    pub(super) fn no_room(&self) -> SubmitError {
-        let waits = self.options.blocks(self.core.blocks) || self.options.awaited;
-        no_room(self.own && waits)
     }
 
     /// Before an attempt: back on the list, if it was taken off.

@@ -1,14 +1,4 @@
-//! A worker's life.
-//!
-//! ```text
-//!            order: task                     none queued
-//!  Idle ------------------> Busy: run --------------------> Idle
-//!   | ^                        ^ \--- the next queued ---\
-//!   | |                        |  ^----------------------/
-//!   | +--- none queued ---- Searching <---- order: look at the queue
-//!   +------ sees one queued ---^ \
-//!   +------ order: retire ----> Retiring ---> end, or Searching
-//! ```
+//! A worker's life. Its steps from state to state are on the protocol page.
 //!
 //! A task's end goes in this order, which the guarantees on admission and accounting rest on: the
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,

@@ -233,8 +233,8 @@ impl Queue {
 
     /// Whether it was full at one moment, as a refusal asks.
     pub fn is_full(&self) -> bool {
-        let pops = self.0.pops();
-        self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.pops() == pops
+        let pops = self.0.load_head();
+        self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
     }
 }
 

@@ -129,8 +129,9 @@ impl<T> Queue<T> {
         self.tail.load(Ordering::SeqCst)
     }
 
+    /// Moves with every pop.
     #[inline]
-    fn load_head(&self) -> u64 {
+    pub(crate) fn load_head(&self) -> u64 {
         // ORDERING: P2: two equal readings around a look at other words mean that nothing was
         // popped meanwhile.
         self.head.load(Ordering::SeqCst)
@@ -403,19 +404,13 @@ impl<T> Queue<T> {
         self.is_full_by(self.load_tail() & !FLAGS, head)
     }
 
-    /// Whether the oldest cell, at `head`, has not been dead since it was filled, if [`Queue::pops`] is
-    /// `head` after this. Not while somebody holds it: it may be dead next.
+    /// Whether the oldest cell, at `head`, has not been dead since it was filled, if [`Queue::load_head`]
+    /// is `head` after this. Not while somebody holds it: it may be dead next.
     #[inline]
     pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
         let at = self.at(head);
         let seen = at.see_space();
         seen != at.stamp(State::Dead) && seen != at.stamp(State::Held)
-    }
-
-    /// Moves with every pop.
-    #[inline]
-    pub(crate) fn pops(&self) -> u64 {
-        self.load_head()
     }
 
     /// Tasks ever accepted.

@@ -37,7 +37,7 @@ fn push(queue: &Queue<Item>, id: usize) -> Result<u64, NotPushed> {
 }
 
 fn is_full(queue: &Queue<Item>) -> bool {
-    let pops = queue.pops();
+    let pops = queue.load_head();
     queue.is_full(pops) && queue.is_oldest_there(pops)
 }
 
@@ -96,7 +96,7 @@ fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
         assert!(queue.room().is_none() && !queue.has_ample_room());
         for popped in 1..=capacity {
             pop(&queue).unwrap();
-            assert_eq!(queue.pops(), popped as u64 * STEP);
+            assert_eq!(queue.load_head(), popped as u64 * STEP);
             assert!(queue.room().is_some(), "{popped} popped");
             assert_eq!(queue.has_ample_room(), popped >= ample);
         }
@@ -219,7 +219,7 @@ fn one_pop_skips_a_few_dead_cells_and_the_next_goes_on() {
         let mut pops = 1;
         while queue.try_pop(&mut place) == Popped::InProgress {
             assert_eq!(place, None);
-            let skipped = queue.pops().wrapping_sub(first) / STEP;
+            let skipped = queue.load_head().wrapping_sub(first) / STEP;
             assert!(
                 skipped <= pops * (u64::from(SKIPS) + 1),
                 "{skipped} by {pops}"
