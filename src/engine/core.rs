@@ -1,6 +1,7 @@
 //! What a pool and its workers share: data, and the questions that every file asks of it.
 
 use crate::parts::backoff::{cores, Rarely};
+use crate::parts::completion::WaitNode;
 use crate::parts::in_flight::InFlight;
 use crate::parts::members;
 use crate::parts::queue::Queue;
@@ -192,12 +193,13 @@ impl Core {
     }
 
     /// A result came once this thread had offered its CPU. A worker that shares the CPU would
-    /// do so call after call: neither sleeps, so no kernel parts them. Another worker may run
-    /// beside this thread, unless every CPU is busy; there a change would only keep all workers
-    /// in use (laws 5 and 6). So it is tried rarely.
+    /// do so call after call: neither sleeps, so no kernel parts them. Another worker, or the same if
+    /// this thread sleeps once, may run beside it, unless every CPU is busy; there a change would
+    /// only keep all workers in use (laws 5 and 6). So it is tried rarely.
     pub(crate) fn part_from_worker(&self) {
         if PARTINGS.with(Rarely::is_time) {
             Self::forget_affinity();
+            WaitNode::park_next_time();
         }
     }
 

@@ -31,8 +31,8 @@ const OFFERS: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
 /// How long it sleeps each time.
 const NAP: Duration = Duration::from_micros(50);
 
-/// One wait that starts spinning and ends in the advice to park.
-#[derive(Debug)]
+/// One wait that starts spinning and ends in the advice to park; by default it is there at once.
+#[derive(Debug, Default)]
 pub(crate) struct BoundedSpin {
     looks: u32,
     yields: u32,

@@ -9,6 +9,8 @@ use std::task::Waker;
 std::thread_local! {
     /// See [`BoundedSpin::new`]. It needs no destructor, so it can always be asked.
     static OFFERS: Cell<bool> = const { Cell::new(false) };
+    /// See [`WaitNode::park_next_time`].
+    static PARKS: Cell<bool> = const { Cell::new(false) };
 }
 
 const WAITING: u32 = 0;
@@ -146,9 +148,18 @@ impl WaitNode {
         self.done.load(Ordering::Acquire) == DONE
     }
 
+    /// The next wait of this thread parks at once. A kernel wakes a thread on an idle CPU, if there is
+    /// one; it leaves one that yields where it is, beside the worker.
+    pub(crate) fn park_next_time() {
+        PARKS.set(true);
+    }
+
     /// Waits until the outcome is there, or the deadline.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
         let mut spin = BoundedSpin::new(parallel, OFFERS.get());
+        if PARKS.take() {
+            spin = BoundedSpin::default();
+        }
         let mut step = Step::Spun;
         while !self.is_done() {
             step = spin.step();

@@ -4,7 +4,7 @@ use crate::parts::deadline::{Deadline, Until};
 use std::sync::{mpsc, Arc};
 use std::task::{Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WRAP: u64 = u64::MAX / 8;
 
@@ -93,6 +93,20 @@ fn a_caller_waits_for_its_outcome_or_its_deadline() {
     unsafe { WaitNode::release(&node) };
     assert!(node.is_done());
     assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
+}
+
+/// Whether a wait whose deadline has passed left word that it sleeps, shows in that it is woken.
+#[test]
+fn a_wait_parks_at_once_where_it_was_told_to() {
+    WaitNode::park_next_time();
+    let node = WaitNode::new(None);
+    let passed = Deadline::from_now(Duration::ZERO);
+    assert_eq!(node.wait(&passed, true), Waited::Expired);
+    // SAFETY: it waits no longer, but it is there, and this is the one call.
+    unsafe { WaitNode::release(&node) };
+    let start = Instant::now();
+    thread::park_timeout(Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(10), "not woken");
 }
 
 /// Raising `done` is the worker's last touch: a later one is a use of what has gone.
