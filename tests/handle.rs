@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::{pin, Pin};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
@@ -772,46 +773,42 @@ fn a_handle_that_was_ready_panics() {
     assert!(catch_unwind(AssertUnwindSafe(|| handle.join())).is_err());
 }
 
-/// Panics where it is told to.
-struct Bad {
-    clone: bool,
-    wake: bool,
-    drop: bool,
-}
+/// Wakers that panic where they are told to: what to do is in the bits of their address.
+struct Bad;
 
 impl Bad {
-    fn waker(clone: bool, wake: bool, drop: bool) -> Waker {
-        let this: &'static Bad = Box::leak(Box::new(Bad { clone, wake, drop }));
-        // SAFETY: the table is for a `&'static Bad`.
-        unsafe { Waker::from_raw(raw(this)) }
-    }
-}
+    const CLONE: usize = 1;
+    const WAKE: usize = 2;
+    const DROP: usize = 4;
 
-fn raw(this: *const Bad) -> RawWaker {
-    const fn get<'a>(this: *const ()) -> &'a Bad {
-        // SAFETY: leaked, and shared.
-        unsafe { &*this.cast::<Bad>() }
+    fn waker(at: usize) -> Waker {
+        // SAFETY: the table reads nothing but the address.
+        unsafe { Waker::from_raw(Self::raw(ptr::without_provenance(at))) }
     }
-    static TABLE: RawWakerVTable = RawWakerVTable::new(
-        |this| {
-            if get(this).clone {
-                quiet_panic("clone");
-            }
-            raw(get(this))
+
+    const fn raw(at: *const ()) -> RawWaker {
+        RawWaker::new(at, &Self::TABLE)
+    }
+
+    const TABLE: RawWakerVTable = RawWakerVTable::new(
+        |at| {
+            Self::panic_if(at, Self::CLONE, "clone");
+            Self::raw(at)
         },
-        |this| {
-            if get(this).wake {
-                quiet_panic("wake");
-            }
-        },
+        |at| Self::panic_if(at, Self::WAKE, "wake"),
         |_| unreachable!("wakers are woken by value"),
-        |this| {
-            if get(this).drop && !thread::panicking() {
-                quiet_panic("drop");
+        |at| {
+            if !thread::panicking() {
+                Self::panic_if(at, Self::DROP, "drop");
             }
         },
     );
-    RawWaker::new(this.cast(), &TABLE)
+
+    fn panic_if(at: *const (), what: usize, name: &'static str) {
+        if at.addr() & what != 0 {
+            quiet_panic(name);
+        }
+    }
 }
 
 /// A panic is the poller's, or contained.
@@ -821,7 +818,8 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
         for which in 0..3 {
             let gate = Gate::new();
             let pool = busy(&gate, 2);
-            let bad = std::mem::ManuallyDrop::new(Bad::waker(which == 0, which == 1, which == 2));
+            let bad =
+                std::mem::ManuallyDrop::new(Bad::waker([Bad::CLONE, Bad::WAKE, Bad::DROP][which]));
             let mut handle = must_await(pool.awaitable(), || 3);
             let (count, good) = counted();
             assert!(poll(&mut handle, &good).is_pending());
@@ -850,7 +848,7 @@ fn a_waker_that_panics_on_the_worker_is_contained() {
     timed(|| {
         let gate = Gate::new();
         let pool = busy(&gate, 2);
-        let bad = Bad::waker(false, true, false);
+        let bad = Bad::waker(Bad::WAKE);
         let mut handle = must_await(pool.awaitable(), || 3);
         assert!(poll(&mut handle, &bad).is_pending());
         let next = must_await(pool.awaitable(), || 4);
