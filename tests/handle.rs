@@ -815,18 +815,17 @@ impl Bad {
 #[test]
 fn wakers_that_panic_end_neither_worker_nor_pool() {
     timed(|| {
-        for which in 0..3 {
+        for what in [Bad::CLONE, Bad::WAKE, Bad::DROP] {
             let gate = Gate::new();
             let pool = busy(&gate, 2);
-            let bad =
-                std::mem::ManuallyDrop::new(Bad::waker([Bad::CLONE, Bad::WAKE, Bad::DROP][which]));
+            let bad = std::mem::ManuallyDrop::new(Bad::waker(what));
             let mut handle = must_await(pool.awaitable(), || 3);
             let (count, good) = counted();
             assert!(poll(&mut handle, &good).is_pending());
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
-            assert_eq!(polled.is_err(), which == 0);
+            assert_eq!(polled.is_err(), what == Bad::CLONE);
             assert_eq!(Arc::strong_count(&count), 2, "the one before is not kept");
-            if which == 2 {
+            if what == Bad::DROP {
                 let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
                 assert!(changed.is_err(), "as the other is dropped");
             }
@@ -837,7 +836,7 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             let stats = pool.stats();
             assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
             // In the last case it was stored again, and `join` may have come after the task's end.
-            assert!(count.woken() <= usize::from(which == 2));
+            assert!(count.woken() <= usize::from(what == Bad::DROP));
         }
     });
 }

@@ -63,7 +63,7 @@ impl Core {
             // First of all the rest, so that a saturated pool refuses cheaply.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // One that blocks may wait.
+                // `false`: one that blocks may wait.
                 return Err(self.counts.refuse(options.no_room(&self.env, false)));
             }
         }

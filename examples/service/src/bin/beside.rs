@@ -47,6 +47,8 @@ const CONTENDERS: [Contender; 3] = [
 /// What one task does, in microseconds.
 const WORKS: [u32; 2] = [0, 200];
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
+/// The row of the README's table.
+const FOR_README: (u32, usize) = (200, 16);
 
 #[derive(Clone)]
 struct App {
@@ -124,12 +126,14 @@ fn main() -> Outcome<()> {
             for ((name, _), said) in CONTENDERS.iter().zip(&said) {
                 println!("| {micros} us | {connections} | {name} | {} |", row(said));
             }
-            let [lazypool, blocking, _] = said.map(|said| said.iter().map(|s| s.rate).collect());
-            let [lazypool, blocking] = [lazypool, blocking].map(spread);
-            for_readme = format!(
-                "| an axum handler, {connections} connections, tasks of {micros} us: requests a second (more is \
-                 better) | {lazypool} | - | - | - | {blocking} |"
-            );
+            if (micros, connections) == FOR_README {
+                let rates = said.map(|said| spread(said.iter().map(|s| s.rate).collect()));
+                for_readme = format!(
+                    "| an axum handler, {connections} connections, tasks of {micros} us: requests a second (more \
+                     is better) | {} | - | - | - | {} |",
+                    rates[0], rates[1]
+                );
+            }
         }
     }
     println!("\nFor README.md:\n\n{for_readme}");
