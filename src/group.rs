@@ -135,7 +135,7 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        submit_member(&self.core, &self.members, closure, &self.extras)
+        submit_member(&self.core, &self.members, closure, self.extras.plain())
             .map(drop)
             .map_err(|(closure, why)| Refused::new(closure, why))
     }

@@ -254,7 +254,8 @@ where
     F: FnOnce() -> R + Send + Copy + 'static,
     R: Send + 'static,
 {
-    let group = pool.labeled("label").with_deadline(LONG).group();
+    let all = pool.labeled("label").with_deadline(LONG).run_limit(LONG);
+    let group = all.group();
     let (plain, all) = (pool.awaitable(), group.awaitable());
     for (what, on) in [("plain", plain), ("with all options", all)] {
         let serve = || on.serve(f).map_err(|_| ()).expect("room for one");

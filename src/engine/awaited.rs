@@ -9,7 +9,7 @@ use super::core::Core;
 use super::counts::Counts;
 use super::discard::drop_listed;
 use super::groups::submit_member;
-use super::request::{Extras, Location};
+use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
@@ -19,15 +19,15 @@ use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release};
 use crate::work::observe::{self, Seen};
-use crate::work::options::Options;
+use crate::work::options::{Options, Times};
 use crate::work::panics::drop_contained;
 use std::task::Waker;
 
 type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle.
+/// The task of a handle. Its times are beside its closure, so that it needs no second allocation.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
-unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
+unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
@@ -37,12 +37,13 @@ where
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         Options {
             label: self.node().label,
+            times: self.peek(|(times, _)| *times),
             ..stored
         }
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
-        let f = self.take();
+        let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         if self.node().tell_slot(ctx.slot) && decision.leave(task_id, 0) {
@@ -58,7 +59,7 @@ where
     }
 
     fn discard(mut self, why: NeverRan, seen: Seen) -> Release {
-        drop_contained(self.take());
+        drop_contained(self.take().1);
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
@@ -92,15 +93,19 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (task, side) = pair(extras.label, closure);
-    // The label is in the node.
-    let extras = &Extras {
-        label: None,
-        ..*extras
+    let (deadline, times) = extras.times(&core.env);
+    let (task, side) = pair(extras.label, (times, closure));
+    let rest = Extras {
+        when_full: extras.when_full,
+        ..Extras::NONE
+    };
+    let options = SubmitOptions {
+        deadline: Some(&deadline),
+        ..rest.plain()
     };
     let served = match members {
-        None => submit_with(core, (), task, extras.plain()),
-        Some(members) => submit_member(core, members, task, extras),
+        None => submit_with(core, (), task, options),
+        Some(members) => submit_member(core, members, task, options),
     };
     match served {
         Ok(location) => Ok(Ticket {
@@ -110,7 +115,7 @@ where
             is_detached: false,
         }),
         Err((mut task, why)) => {
-            let closure = task.take();
+            let (_, closure) = task.take();
             drop(side);
             // Nobody has stored a waker, and there is no outcome: the node goes, and no more.
             drop(task.end(None).release());

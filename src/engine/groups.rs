@@ -1,7 +1,7 @@
 //! A group's tasks, whatever else they are.
 
 use super::core::Core;
-use super::request::{Extras, Location, SubmitOptions};
+use super::request::{Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::Refusal;
 use crate::parts::members::{Handle, Members};
@@ -13,11 +13,11 @@ pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
     members: &Handle,
     job: J,
-    extras: &Extras,
+    options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
     let options = SubmitOptions {
         cancelled: Some(&members.cancelled),
-        ..extras.plain()
+        ..options
     };
     let location = submit_with(core, members.enter(), job, options)?;
     // ORDERING: P3: a cancel that looked through the queue before this task was in it has set the

@@ -6,6 +6,7 @@ use crate::parts::deadline::{Deadline, Until};
 use crate::stats::WhenFull;
 use crate::sync::{AtomicBool, Ordering};
 use crate::work::env::Env;
+use crate::work::options::Times;
 use std::time::Duration;
 
 /// Where an accepted task went.
@@ -92,6 +93,14 @@ impl Extras {
             extras: self,
             ..SubmitOptions::PLAIN
         }
+    }
+
+    /// The deadline of a submission, which counts from here, and the times of its task.
+    pub(crate) fn times(&self, env: &Env) -> (Deadline, Option<Times>) {
+        let deadline = Deadline::new(self.until);
+        let due = env.due(&deadline);
+        let times = Times::new(due, self.min_remaining, due, self.run_limit);
+        (deadline, times)
     }
 
     /// Whether it says anything about the task, and not only about its submission.

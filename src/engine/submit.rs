@@ -3,11 +3,10 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
-use crate::parts::deadline::Deadline;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Seen;
-use crate::work::options::{Stored, Times};
+use crate::work::options::Stored;
 
 /// Where the task went. Refused, the job comes back with the reason; what was stored with it is gone.
 type Submitted<J> = Result<Location, (J, Refusal)>;
@@ -54,14 +53,12 @@ fn submit_wrapped<S: Stored, J: Job>(
     options: SubmitOptions<'_>,
 ) -> Submitted<J> {
     let extras = options.extras;
-    let deadline = Deadline::new(extras.until);
+    let (deadline, times) = extras.times(&core.env);
     let options = SubmitOptions {
         deadline: Some(&deadline),
         ..options
     };
     let accept = |task: &mut Option<Task>| core.submit(task, &options);
-    let due = core.env.due(&deadline);
-    let times = Times::new(due, extras.min_remaining, due, extras.run_limit);
     match (extras.label, times) {
         (None, None) => submit(core, stored, job, accept),
         (Some(label), None) => submit(core, (label, stored), job, accept),

@@ -100,6 +100,13 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         node
     }
 
+    /// Looks at the closure, which has not been taken.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&F) -> T) -> T {
+        // SAFETY: this side's.
+        let closure = (self.shared().more).with(|closure| unsafe { (*closure).as_ref() });
+        look(closure.expect("a look before the start"))
+    }
+
     /// The closure, once.
     pub(crate) fn take(&mut self) -> F {
         // SAFETY: this side's.
