@@ -15,6 +15,11 @@ local function leave(keys, argv, id)
   redis.call('XDEL', keys[1], id)
 end
 
+local function give_away(keys, argv, id, idle, deliveries)
+  return redis.call('XCLAIM', keys[1], argv[1], 'nobody', 0, id,
+    'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
+end
+
 local function millis()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -43,8 +48,19 @@ end)
 redis.register_function('jobs_released', function(keys, argv)
   local job = mine(keys, argv, argv[3])
   if not job then return 0 end
-  return redis.call('XCLAIM', keys[1], argv[1], 'nobody', 0, argv[3],
-    'IDLE', argv[4], 'RETRYCOUNT', math.max(job[4] - 1, 0), 'JUSTID')
+  return give_away(keys, argv, job[1], argv[4], math.max(job[4] - 1, 0))
+end)
+
+-- visibility timeout in ms, ids. Gives away all that is pending with this consumer except these:
+-- the answer that delivered the rest was lost. The delivery counts: perhaps a consumer died with it.
+redis.register_function('jobs_unknown', function(keys, argv)
+  local known = {}
+  for i = 4, #argv do known[argv[i]] = true end
+  local pending = redis.call('XPENDING', keys[1], argv[1], '-', '+', 1000000, argv[2])
+  for _, job in ipairs(pending) do
+    if not known[job[1]] then give_away(keys, argv, job[1], argv[3], job[4]) end
+  end
+  return 1
 end)
 
 -- ids. Starts their visibility timeout again. (XCLAIM alone would take back what others claimed.)

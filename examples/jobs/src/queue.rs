@@ -261,6 +261,14 @@ impl Queue {
         cmd("FCALL").arg(extend).exec(&mut self.con)
     }
 
+    /// Leaves to others what was delivered to this consumer, except these: an answer can be lost
+    /// with its connection.
+    pub fn give_away_unknown(&mut self, known: &[&String]) -> RedisResult<()> {
+        let of = (self.place.arguments(), millis(self.place.visibility));
+        let unknown = ("jobs_unknown", of, known);
+        cmd("FCALL").arg(unknown).exec(&mut self.con)
+    }
+
     /// Which of these jobs were done before, under their keys.
     pub fn done(&mut self, jobs: &[Job]) -> RedisResult<Vec<bool>> {
         if jobs.is_empty() {

@@ -120,8 +120,14 @@ impl Consumer<'_> {
 
     /// All that needs Redis. After an error nothing is lost: the next turn does it again.
     fn talk(&mut self) -> RedisResult<()> {
-        let link = self.link.take().map_or_else(|| self.s.place.connect(), Ok);
-        let mut link = link?;
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => {
+                let mut link = self.s.place.connect()?;
+                link.give_away_unknown(&Vec::from_iter(self.ledger.keys()))?;
+                link
+            }
+        };
         self.settle(&mut link)?;
         if self.extended.elapsed() > self.s.place.visibility / 4 {
             link.extend(&Vec::from_iter(self.ledger.keys()))?;

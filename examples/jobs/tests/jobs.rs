@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{jobs, some, stderr, until, Site, LONG};
+use common::{cut_at_delivery, jobs, some, stderr, until, Site, LONG};
 use jobs::queue::{Job, Outcome};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -117,6 +117,22 @@ fn a_job_longer_than_the_grace_period_is_told_to_stop_and_left_to_others() {
     assert!(worker.wait(LONG).success());
     assert!(site.ledger().effects.is_empty());
     let (_, _other) = site.worker("--visibility-ms 600000");
+    assert_eq!(site.settled().done.len(), 1);
+}
+
+#[test]
+fn a_job_whose_delivery_was_lost_with_its_connection_is_left_to_others() {
+    let mut site = Site::new("cut");
+    let way = cut_at_delivery(&site.place);
+    site.produce(&some(1, "j", "hash", "1"));
+    let long = "--visibility-ms 600000"; // nobody waits for that
+    let (name, mut worker) = site.worker(&format!("{long} --redis {way}"));
+    until("the delivery is lost", || {
+        site.log(&name).contains("trying again").then_some(())
+    });
+    worker.signal("TERM");
+    assert!(worker.wait(LONG).success(), "{}", site.log(&name));
+    let (_, _other) = site.worker(long);
     assert_eq!(site.settled().done.len(), 1);
 }
 

@@ -4,8 +4,10 @@
 use jobs::queue::{Job, Place};
 use jobs::story::ledger::Ledger;
 use jobs::story::process::{log, Process, Server};
+use std::io::{copy, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Output};
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 /// Generous: machines of CI are slow.
@@ -113,4 +115,36 @@ pub fn some(count: usize, key: &str, kind: &str, payload: &str) -> Vec<Job> {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Another address of the server. The first connection that a job is delivered to is cut before
+/// its consumer hears of it.
+pub fn cut_at_delivery(place: &Place) -> String {
+    let place = place.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    spawn(move || {
+        let mut cut = false;
+        for client in listener.incoming() {
+            let mut client = client.expect("a client");
+            let server = place.url["redis://".len()..].trim_end_matches('/');
+            let mut server = TcpStream::connect(server).expect("a connection");
+            let mut from = client.try_clone().expect("its other half");
+            let mut to = server.try_clone().expect("its other half");
+            spawn(move || copy(&mut from, &mut to));
+            let mut answer = [0; 4096];
+            while let Ok(len @ 1..) = server.read(&mut answer) {
+                // An error: the group is not made yet.
+                let lose = !cut && place.pending().is_ok_and(|pending| !pending.is_empty());
+                cut |= lose;
+                if lose || client.write_all(&answer[..len]).is_err() {
+                    break;
+                }
+            }
+            for stream in [client, server] {
+                let _ = stream.shutdown(Shutdown::Both); // an error: it is shut
+            }
+        }
+    });
+    format!("redis://{address}/")
 }
