@@ -120,7 +120,7 @@ pub(crate) struct Rarely {
 
 impl Rarely {
     const LONGEST_PAUSE: u32 = 1 << 10;
-    const MANY: u32 = 32;
+    const MANY: u32 = 1 << 10;
 
     pub(crate) const fn new() -> Self {
         Self {
