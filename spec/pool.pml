@@ -392,7 +392,7 @@ inline retire(s, only_benched) {
 /* ---- notifying ---------------------------------------------------------------------------- */
 
 /* Sees to it that a worker looks at the queue. `even_notified`: whoever searches is enough, not only who
- * is awake. If nobody is idle, it `starts` a worker. */
+ * is awake. If nobody is idle, it `starts` a worker; without a thread (`r`) it looks for idle ones only. */
 inline notify(even_notified, starts) {
   atomic { submits = 0; r = OK }
   do
@@ -401,13 +401,13 @@ inline notify(even_notified, starts) {
      if :: awake > 0 || ((even_notified || r != OK) && notified > 0) -> break :: else fi;
      look_who_is_idle();
      if
-     :: !idle && (!starts || SEARCHED || r != OK) -> break
-     :: !idle && starts && !SEARCHED && r == OK ->
+     :: !idle && (!starts || SEARCHED || r == NO_THREAD) -> break
+     :: !idle && starts && !SEARCHED && r != NO_THREAD ->
         if
-        :: QEMPTY || NO_FREE
+        :: QEMPTY || NO_FREE -> break
         :: !QEMPTY && !NO_FREE ->
            notified = notified + !HOOKS;
-           if EACH(FREE_ONE) :: else -> i = W; r = NO_THREAD fi;
+           if EACH(FREE_ONE) :: else -> i = W; r = NOT_NEEDED fi;
            if :: i < W -> spawn(0, r) :: else fi;
            if :: r != OK && !HOOKS -> notified-- :: else fi
         fi;

@@ -268,7 +268,8 @@ impl Core {
     /// as soon as a worker has ended.
     #[inline]
     fn no_thread_comes_first(&self) -> bool {
-        !self.hooked || !self.in_flight.see().is_any_returning() && self.free.is_empty()
+        !self.env.has_start_hook()
+            || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
     /// The OS gave no thread: another worker, the queue while a worker lives, or back.

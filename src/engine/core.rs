@@ -79,8 +79,6 @@ pub(crate) struct Core {
     pub(crate) parallel: bool,
     /// Whether submissions wait for space, if they do not say otherwise.
     pub(crate) blocks: bool,
-    /// New workers run code of the user's before their first order.
-    pub(crate) hooked: bool,
 
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
@@ -125,7 +123,6 @@ impl Core {
     pub(crate) fn new(env: Env, settings: Settings, main: Main) -> Self {
         let max = settings.max_workers;
         Self {
-            hooked: env.has_start_hook(),
             env,
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
             queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),

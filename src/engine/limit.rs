@@ -59,8 +59,7 @@ impl Core {
 
     /// The same for a worker that asks about itself. Those in their start hook are surplus first.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
-        self.is_surplus(registry, registry.retiring)
-            && self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
+        self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }
 
     /// Workers without a task that are still in their start hook.

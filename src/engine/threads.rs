@@ -66,13 +66,21 @@ impl Core {
             Some(slot) => self.spawn(slot, None).map(drop),
             None => Err(NotSpawned::NotNeeded),
         };
-        if counted && spawned.is_err() {
-            self.in_flight.sub(NOTIFIED);
-            // For those who relied on the count. One that is busy looks when its task has ended.
-            self.notify_idle(Seen::is_any_searching);
-            self.notify_waiter();
+        if let (true, Err(why)) = (counted, &spawned) {
+            self.start_no_searcher(why);
         }
         spawned
+    }
+
+    /// Takes the count back, and looks again for those who relied on it: for a slot, too, but not for one
+    /// more thread where the OS gave none. Then a worker that is busy looks when its task has ended.
+    pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
+        self.in_flight.sub(NOTIFIED);
+        match why {
+            NotSpawned::NotNeeded => self.notify_another(),
+            NotSpawned::Failed(_) => _ = self.notify_idle(Seen::is_any_searching),
+        }
+        self.notify_waiter();
     }
 
     /// Starts a worker on a slot whose free entry the caller popped. Its first order is the task,
@@ -93,12 +101,8 @@ impl Core {
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || (core.main)(&core, slot);
-        match start(
-            name,
-            self.settings.stack_size,
-            Arc::clone(&self.ended),
-            main,
-        ) {
+        let ended = Arc::clone(&self.ended);
+        match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => Ok(self.register(slot, thread, task)),
             Err(error) => {
                 self.start_failed(slot);

@@ -158,7 +158,6 @@ impl Worker<'_> {
         if !self.searches.take() {
             return self.wait();
         }
-        self.start_watching();
         Next::Search
     }
 

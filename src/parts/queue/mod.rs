@@ -397,7 +397,7 @@ impl<T> Queue<T> {
         self.load_tail() & !FLAGS == head
     }
 
-    /// Whether all places are taken, as long as [`Queue::pops`] is `head`. They may be skipped yet:
+    /// Whether all places are taken, as long as [`Queue::load_head`] is `head`. They may be skipped yet:
     /// see [`Queue::is_oldest_there`].
     #[inline]
     pub(crate) fn is_full(&self, head: u64) -> bool {
