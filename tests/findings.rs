@@ -88,7 +88,10 @@ fn finding2_a_call_that_hangs_does_not_keep_the_pool() {
         let pool = pool(1, 0);
         let outcome = loop {
             match pool.do_with_deadline(gate.task(), ms(100)) {
-                Err(DeadlineError::Expired(_)) => {} // not even started: again
+                // Not even started: again.
+                Err(DeadlineError::Expired(_)) => {
+                    settle(&pool);
+                }
                 outcome => break outcome,
             }
         };

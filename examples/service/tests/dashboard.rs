@@ -17,7 +17,7 @@ fn dashboard() -> Value {
 /// The page of a service that has done some work, so that the histograms are there, too.
 fn page() -> String {
     let settings = std::env::temp_dir().join(format!("dashboard-{}.toml", std::process::id()));
-    std::fs::write(&settings, "listen = \"127.0.0.1:0\"\n").expect("settings");
+    std::fs::write(&settings, "listen = \"127.0.0.1:0\"\ndeadline = \"60s\"\n").expect("settings");
     let service = Process::start(Path::new(env!("CARGO_BIN_EXE_service")), &settings);
     std::fs::remove_file(&settings).expect("settings");
     let mut client = Client::connect(service.as_ref().expect("service").address).expect("client");
