@@ -438,7 +438,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
         wait_until("the one without enough time to be queued", || {
             pool.stats().queued == 1
         });
-        let second = call_with_threads(&pool, 0, plain, Duration::from_secs(3));
+        let second = call_with_threads(&pool, 0, plain, Duration::from_secs(5));
         wait_until("the second task to be queued", || pool.stats().queued == 2);
         let shortage = Shortage::total();
         must_serve(&pool, || ());
@@ -706,6 +706,7 @@ fn law06_retirement_while_tasks_go_round() {
         }
         gate.wait_entered(4);
         gate.open();
+        settle(&pool);
         wait_until("surplus workers to retire", || {
             // From threads that know no worker yet.
             thread::scope(|s| {
