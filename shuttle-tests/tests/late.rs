@@ -38,8 +38,9 @@ fn pool_of_two() -> Pool {
 #[test]
 fn a_call_too_late_and_a_long_one() {
     explore("a_call_too_late_and_a_long_one", |dice| {
+        // Room for all, those included that leave a dead cell behind.
         let pool = (Pool::builder().max_workers(2).min_workers(2))
-            .queue_capacity(8)
+            .queue_capacity(16)
             .idle_timeout(Duration::MAX)
             .build();
         let (pool, both) = (Arc::new(pool.expect("a pool")), Meeting::of(2));
@@ -50,7 +51,8 @@ fn a_call_too_late_and_a_long_one() {
             let late = its.min_remaining(ticks(100_000));
             let late = late.do_with_deadline(|| (), ticks(10_000));
             assert!(late.is_err(), "it ran");
-            let _ = its.do_with_deadline(move || met.meet(), Duration::MAX);
+            let met = its.do_with_deadline(move || met.meet(), Duration::MAX);
+            assert!(met.is_ok(), "room");
         });
         // One that leaves, and holds the oldest cell for a moment.
         let (its, mut own) = (Arc::clone(&pool), dice.fork());
