@@ -411,7 +411,7 @@ inline notify(even_notified, starts) {
            if :: i < W -> spawn(0, r) :: else fi;
            if :: r != OK && !HOOKS -> notified-- :: else fi
         fi;
-        if :: r != OK && !HOOKS :: else -> break fi
+        if :: r != OK :: else -> break fi
      :: idle -> idle = 0;
         notified = notified + (FAULT != 6);
         if EACH(AFFINE) :: claim_idle() fi;

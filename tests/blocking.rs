@@ -890,11 +890,11 @@ fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
                     });
                 }
                 wait_until("them to be at it", || taken.load(Ordering::SeqCst) > 100);
-                let overtaken = (0..rounds(50)).map(|_| {
+                for _ in 0..rounds(50) {
                     // Those before it has waited for long do not count.
                     let before = AtomicU64::new(u64::MAX);
                     let served = AtomicBool::new(false);
-                    thread::scope(|s| {
+                    let most = thread::scope(|s| {
                         s.spawn(|| {
                             thread::sleep(ms(10));
                             if !served.load(Ordering::SeqCst) {
@@ -905,12 +905,9 @@ fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
                         served.store(true, Ordering::SeqCst);
                         let now = taken.load(Ordering::SeqCst);
                         now.saturating_sub(before.load(Ordering::SeqCst))
-                    })
-                });
-                // In most rounds: where the machine stops it, others go on.
-                let mut overtaken: Vec<u64> = overtaken.collect();
-                overtaken.sort_unstable();
-                assert!(overtaken[overtaken.len() / 2] < MANY, "{overtaken:?}");
+                    });
+                    assert!(most < MANY, "overtaken {most} times");
+                }
             });
             check_at_rest(&pool, &settle(&pool));
         }
@@ -937,17 +934,15 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
             // It waits from before the hook, and while the hook lasts.
             let waits = s.spawn(|| {
                 let start = Instant::now();
-                let refused = pool.when_full(WhenFull::BlockFor(ms(100))).serve(|| ());
+                let refused = pool.when_full(WhenFull::BlockFor(ms(1000))).serve(|| ());
                 (saturated(refused).is_saturated(), start.elapsed())
             });
-            wait_until("it to wait", || {
-                pool.stats().waiting == 1 || waits.is_finished()
-            });
+            wait_until("it to wait", || pool.stats().waiting == 1);
             ends.open();
             hook.wait_entered(1);
             saturated(pool.serve(|| ()));
             let (_, took) = waits.join().unwrap();
-            assert!(took >= ms(100), "{took:?}");
+            assert!(took >= ms(1000), "{took:?}");
             saturated(pool.when_full(WhenFull::BlockFor(ms(5))).serve(|| ()));
             assert_eq!((pool.limit(), pool.stats().workers), (1, 2));
         });

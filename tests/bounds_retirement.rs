@@ -271,13 +271,14 @@ fn law06_idle_workers_retire() {
     timed(|| {
         for (queue, idle) in [(0, ms(400)), (8, ms(400)), (0, ms(20)), (0, Duration::ZERO)] {
             let pool = pool(5, queue, idle);
-            let mut best = Duration::MAX;
-            for round in 1..=3 {
+            for round in 1..=2 {
                 let from = pool.stats().spawned;
                 burst(&pool, 5);
                 let end = Instant::now();
                 wait_until("workers to retire", || pool.stats().workers == 0);
-                best = best.min(end.elapsed());
+                let took = end.elapsed();
+                // Twice the timeout, and two seconds for a busy machine.
+                assert!(took < 2 * idle + ms(2000), "{idle:?} took {took:?}");
                 let s = pool.stats();
                 assert_eq!(s.spawned, s.retired, "round {round}: {s:?}");
                 assert!(s.spawned >= from + 5, "{s:?}");
@@ -285,8 +286,6 @@ fn law06_idle_workers_retire() {
                 assert!(pool.workers().is_empty());
                 check_at_rest(&pool, &s);
             }
-            // Twice the timeout, and a second for a busy machine, which may stop for longer than that once.
-            assert!(best < 2 * idle + ms(1000), "{idle:?} took {best:?}");
         }
     });
 }
@@ -686,9 +685,8 @@ fn law11_one_worker_waits_for_the_registrys_lock() {
             assert_eq!(pool.stats().workers, WORKERS);
         }
         let wakes = os::others_activity().1 - before.1;
-        // Each wakes for the sweep, few of them more than twice; one every 50 us, as long as it misses the lock.
-        let most = 2_500_000 / 50 + 4 * WORKERS as u64;
-        assert!(wakes <= most, "{wakes} wake-ups");
+        // Each wakes for the sweep; few of them more than twice.
+        assert!(wakes <= 20 * WORKERS as u64, "{wakes} wake-ups");
     });
 }
 

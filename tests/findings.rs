@@ -88,10 +88,7 @@ fn finding2_a_call_that_hangs_does_not_keep_the_pool() {
         let pool = pool(1, 0);
         let outcome = loop {
             match pool.do_with_deadline(gate.task(), ms(100)) {
-                // Not even started: again.
-                Err(DeadlineError::Expired(_)) => {
-                    settle(&pool);
-                }
+                Err(DeadlineError::Expired(_)) => await_started(&pool), // not even started: again
                 outcome => break outcome,
             }
         };

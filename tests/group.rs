@@ -135,15 +135,13 @@ fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
                     nap();
                 }
             });
-            let missed = (0..rounds(50)).map(|_| {
+            for _ in 0..rounds(50) {
                 let before = moments.load(Ordering::SeqCst);
                 group.wait();
-                moments.load(Ordering::SeqCst) - before
-            });
-            // In most rounds: the machine may be slow to start the thread, and to wake it.
-            let mut missed: Vec<u64> = missed.collect();
-            missed.sort_unstable();
-            assert!(missed[missed.len() / 2] < 1_000, "{missed:?}");
+                let missed = moments.load(Ordering::SeqCst) - before;
+                // The thread may be slow to start, and to wake.
+                assert!(missed < 1_000, "{missed} moments missed");
+            }
             over.store(true, Ordering::SeqCst);
         });
     });

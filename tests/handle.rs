@@ -883,24 +883,20 @@ fn a_waker_that_blocks_holds_up_one_worker() {
         let core = Arc::clone(&pool);
         let caller = thread::spawn(move || {
             let start = Instant::now();
-            let late = core.do_with_deadline(|| (), ms(300));
+            let late = core.do_with_deadline(|| (), ms(2000));
             (late.is_ok(), start.elapsed())
         });
-        let is_back = || caller.is_finished();
-        wait_until("it to queue", || pool.stats().queued == 1 || is_back());
+        wait_until("it to queue", || pool.stats().queued == 1);
         let core = Arc::clone(&pool);
         let blocked = thread::spawn(move || core.when_full(WhenFull::Block).serve(|| ()).is_ok());
-        // Its place may be free by then.
-        wait_until("a blocked submitter", || {
-            pool.stats().waiting == 1 || is_back()
-        });
+        wait_until("a blocked submitter", || pool.stats().waiting == 1);
         gates[0].open();
         waker_gate.wait_entered(1);
         assert!(handle.is_finished());
         group.wait();
         assert!(blocked.join().unwrap(), "it found room");
         let (ran, took) = caller.join().unwrap();
-        assert!(ran || took >= ms(300));
+        assert!(ran || took >= ms(2000));
         assert!(took < LIMIT, "{took:?}");
         gates[1].open();
         wait_until("the other worker", || pool.stats().queued == 0);
@@ -925,10 +921,8 @@ fn a_waker_that_blocks_before_an_expired_task_holds_up_no_caller() {
         thread::sleep(ms(2));
         let core = Arc::clone(&pool);
         let (told, back) = mpsc::channel();
-        let call = thread::spawn(move || told.send(core.do_with_deadline(|| (), ms(300)).is_ok()));
-        wait_until("both to queue", || {
-            pool.stats().queued == 2 || call.is_finished()
-        });
+        thread::spawn(move || told.send(core.do_with_deadline(|| (), ms(2000)).is_ok()));
+        wait_until("both to queue", || pool.stats().queued == 2);
         gate.open();
         waker_gate.wait_entered(1);
         let ran = back.recv_timeout(LIMIT);

@@ -195,10 +195,9 @@ fn leave<F: FnOnce() + Send + 'static>(pool: &Pool, mut task: impl FnMut() -> F)
         match pool.do_with_deadline(task(), ms(50)) {
             Err(DeadlineError::TimedOut) => return unstarted,
             Err(DeadlineError::Expired(_)) => unstarted += 1.0,
-            // With `tracing`, a worker that still starts is busy.
-            Err(DeadlineError::Refused(back)) if back.is_saturated() => std::thread::yield_now(),
             other => panic!("{other:?}"),
         }
+        await_started(pool);
     }
 }
 

@@ -549,13 +549,7 @@ fn law10_from_many_threads() {
             check_at_rest(&pool, &s);
             assert_eq!(s.completed + s.discarded, accepted, "{s:?}");
             assert_eq!(s.completed, ledger.total_runs(), "{s:?}");
-            // Others may have taken tasks out that they are still to count.
-            assert!(
-                discarded.iter().all(|so_far| *so_far <= s.discarded),
-                "{discarded:?}"
-            );
-            let last = pool.shutdown(Shutdown::Drain, Duration::MAX);
-            assert_eq!(last.discarded, s.discarded);
+            assert_eq!(discarded, vec![s.discarded; 6], "so far");
             for id in 0..11 {
                 assert_eq!(ledger.drops(id), 1);
             }
@@ -1008,9 +1002,7 @@ fn law10_deadlines_pass_while_it_drains() {
             let patient = s.spawn(|| pool.do_with_deadline(|| 2, LONG));
             wait_until("one to queue", || pool.stats().queued == 1);
             let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(1000)));
-            wait_until("both to queue", || {
-                pool.stats().queued == 2 || brief.is_finished()
-            });
+            wait_until("both to queue", || pool.stats().queued == 2);
             let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
             let expired = brief.join().unwrap();
             assert!(

@@ -268,13 +268,11 @@ fn named(name: &str, max: usize) -> Builder {
 }
 
 /// A caller that leaves a running task: again, where no worker started it in time.
-fn leave<R, F>(mut call: impl FnMut() -> Result<R, DeadlineError<F>>) {
+fn leave<R, F>(pool: &Pool, mut call: impl FnMut() -> Result<R, DeadlineError<F>>) {
     loop {
         match call() {
             Err(DeadlineError::TimedOut) => return,
-            // No worker started it in time; one that still starts is busy.
-            Err(DeadlineError::Expired(_)) => {}
-            Err(DeadlineError::Refused(back)) if back.is_saturated() => thread::yield_now(),
+            Err(DeadlineError::Expired(_)) => await_started(pool),
             _ => panic!("it did not time out"),
         }
     }
@@ -438,12 +436,12 @@ fn a_panic_is_told() {
 #[test]
 fn time_outs_and_stragglers_are_told() {
     timed(|| {
-        let pool = named("late", 1).build().unwrap();
+        let pool = named("late", 2).build().unwrap();
         let gate = Gate::new();
         let request = tracing::info_span!("request");
         request.in_scope(|| {
             let stuck = pool.labeled("stuck");
-            leave(|| stuck.do_with_deadline(gate.task(), ms(50)));
+            leave(&pool, || stuck.do_with_deadline(gate.task(), ms(50)));
         });
         gate.wait_entered(1);
         let event = keeper().event_of("late", "caller timed out").unwrap();
@@ -673,7 +671,7 @@ fn a_slow_subscriber_breaks_no_deadline() {
     timed(|| {
         let pool = named("slow", 1).build().unwrap();
         let start = Instant::now();
-        leave(|| pool.do_with_deadline(|| (), ms(50)));
+        leave(&pool, || pool.do_with_deadline(|| (), ms(50)));
         // To enter the span takes two seconds.
         assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
         settle(&pool);
@@ -694,7 +692,9 @@ fn law03_a_caller_leaves_while_a_subscriber_hears_of_the_run_limit() {
             let due = task::deadline().expect("its run limit");
             thread::sleep(due.saturating_duration_since(Instant::now()));
         };
-        leave(|| pool.run_limit(ms(1)).do_with_deadline(task, ms(50)));
+        leave(&pool, || {
+            pool.run_limit(ms(1)).do_with_deadline(task, ms(50))
+        });
         told.open();
         let s = settle(&pool);
         assert_eq!((s.completed, s.timed_out), (1, 1), "{s:?}");

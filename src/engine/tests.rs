@@ -291,29 +291,33 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     assert!(report.is_clean());
 }
 
-/// Law 5: who starts a worker for the queue finds no free slot. Meanwhile a slot came free, and who freed it relied
-/// on that start: the task that is queued gets a worker there, and does not wait for the one that runs.
+/// Law 5: who starts a worker for the queue gets no slot, or gives it back. Meanwhile a task was queued by who saw
+/// no slot, and one came free: the task gets a worker there, and does not wait for the one that runs.
 #[test]
-fn law05_a_start_that_finds_no_slot_looks_for_one_again() {
-    let (core, _) = Builder::new()
-        .max_workers(2)
-        .queue_capacity(2)
-        .into_core()
-        .expect("a pool");
-    let (open, gate) = mpsc::channel::<()>();
-    assert!(serves(&core, move || _ = gate.recv()));
-    let slot = core.free.pop().expect("a second slot");
-    core.in_flight.add(NOTIFIED);
-    let (done, ran) = mpsc::channel();
-    assert!(serves(&core, move || done.send(()).expect("it waits")));
-    assert_eq!(core.free.pop(), None);
-    core.free_slot(slot);
-    core.notify_another();
-    core.start_no_searcher(&NotSpawned::NotNeeded);
-    assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
-    drop(open);
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+fn law05_a_start_without_a_slot_looks_for_one_again() {
+    for hooked in [false, true] {
+        let pool = Builder::new().max_workers(2).queue_capacity(2);
+        let pool = if hooked {
+            pool.on_worker_start(|_| ())
+        } else {
+            pool
+        };
+        let (core, _) = pool.into_core().expect("a pool");
+        let (open, gate) = mpsc::channel::<()>();
+        assert!(serves(&core, move || _ = gate.recv()));
+        let slot = core.free.pop().expect("a second slot");
+        if !core.env.has_start_hook() {
+            core.in_flight.add(NOTIFIED);
+        }
+        let (done, ran) = mpsc::channel();
+        assert!(serves(&core, move || done.send(()).expect("it waits")));
+        core.free_slot(slot);
+        core.start_no_searcher(&NotSpawned::NotNeeded);
+        assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
+        drop(open);
+        let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+        assert!(report.is_clean());
+    }
 }
 
 /// Law 6: live workers follow demand: on the bench since the sweep before, the one that came there

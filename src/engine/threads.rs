@@ -58,24 +58,26 @@ impl Core {
     /// Starts a worker that looks at the queue. It counts as notified from here on, unless a start
     /// hook may delay it.
     pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
-        let counted = !self.env.has_start_hook();
-        if counted {
+        if !self.env.has_start_hook() {
             self.in_flight.add(NOTIFIED);
         }
         let spawned = match self.free.pop() {
             Some(slot) => self.spawn(slot, None).map(drop),
             None => Err(NotSpawned::NotNeeded),
         };
-        if let (true, Err(why)) = (counted, &spawned) {
+        if let Err(why) = &spawned {
             self.start_no_searcher(why);
         }
         spawned
     }
 
-    /// Takes the count back, and looks again for those who relied on it: for a slot, too, but not for one
-    /// more thread where the OS gave none. Then a worker that is busy looks when its task has ended.
+    /// Takes the count back, and looks again for those who relied on it, or found the slot taken: for a
+    /// slot, too, but not for one more thread where the OS gave none. Then a worker that is busy looks when
+    /// its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
-        self.in_flight.sub(NOTIFIED);
+        if !self.env.has_start_hook() {
+            self.in_flight.sub(NOTIFIED);
+        }
         match why {
             NotSpawned::NotNeeded => self.notify_another(),
             NotSpawned::Failed(_) => _ = self.notify_idle(Seen::is_any_searching),

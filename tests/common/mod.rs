@@ -358,6 +358,15 @@ pub fn settle(pool: &Pool) -> Stats {
     pool.stats()
 }
 
+/// Waits until no worker is being started or ends: until then it is busy.
+#[track_caller]
+pub fn await_started(pool: &Pool) {
+    wait_until("workers to be started", || {
+        let s = pool.stats();
+        s.idle + s.running == s.workers
+    });
+}
+
 /// Law 9's invariants that hold at every moment.
 #[track_caller]
 pub fn check_moment(pool: &Pool, s: &Stats) {

@@ -214,7 +214,7 @@ fn bad_input_goes_to_the_dead_letters_and_the_consumer_goes_on() {
 #[test]
 fn failures_are_tried_again_and_then_dead_with_their_reason() {
     let mut site = Site::new("reasons");
-    let (_, _worker) = site.worker(&format!("--workers 3 --lost 3 {NEVER_LATE}"));
+    let (_, _worker) = site.worker(&format!("--attempts 3 --workers 3 --lost 3 {NEVER_LATE}"));
     let mut slow = Job::new("slow".to_owned(), "sleep", "20000");
     slow.deadline_ms = 2500;
     site.produce(&[Job::new("panic".to_owned(), "panic", "no!"), slow]);

@@ -145,7 +145,8 @@ fn metrics_and_stats_add_up() {
 
 #[test]
 fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
-    let service = start("deadline = \"1s\"", "max_workers = 1\nqueue_capacity = 8");
+    // Long, as a task that follows others which took all of it has an eighth to start in.
+    let service = start("deadline = \"4s\"", "max_workers = 1\nqueue_capacity = 8");
     let start = Instant::now();
     let mut running = Client::connect(service.address).unwrap();
     running.send("/sleep?ms=60000").unwrap();
@@ -153,14 +154,13 @@ fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
     // This one waits in the queue until its deadline.
     assert_eq!(get(service.address, "/sleep?ms=60000").status, 504);
     assert_eq!(running.read().unwrap().status, 504);
-    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(start.elapsed() >= Duration::from_secs(4));
     assert!(start.elapsed() < LIMIT);
     // The one stops early, the other leaves the queue.
     wait_for_stat(service.address, "running", 0);
     wait_for_stat(service.address, "queued", 0);
     assert_eq!(stat(service.address, "accepted"), 2);
-    // It says how long it takes: what the others took counts for more than it has.
-    assert_eq!(get(service.address, "/sleep?ms=0&takes=0").status, 200);
+    assert_eq!(get(service.address, "/sleep?ms=0").status, 200);
 }
 
 #[test]
