@@ -1,15 +1,13 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
-use crate::engine::discard::is_discarding;
-use crate::engine::groups::{submit_member, take_queued};
+use crate::engine::groups::submit_member;
 use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Handle;
-use crate::sync::{Arc, Ordering};
-use crate::work::job::NeverRan;
+use crate::parts::members::{Ended, Members};
+use crate::sync::Arc;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -81,7 +79,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Group {
     core: Arc<Core>,
-    members: Arc<Handle>,
+    members: Arc<Members>,
     extras: Extras,
 }
 
@@ -101,10 +99,12 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(crate) fn new(core: Arc<Core>, extras: Extras) -> Self {
+    /// `limit`: how many tasks may be pending; `None`: any number.
+    pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
+        let limit = limit.map_or(u64::MAX, |limit| limit as u64);
         Self {
             core,
-            members: Arc::new(Handle::new()),
+            members: Arc::new(Members::new(limit)),
             extras,
         }
     }
@@ -194,15 +194,8 @@ impl Group {
     #[doc(alias = "join")]
     #[doc(alias = "wait_idle")]
     pub fn wait(&self) {
-        self.wait_until(&Deadline::never());
-    }
-
-    fn wait_until(&self, deadline: &Deadline) -> bool {
-        if is_discarding() {
-            // What it would wait for may be what this thread is to drop next.
-            return true;
-        }
-        self.members.wait(deadline, self.core.parallel)
+        let never = Deadline::never();
+        self.members.wait(&never, self.core.parallel);
     }
 
     /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
@@ -227,7 +220,8 @@ impl Group {
         let ended = if d.is_zero() {
             self.pending() == 0
         } else {
-            self.wait_until(&Deadline::from_now(d))
+            let until = Deadline::from_now(d);
+            self.members.wait(&until, self.core.parallel)
         };
         if ended {
             return Ok(());
@@ -259,22 +253,7 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3: before it looks through the queue.
-        self.members.cancelled.swap(true, Ordering::SeqCst);
-        // What is pushed after the look through the queue, its submitter takes out (P3). So where
-        // each of many tasks cancels its group as it is dropped, one call looks.
-        // Relaxed: who finds it set needs nothing else of what was done before.
-        if self.core.env.is_forked() || self.members.swept.load(Ordering::Relaxed) {
-            return;
-        }
-        self.core.waiters.notify_all();
-        self.core.note_cancelled(&self.members);
-        let queued = take_queued(&self.core, &self.members);
-        // Relaxed: as above.
-        self.members.swept.store(true, Ordering::Relaxed);
-        // Code of the user's comes last: subscribers, then what discarded tasks captured.
-        self.core.tell_abandoned(&self.members);
-        self.core.discard(queued, NeverRan::Cancelled);
+        self.core.cancel_group(&self.members);
     }
 
     /// Returns whether the group has been cancelled.
@@ -289,8 +268,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: a cancel that has returned is seen.
-        self.members.cancelled.load(Ordering::SeqCst)
+        self.members.is_cancelled()
     }
 
     /// Returns a guard that cancels the group when it is dropped.
@@ -326,7 +304,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.members.pending()
+        self.members.pending() as usize
     }
 
     /// Returns how many tasks have run and returned.
@@ -338,7 +316,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn completed(&self) -> usize {
-        self.members.completed()
+        self.members.ended(Ended::Completed) as usize
     }
 
     /// Returns how many tasks have panicked.
@@ -354,7 +332,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn panicked(&self) -> usize {
-        self.members.panicked()
+        self.members.ended(Ended::Panicked) as usize
     }
 
     /// Returns how many tasks were dropped before they started: by [`Group::cancel`] or
@@ -372,7 +350,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn discarded(&self) -> usize {
-        self.members.discarded()
+        self.members.ended(Ended::Discarded) as usize
     }
 }
 

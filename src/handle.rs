@@ -3,9 +3,10 @@
 use crate::engine::awaited::{self, Ticket};
 use crate::engine::core::Core;
 use crate::engine::request::Extras;
+use crate::engine::serving::Serving;
 use crate::error::{Refused, TaskError};
 use crate::parts::deadline::Deadline;
-use crate::parts::members;
+use crate::parts::members::Members;
 use crate::sync::Arc;
 use std::fmt;
 use std::future::Future;
@@ -33,7 +34,7 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Awaitable<'a> {
     core: &'a Arc<Core>,
-    members: Option<&'a members::Handle>,
+    members: Option<&'a Arc<Members>>,
     extras: Extras,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Debug for Awaitable<'_> {
 impl<'a> Awaitable<'a> {
     pub(crate) fn new(
         core: &'a Arc<Core>,
-        members: Option<&'a members::Handle>,
+        members: Option<&'a Arc<Members>>,
         extras: Extras,
     ) -> Self {
         Self {
@@ -86,6 +87,36 @@ impl<'a> Awaitable<'a> {
     {
         let ticket = awaited::submit(self.core, self.members, &self.extras, closure)?;
         Ok(Handle { ticket })
+    }
+
+    /// The same as a future, which waits for space, without a thread, whatever the policy says. Its turn
+    /// comes whether it is polled or not; dropped before, it leaves.
+    pub fn serve_async<F, R>(&self, closure: F) -> ServeAsync<F, R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        ServeAsync(Serving::new(self.core, self.members, self.extras, closure))
+    }
+}
+
+/// A submission that waits for space: a future of a [`Handle`].
+#[must_use = "it submits nothing unless it is awaited"]
+pub struct ServeAsync<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(Serving<F, R>);
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Unpin for ServeAsync<F, R> {}
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> fmt::Debug for ServeAsync<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeAsync").finish_non_exhaustive()
+    }
+}
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync<F, R> {
+    type Output = Result<Handle<R>, Refused<F>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx.waker()).map_ok(|ticket| Handle { ticket })
     }
 }
 

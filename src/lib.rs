@@ -97,7 +97,7 @@ pub use error::{
     TaskPanic, Unfinished, Unrun,
 };
 pub use group::{CancelGuard, Group};
-pub use handle::{Awaitable, Handle};
+pub use handle::{Awaitable, Handle, ServeAsync};
 pub use pool::Pool;
 pub use scope::Scope;
 #[cfg(feature = "serde")]

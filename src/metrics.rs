@@ -19,7 +19,7 @@ impl Pool {
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submitters that wait for space ([`WhenFull::Block`](crate::WhenFull::Block)) |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space) |
+    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |
     /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
     /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
     /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |

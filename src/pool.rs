@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::handle::Awaitable;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -237,7 +237,36 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(&self.core), Extras::NONE)
+        Group::new(Arc::clone(&self.core), Extras::NONE, None)
+    }
+
+    /// Returns a new, empty [`Group`] of which at most `max_pending` tasks may be pending at once: accepted
+    /// and not yet ended, or waiting for space.
+    ///
+    /// Beyond that, a submission through the group is refused as
+    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. So one tenant of a service
+    /// cannot take all the space of a pool that several share. A limit of 0 refuses every submission.
+    ///
+    /// A limited group for each tenant, in a map:
+    ///
+    /// ```
+    /// use lazypool::{Group, Pool};
+    /// use std::collections::HashMap;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
+    /// let mut tenants: HashMap<&str, Group> = HashMap::new();
+    /// for tenant in ["ann", "bob", "ann"] {
+    ///     let group = tenants
+    ///         .entry(tenant)
+    ///         .or_insert_with(|| pool.limited_group(16));
+    ///     group.serve(move || println!("for {tenant}"))?;
+    /// }
+    /// assert!(pool.limited_group(0).serve(|| ()).is_err());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn limited_group(&self, max_pending: usize) -> Group {
+        Group::new(Arc::clone(&self.core), Extras::NONE, Some(max_pending))
     }
 
     /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow. Returns `f`'s value
@@ -443,7 +472,11 @@ impl Builder {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let (mode, timeout) = self.on_drop;
+        let (mode, mut timeout) = self.on_drop;
+        // Relaxed: this owner's shutdown has returned.
+        if self.core.gave_up.load(Ordering::Relaxed) {
+            timeout = Duration::ZERO;
+        }
         end::shutdown(&self.core, mode, timeout, WaitsFor::Wanted);
     }
 }

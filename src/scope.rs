@@ -10,11 +10,10 @@ use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle};
-use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
+use crate::parts::members::{Ended, Members, Pending};
+use crate::sync::{catch_unwind, exposed, lock, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release};
-use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,7 +23,7 @@ use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 /// What the tasks know of their scope, which does not return before they have ended.
 #[derive(Debug)]
 struct Inner {
-    members: Handle,
+    members: Arc<Members>,
     /// The first of their panics.
     panic: Mutex<Option<Payload>>,
 }
@@ -110,7 +109,6 @@ pub struct Scope<'scope, 'env: 'scope> {
     on_worker: bool,
     /// Opened by a waker, on a worker that is idle for others: whoever serves, that worker must not be
     /// given the task.
-    refuses: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -141,14 +139,11 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         let Self { inner, f } = self;
         // SAFETY: the scope waits for this task, which is pending.
         let inner = unsafe { &*inner };
-        // Before the closure, which may fork: the scope's stack may be another's in the child.
-        // SAFETY: this is the task, which has not kept its own.
-        let pending = unsafe { inner.members.pending_task() };
+        let members = Arc::clone(&inner.members);
         // SAFETY: made with a closure, and consumed here.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
-            ctx.end_if_forked();
             let mut first = lock(&inner.panic);
             if first.is_none() {
                 *first = Some(payload);
@@ -159,19 +154,17 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         }
         end(Ended::ran(panicked));
         // The scope may be gone after this.
-        pending.end(Ended::Completed);
+        members.end(Ended::Completed);
     }
 
     /// At its deadline only: no shutdown discards it.
-    fn discard(self, _: NeverRan, seen: Seen) -> Release {
-        // Before the drop, which may fork.
-        // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
-        let pending = unsafe { (*self.inner).members.pending_task() };
+    fn discard(self, _: NeverRan) -> Release {
+        // SAFETY: the scope waits for this task, which is pending.
+        let pending = Pending(Arc::clone(unsafe { &(*self.inner).members }));
         // SAFETY: made with a closure, and consumed here.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            seen,
             ..Release::default()
         }
     }
@@ -205,10 +198,7 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
-        if self.refuses {
-            return Err(Refused::new(closure, self.core.refuse_on_worker()));
-        }
-        let pending = self.inner.members.enter();
+        self.inner.members.enter();
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -220,7 +210,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.refuse();
+            self.inner.members.leave();
             // SAFETY: as it was made.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
@@ -263,12 +253,11 @@ where
     let scope = Scope {
         core: Arc::clone(core),
         inner: Inner {
-            members: Handle::new(),
+            members: Arc::new(Members::new(u64::MAX)),
             panic: Mutex::new(None),
         },
         extras,
         on_worker: core.env.is_own_worker(),
-        refuses: core.env.is_between_tasks(),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -277,8 +266,7 @@ where
         scope.inner.members.wait(&Deadline::never(), core.parallel);
         result
     });
-    // In a forked child no task touches the scope any more.
-    let panic = lock_unless(core.env.is_forked(), &scope.inner.panic).and_then(|mut p| p.take());
+    let panic = lock(&scope.inner.panic).take();
     match (result, panic) {
         (Ok(value), None) => value,
         (Ok(value), Some(payload)) => {

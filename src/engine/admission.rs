@@ -4,11 +4,13 @@ use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
-use super::wait::Wait;
 use crate::error::Refusal;
+use crate::parts::backoff::{Backoff, BoundedSpin};
+use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::Seen;
 use crate::parts::queue::Queue;
 use crate::parts::slot::Claim;
+use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Task;
 use std::io;
@@ -23,7 +25,7 @@ const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 
 /// One attempt's result, where the task was not accepted.
 #[derive(Debug)]
-enum Not {
+pub(super) enum Not {
     /// Saturated, exactly.
     Saturated,
     /// Another thread is in the middle of a step: look again.
@@ -55,10 +57,11 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
-        // Neither closed, nor in a forked child, nor with submitters who go first.
-        if self.env.is_usual_and_zero(self.waiters.aged()) && !options.is_cancelled() {
-            if let Some(location) = self.submit_fast(task, options) {
-                return Ok(location);
+        if self.env.is_usual() && !options.is_cancelled() {
+            if self.line.waiting() == 0 {
+                if let Some(location) = self.submit_fast(task, options) {
+                    return Ok(location);
+                }
             }
             // First of all the rest, so that a saturated pool refuses cheaply.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
@@ -147,48 +150,67 @@ impl Core {
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
-        let mut wait = Wait::new(self, options);
+        let own = options.is_on_worker(&self.env);
+        let may_wait = !own && options.blocks(self.blocks);
+        let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
+        let room_within = match options.extras.when_full.unwrap_or(self.settings.when_full) {
+            WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
+            _ => Deadline::never(),
+        };
+        let mut backoff = Backoff::default();
+        let mut spin = BoundedSpin::new(self.parallel, false);
         let why = loop {
-            wait.before_try();
-            let is_saturated = match self.attempt(task, options, &wait) {
+            if options.is_cancelled() {
+                break SubmitError::Refused(Refusal::Cancelled);
+            }
+            match self.attempt_after_line(task, may_wait, queue) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
-                Err(Not::Saturated) if !wait.may_block => {
-                    break options.no_room(&self.env, self.blocks)
-                }
-                Err(Not::Now) if wait.may_wait_for_itself() => {
-                    break SubmitError::Refused(Refusal::OnWorker);
-                }
-                Err(Not::Saturated) => true,
-                Err(Not::Now) => false,
-            };
-            // Before the deadline is asked: if that is the earlier one, it has passed, too.
-            let has_waited = is_saturated && wait.room_within.has_passed();
+                Err(Not::Now) => backoff.wait(),
+                Err(Not::Saturated) if !may_wait => break options.no_room(&self.env, self.blocks),
+                Err(Not::Saturated) if self.may_make_room(&mut spin) => {}
+                Err(Not::Saturated) => match self.wait_for_space(task, options, &room_within) {
+                    Ok(location) => return Ok(location),
+                    Err(SubmitError::InLine(ticket)) => return Err(SubmitError::InLine(ticket)),
+                    Err(why) => break why,
+                },
+            }
             if let Some(why) = options.expired() {
                 break why;
             }
-            if has_waited {
-                break SubmitError::Refused(Refusal::Saturated);
-            }
-            wait.before_next_try(is_saturated);
         };
-        drop(wait);
         Err(self.counts.refuse(why))
     }
 
-    fn attempt(
+    /// Attempts to submit a task, unless others wait in line. Then a submission that may wait joins them. One
+    /// that must not wait first gives the line what space there is: so it is refused only if there was
+    /// none, and takes none before the line.
+    fn attempt_after_line(
         self: &Arc<Self>,
         task: &mut Option<Task>,
-        options: &SubmitOptions<'_>,
-        wait: &Wait<'_>,
+        may_wait: bool,
+        queue: Option<&Queue<Task>>,
     ) -> Result<Location, Not> {
-        if let Some(why) = self.may_not(options, wait) {
+        if self.line.waiting() == 0 || self.may_not_submit().is_some() {
+            return self.attempt(task, queue);
+        }
+        // Before the line's lock, which a thread that refuses in a loop must not keep taking.
+        if may_wait || self.is_saturated(queue) {
+            return Err(Not::Saturated);
+        }
+        self.serve_line();
+        Err(Not::Now)
+    }
+
+    /// Makes one attempt to submit the task.
+    pub(super) fn attempt(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        queue: Option<&Queue<Task>>,
+    ) -> Result<Location, Not> {
+        if let Some(why) = self.may_not_submit() {
             return Err(Not::Refused(why));
         }
-        if !wait.is_its_turn() {
-            return Err(self.not_its_turn());
-        }
-        let queue = self.queue.as_ref().filter(|_| wait.may_queue);
         if let Some(queue) = queue {
             let spreads = || self.is_somebody_idle() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
@@ -234,33 +256,10 @@ impl Core {
         })
     }
 
-    /// Why it is refused, however much space there is.
-    fn may_not(&self, options: &SubmitOptions<'_>, wait: &Wait<'_>) -> Option<Refusal> {
-        let waits_for_itself = options.awaited && wait.between_tasks;
-        (self.may_not_any())
-            .or_else(|| options.is_cancelled().then_some(Refusal::Cancelled))
-            .or_else(|| waits_for_itself.then_some(Refusal::OnWorker))
-    }
-
-    /// The same for every task.
-    fn may_not_any(&self) -> Option<Refusal> {
+    /// Returns why every submission is refused, however much space there is.
+    pub(super) fn may_not_submit(&self) -> Option<Refusal> {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
         forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
-    }
-
-    /// Refuses a task that its worker would wait for itself.
-    #[cold]
-    pub(crate) fn refuse_on_worker(&self) -> Refusal {
-        let why = self.may_not_any().unwrap_or(Refusal::OnWorker);
-        self.counts.refuse(SubmitError::Refused(why)).into_refusal()
-    }
-
-    /// What is in flight may be more space than those need who go first.
-    fn not_its_turn(&self) -> Not {
-        match self.has_no_space_beyond(self.waiters.aged()) {
-            true => Not::Saturated,
-            false => Not::Now,
-        }
     }
 
     /// Whether a task may be queued. Not where a worker would be started to look at the queue, and go
@@ -323,7 +322,3 @@ impl Core {
         queue.has_room_for(spare) && self.no_thread_comes_first()
     }
 }
-
-#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-#[path = "admission_tests.rs"]
-mod tests;

@@ -6,24 +6,20 @@
 //! that runs the task. A worker that finds the mark as it starts the task tells itself.
 
 use super::core::Core;
-use super::counts::Counts;
-use super::discard::drop_listed;
 use super::groups::submit_member;
 use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle as Members};
+use crate::parts::members::{Ended, Members};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release};
-use crate::work::observe::{self, Seen};
+use crate::work::job::{Captured, End, Job, NeverRan, Release};
 use crate::work::options::{Options, Times};
-use crate::work::panics::drop_contained;
 use std::task::Waker;
 
-type Outcome<R> = Result<R, TaskError>;
+pub(crate) type Outcome<R> = Result<R, TaskError>;
 
 /// The task of a handle. Its times are beside its closure, so that it needs no second allocation.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
@@ -46,20 +42,18 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        if self.node().tell_slot(ctx.slot) && decision.leave(task_id, 0) {
-            // Before the subscriber, which may take its time.
-            ctx.pay_debts();
-            observe::worker_abandoned(ctx.env, ctx.slot, self.node().label, "cancelled");
+        if self.node().tell_slot(ctx.slot) {
+            let _ = decision.leave(task_id, 0);
         }
         // SAFETY: its decision was started; no caller's node.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe(self.end(outcome).release());
+        ctx.settle(self.end(outcome).release());
     }
 
-    fn discard(mut self, why: NeverRan, seen: Seen) -> Release {
-        drop_contained(self.take().1);
+    fn discard(mut self, why: NeverRan) -> Release {
+        let captured: Captured = Box::new(self.take().1);
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
@@ -67,7 +61,7 @@ where
         };
         Release {
             caller: Some(self.end(Some(Err(why)))),
-            seen,
+            captured: Some(captured),
             ..Release::default()
         }
     }
@@ -85,7 +79,7 @@ pub(crate) struct Ticket<R> {
 /// Submits a closure, to a group or to none.
 pub(crate) fn submit<F, R>(
     core: &Arc<Core>,
-    members: Option<&Members>,
+    members: Option<&Arc<Members>>,
     extras: &Extras,
     closure: F,
 ) -> Result<Ticket<R>, Refused<F>>
@@ -108,12 +102,7 @@ where
         Some(members) => submit_member(core, members, task, options),
     };
     match served {
-        Ok(location) => Ok(Ticket {
-            side,
-            core: Arc::clone(core),
-            location,
-            is_detached: false,
-        }),
+        Ok(location) => Ok(Ticket::new(side, core, location)),
         Err((mut task, why)) => {
             let (_, closure) = task.take();
             drop(side);
@@ -125,19 +114,21 @@ where
 }
 
 impl<R> Ticket<R> {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.side.node().has_outcome() || self.core.env.is_forked()
+    pub(super) fn new(side: HandleSide<Outcome<R>>, core: &Arc<Core>, location: Location) -> Self {
+        Self {
+            side,
+            core: Arc::clone(core),
+            location,
+            is_detached: false,
+        }
     }
 
-    /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
-    /// not wait.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.side.node().has_outcome()
+    }
+
+    /// Waits until the outcome is there. Returns `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        if self.core.env.is_forked() {
-            return true;
-        }
-        if !self.is_finished() {
-            drop_listed();
-        }
         self.side.wait(deadline, self.core.parallel)
     }
 
@@ -147,28 +138,23 @@ impl<R> Ticket<R> {
         is_there.then(|| self.take())
     }
 
-    /// The outcome, which is there. In a forked child that may have been the parent's: here the task
-    /// does not run.
+    /// Returns the outcome, which is there.
     pub(crate) fn take(&mut self) -> Outcome<R> {
-        if !self.side.node().has_outcome() {
-            return Err(TaskError::Discarded);
-        }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
-        if node.has_outcome() || self.core.env.is_forked() {
+        if node.has_outcome() {
             return;
         }
         let core = &self.core;
-        if let Some(task) = core.withdraw(self.location, Counts::discard) {
-            return core.discard([task], NeverRan::Cancelled);
+        if let Some(task) = core.withdraw(self.location, Core::count_unrun) {
+            return core.discard(vec![task], NeverRan::Cancelled);
         }
-        let Some(slot) = node.cancel() else { return };
-        let decision = &core.slots[slot].record.decision;
-        if decision.leave(self.location.task_id(), 0) {
-            observe::worker_abandoned(&core.env, slot, node.label, "cancelled");
+        if let Some(slot) = node.cancel() {
+            let decision = &core.slots[slot].record.decision;
+            let _ = decision.leave(self.location.task_id(), 0);
         }
     }
 

@@ -4,7 +4,6 @@
 //! stack. Who owns which of them when is decided in [`completion`](crate::parts::completion).
 
 use super::core::Core;
-use super::counts::Counts;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
@@ -15,7 +14,7 @@ use crate::sync::{exposed, Arc, Ordering};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task};
-use crate::work::observe::{self, Seen};
+use crate::work::observe::Submitted;
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
@@ -90,13 +89,13 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
 
     /// The caller gets it back. It can neither take the task back nor leave it: who discards took it
     /// out of the queue or the mailbox, and did not start it.
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
+    fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
         let why = match why {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let outcome = Outcome::Unrun(Task::new(seen, (), self), why);
+        let outcome = Outcome::Unrun(Task::new(Submitted::default(), (), self), why);
         Release {
             // SAFETY: the caller waits for `done`.
             caller: Some(unsafe { Shared::answer(waiter, Some(outcome)) }),
@@ -177,7 +176,7 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
         has_options: waiter.node.label.is_some() || waiter.more.is_some(),
         f,
     };
-    Task::new(Seen::now(env), (), job)
+    Task::new(Submitted::now(env), (), job)
 }
 
 /// # Safety
@@ -190,7 +189,7 @@ unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> Deadli
     let ((), job) = unsafe { task.into_parts::<(), WaitJob<F, R>>() };
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
-        SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
+        why => DeadlineError::Refused(Refused::new(job.f, why.into_refusal())),
     }
 }
 
@@ -239,7 +238,8 @@ fn wait_for(
 /// just being delivered.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> How {
-    if let Some(task) = core.withdraw(location, Counts::expire) {
+    if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {
+        core.serve_line();
         return How::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
@@ -251,7 +251,6 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
         if let Some(slot) = started_on {
             let decision = &core.slots[slot].record.decision;
             if decision.leave(location.task_id(), left_at) {
-                observe::caller_timed_out(&core.env, slot, node.label);
                 // Relaxed: a count.
                 core.env.timed_out.fetch_add(1, Ordering::Relaxed);
                 return How::TimedOut;

@@ -3,13 +3,12 @@
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::completion::WaitNode;
 use crate::parts::in_flight::InFlight;
-use crate::parts::members;
+use crate::parts::line::Line;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
-use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
+use crate::sync::{thread_local, Arc, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -18,6 +17,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::counts::Counts;
+use super::line::{Answer, Wanted};
 
 /// What a builder settled.
 #[derive(Debug)]
@@ -54,8 +54,6 @@ pub(crate) struct Registry {
     /// Slots of idle workers that a sweep took from the ready ring, the latest last. A worker that
     /// claimed itself or was told to end has left its entry behind.
     pub(crate) bench: Vec<usize>,
-    /// Groups that were cancelled and had tasks pending when somebody looked last.
-    pub(crate) cancelled: Vec<Arc<members::Handle>>,
 }
 
 /// A worker's thread, in the registry.
@@ -66,6 +64,8 @@ pub(crate) struct Worker {
     pub(crate) tasks_before: u64,
     /// When a sweep put it on the bench last.
     pub(crate) benched: Option<Instant>,
+    /// Subscribers have been told that it has not ended.
+    pub(crate) is_told: bool,
 }
 
 pub(crate) struct Core {
@@ -83,7 +83,7 @@ pub(crate) struct Core {
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
-    pub(crate) waiters: Waiters,
+    pub(crate) line: Line<Wanted, Answer>,
     /// The length of the bench; more during a sweep.
     pub(crate) benched: AtomicU64,
     /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
@@ -95,20 +95,8 @@ pub(crate) struct Core {
     pub(crate) joining: Mutex<()>,
     /// A thread has been started, or has ended.
     pub(crate) changed: Condvar,
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        if self.env.is_forked() {
-            // To let go of a thread's handle reads that thread's memory, which may be gone.
-            // Without the lock, which a thread of the parent may have held.
-            let registry = self.registry.get_mut();
-            std::mem::forget(std::mem::take(
-                registry.unwrap_or_else(std::sync::PoisonError::into_inner),
-            ));
-            std::mem::forget(std::mem::take(&mut self.ended));
-        }
-    }
+    /// A shutdown has waited in vain for a worker's end.
+    pub(crate) gave_up: AtomicBool,
 }
 
 thread_local! {
@@ -132,7 +120,7 @@ impl Core {
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
             in_flight: InFlight::new(),
-            waiters: Waiters::new(),
+            line: Line::new(),
             benched: AtomicU64::new(0),
             sweep_at: AtomicU64::new(0),
             counts: Counts::default(),
@@ -143,6 +131,7 @@ impl Core {
             ended: Ended::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
+            gave_up: AtomicBool::new(false),
             settings,
         }
     }
@@ -165,12 +154,6 @@ impl Core {
         self.queue.as_ref().is_none_or(Queue::is_empty)
     }
 
-    /// Space for one more task has come up.
-    #[inline]
-    pub(crate) fn notify_waiter(&self) {
-        self.waiters.notify();
-    }
-
     // ---- last-worker affinity ---------------------------------------------------
 
     /// This thread's last worker in this pool.
@@ -183,6 +166,14 @@ impl Core {
     #[inline]
     pub(crate) fn set_affinity(&self, slot: usize, generation: u64) {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
+    }
+
+    /// What `f` does for others leaves this thread's last worker as it is.
+    pub(super) fn keep_affinity<R>(f: impl FnOnce() -> R) -> R {
+        let before = AFFINITY.with(Cell::get);
+        let result = f();
+        AFFINITY.with(|it| it.set(before));
+        result
     }
 
     pub(crate) fn forget_affinity() {
@@ -213,7 +204,7 @@ impl Core {
     /// every slot is in the free ring once.
     pub(crate) fn assert_at_rest(&self) {
         self.in_flight.assert_at_rest();
-        self.waiters.assert_at_rest();
+        assert_eq!(self.line.waiting(), 0, "waiting");
         if let Some(queue) = &self.queue {
             queue.assert_at_rest();
         }

@@ -23,7 +23,7 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     16
 };
-const REASONS: usize = 7;
+const REASONS: usize = 8;
 
 /// Where a refusal is counted; [`Counts::refusals`] has the same order.
 fn reason(why: &SubmitError) -> usize {
@@ -35,6 +35,8 @@ fn reason(why: &SubmitError) -> usize {
         SubmitError::Refused(Refusal::OnWorker) => 4,
         SubmitError::Refused(Refusal::Forked) => 5,
         SubmitError::Expired => 6,
+        SubmitError::Refused(Refusal::GroupFull) => 7,
+        SubmitError::InLine(_) => unreachable!("it has not come back"),
     }
 }
 
@@ -73,6 +75,7 @@ impl Counts {
             on_worker: sum(4),
             forked: sum(5),
             expired: sum(6),
+            group_full: sum(7),
         }
     }
 

@@ -7,15 +7,10 @@
 //! all counted.
 
 use super::core::{Core, Registry};
-use crate::parts::members::Handle;
 use crate::stats::{Stats, WorkerSnapshot};
-use crate::sync::{lock, Arc, AtomicU64, Ordering};
-use crate::work::observe;
-use crate::work::record::Record;
-use std::ptr;
+use crate::sync::{lock, AtomicU64, Ordering};
 
 impl Core {
-    /// In a forked child there is nothing but refusals.
     pub(crate) fn stats(&self) -> Stats {
         let refusals = self.counts.refusals();
         let mut stats = Stats {
@@ -23,17 +18,14 @@ impl Core {
             refusals,
             ..Stats::default()
         };
-        if self.env.is_forked() {
-            return stats;
-        }
         let counts = &self.counts;
         // ORDERING: L1: ends before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        let mut registry = lock(&self.registry);
+        let registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
         stats.timed_out = load(&self.env.timed_out);
-        let taken = self.add_slots(&mut registry, &mut stats);
+        let taken = self.add_slots(&registry, &mut stats);
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
@@ -48,16 +40,15 @@ impl Core {
         stats.spawned = registry.spawned;
         stats.retired = registry.retired;
         drop(registry);
-        stats.waiting = self.waiters.waiting() as usize;
+        stats.waiting = self.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.hook_panics);
         stats
     }
 
     /// Adds up the slots. Tasks taken from the queue, but for as many as workers have had, and not run.
-    fn add_slots(&self, registry: &mut Registry, stats: &mut Stats) -> u64 {
+    fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
-        registry.forget_ended_groups();
         let now = self.env.nanos_now();
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
@@ -70,7 +61,7 @@ impl Core {
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;
-                stats.abandoned += usize::from(registry.is_abandoned(&slot.record, now));
+                stats.abandoned += usize::from(slot.record.is_abandoned(now));
             } else if worker.is_some() && slot.see().is_in_service() {
                 stats.idle += 1;
             }
@@ -80,11 +71,7 @@ impl Core {
 
     /// The workers that exist, by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
-        if self.env.is_forked() {
-            return Vec::new();
-        }
-        let mut registry = lock(&self.registry);
-        registry.forget_ended_groups();
+        let registry = lock(&self.registry);
         (0..registry.workers.len())
             .filter(|slot| registry.workers[*slot].is_some())
             .map(|slot| self.snapshot(&registry, slot))
@@ -92,8 +79,7 @@ impl Core {
     }
 
     /// Those that exist, and those that the OS has been asked for.
-    pub(super) fn stragglers(&self, registry: &mut Registry) -> Vec<WorkerSnapshot> {
-        registry.forget_ended_groups();
+    pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
@@ -114,44 +100,10 @@ impl Core {
         WorkerSnapshot {
             slot,
             busy,
-            label: record.label.get().filter(|_| busy),
-            abandoned: busy && registry.is_abandoned(record, now),
+            label: record.label(tally),
+            abandoned: busy && record.is_abandoned(now),
             abandoned_for: record.abandoned_for(now).filter(|_| busy),
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
-    }
-
-    /// A group was cancelled: whoever asks finds the workers that run its tasks.
-    pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
-        let mut registry = lock(&self.registry);
-        registry.forget_ended_groups();
-        registry.cancelled.push(Arc::clone(group));
-    }
-
-    /// Tells subscribers which workers run a task of a cancelled group.
-    pub(crate) fn tell_abandoned(&self, group: &Handle) {
-        if !cfg!(feature = "tracing") {
-            return;
-        }
-        for (slot, it) in self.slots.iter().enumerate() {
-            if ptr::eq(it.record.group(), &raw const **group) {
-                let label = it.record.label.get();
-                observe::worker_abandoned(&self.env, slot, label, "cancelled");
-            }
-        }
-    }
-}
-
-impl Registry {
-    /// Whether nobody waits any more for the task that runs on a slot.
-    pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
-        let is_its = |group: &Arc<Handle>| ptr::eq(record.group(), &***group);
-        record.is_abandoned(now) || self.cancelled.iter().any(is_its)
-    }
-
-    /// No task of these runs, or will: nobody can submit one.
-    pub(super) fn forget_ended_groups(&mut self) {
-        let may_run = |group: &Arc<Handle>| group.pending() > 0 || Arc::strong_count(group) > 1;
-        self.cancelled.retain(may_run);
     }
 }

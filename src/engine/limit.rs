@@ -6,7 +6,7 @@
 //! registry's lock, withholds it as long as one is owed. How workers learn of it: the protocol page.
 
 use super::core::{Core, Registry};
-use crate::sync::{lock, lock_unless, Arc};
+use crate::sync::{lock, Arc};
 
 impl Core {
     /// Slots that are to be withheld and are not yet: of workers, and of threads being started.
@@ -15,15 +15,11 @@ impl Core {
     }
 
     pub(crate) fn limit(&self) -> usize {
-        let registry = lock_unless(self.env.is_forked(), &self.registry);
-        registry.map_or(self.settings.max_workers, |registry| registry.limit)
+        lock(&self.registry).limit
     }
 
     /// Sets the limit, 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
-        if self.env.is_forked() {
-            return;
-        }
         let mut registry = lock(&self.registry);
         registry.limit = limit;
         let stay = (self.settings.max_workers - limit).min(registry.withheld.len());
@@ -40,7 +36,7 @@ impl Core {
         self.retire_surplus(&mut registry);
         drop(registry);
         // There may be space now, for those who wait for it and for what is queued.
-        self.waiters.notify_all();
+        self.serve_line();
         if !freed.is_empty() {
             self.notify_another();
         }

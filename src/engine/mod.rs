@@ -3,7 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `admission` | who is asked in which order? |
-//! | `wait` | how does a submission wait between two attempts, and for its turn? |
+//! | `line` | how does a submission wait for space, and who serves it? |
 //! | `saturation` | when is a submission refused? |
 //! | `waking` | who is woken for a queued task? |
 //! | `threads` | how do threads start, and how are they told to end? |
@@ -30,14 +30,15 @@ pub(crate) mod discard;
 pub(crate) mod groups;
 mod ledger;
 pub(crate) mod limit;
+mod line;
 pub(crate) mod request;
 pub(crate) mod retirement;
 pub(crate) mod revoke;
 pub(crate) mod saturation;
+pub(crate) mod serving;
 pub(crate) mod shutdown;
 pub(crate) mod submit;
 pub(crate) mod threads;
-mod wait;
 pub(crate) mod waking;
 pub(crate) mod worker;
 

@@ -3,10 +3,12 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
+use crate::parts::members::Members;
 use crate::stats::WhenFull;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::Arc;
 use crate::work::env::Env;
 use crate::work::options::Times;
+use std::task::Waker;
 use std::time::Duration;
 
 /// Where an accepted task went.
@@ -33,6 +35,8 @@ pub(crate) enum SubmitError {
     Refused(Refusal),
     /// The deadline passed before there was space.
     Expired,
+    /// It has not come back: it waits in line with this ticket, for a future.
+    InLine(u64),
 }
 
 impl SubmitError {
@@ -42,6 +46,7 @@ impl SubmitError {
         match self {
             Self::Refused(why) => why,
             Self::Expired => unreachable!("at its deadline it is refused"),
+            Self::InLine(_) => unreachable!("only a future leaves its task in line"),
         }
     }
 }
@@ -57,8 +62,10 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) awaited: bool,
     /// Who waits is a worker of the pool, whichever thread submits.
     pub(crate) on_worker: bool,
-    /// Its group's flag.
-    pub(crate) cancelled: Option<&'a AtomicBool>,
+    /// Its group, unless that is a scope.
+    pub(crate) members: Option<&'a Arc<Members>>,
+    /// A future waits for space, whatever the policy: the waker to be called.
+    pub(crate) waker: Option<&'a Waker>,
 }
 
 #[cold]
@@ -117,7 +124,8 @@ impl<'a> SubmitOptions<'a> {
         node: None,
         awaited: false,
         on_worker: false,
-        cancelled: None,
+        members: None,
+        waker: None,
     };
 
     /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
@@ -131,7 +139,7 @@ impl<'a> SubmitOptions<'a> {
     /// submissions do.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
-        self.extras.when_full.map_or(pool, WhenFull::blocks)
+        self.waker.is_some() || self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
     /// Why it is refused without space: on a worker of the pool that it must not wait there, if it would.
@@ -171,9 +179,9 @@ impl<'a> SubmitOptions<'a> {
         }
     }
 
+    /// Returns `true` if its group is cancelled.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // Relaxed: a flag; a cancel that races the submission may miss it or not.
-        self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed))
+        self.members.is_some_and(|members| members.is_cancelled())
     }
 }

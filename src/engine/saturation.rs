@@ -52,40 +52,6 @@ impl Core {
         !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
-    /// Whether more tasks than so many could be accepted now.
-    pub(super) fn has_space_beyond(&self, needed: u64) -> bool {
-        let queue = self.queue.as_ref().map_or(0, |queue| {
-            // Dead cells before it are space.
-            let _ = queue.first();
-            queue.space()
-        });
-        let others = queue + self.free.held().1 + u64::from(self.is_any_benched());
-        // Claims by affinity leave the entries of busy workers behind.
-        let (head, listed) = self.ready.held();
-        let is_idle = |n: &u64| {
-            let slot = self.ready.entry(head.wrapping_add(*n));
-            slot.is_some_and(|slot| self.slots[slot].see().is_idle())
-        };
-        let missing = (needed + 1).saturating_sub(others) as usize;
-        (0..listed).filter(is_idle).take(missing).count() == missing
-    }
-
-    /// Whether no more tasks than so many could be accepted at one moment of this call: nothing
-    /// moved while it looked.
-    pub(super) fn has_no_space_beyond(&self, needed: u64) -> bool {
-        let see = || {
-            let pops = self.queue.as_ref().map_or(0, Queue::load_head);
-            let pushes = (self.ready.pushes(), self.free.pushes());
-            (pops, pushes, self.is_any_benched(), self.in_flight.see())
-        };
-        let before = see();
-        let is_there = |queue: &Queue<Task>| queue.is_oldest_there(before.0);
-        before.3.is_nobody()
-            && !self.has_space_beyond(needed)
-            && self.queue.as_ref().is_none_or(is_there)
-            && see() == before
-    }
-
     /// Whether every worker was busy and the queue full at one moment during this call;
     /// see the module's doc.
     #[inline(always)]
@@ -109,7 +75,7 @@ impl Core {
     /// Watches for space, which is a few short tasks' ends away, before it is worth the while
     /// to sleep for it; not in front of others who do.
     pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
-        while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
+        while self.line.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {
                 Some(queue) => queue.has_ample_room(),
                 None => !self.ready.is_empty(),

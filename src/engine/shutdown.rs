@@ -6,12 +6,11 @@
 //! started, nothing is left.
 
 use super::core::{Core, Registry};
-use super::discard::is_discarding;
 use super::threads::NotSpawned;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::NeverRan;
+use crate::work::job::{NeverRan, Task};
 use crate::work::observe;
 use crate::work::record::Tally;
 use crate::work::thread::join;
@@ -36,25 +35,23 @@ pub(crate) fn shutdown(
     timeout: Duration,
     whom: WaitsFor,
 ) -> ShutdownReport {
-    let discards = core.close(mode);
-    let waits = !core.env.is_own_worker() && !is_discarding();
-    if !core.env.is_forked() {
-        // Before what discarded tasks captured is dropped: that may take its time.
-        core.waiters.notify_all();
-        let most = if discards { usize::MAX } else { 0 };
-        let queued = core.take_out(most, |task| !task.must_run());
-        // ORDERING: L1: the discards of this call come before its report.
-        let count = queued.len() as u64;
-        core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
-        core.retire_idle();
-        core.discard(queued, NeverRan::Discarded);
-    }
-    // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {
-        return ShutdownReport {
-            discarded: 0,
-            stragglers: Vec::new(),
-        };
+        return forked(core);
+    }
+    let discards = core.close(mode);
+    let waits = !core.env.is_own_worker() && !core.is_discarding();
+    // The line learns it before captures are dropped, which may take its time.
+    core.serve_line();
+    let queued = if discards {
+        core.take_out()
+    } else {
+        Vec::new()
+    };
+    core.retire_idle();
+    core.discard(queued, NeverRan::Discarded);
+    if core.env.is_forked() {
+        // By a capture's drop.
+        return forked(core);
     }
     let stragglers = if waits {
         wait(core, timeout, whom)
@@ -66,12 +63,22 @@ pub(crate) fn shutdown(
         discarded: core.counts.shut_out.load(Ordering::SeqCst),
         stragglers,
     };
-    if waits {
-        for worker in &report.stragglers {
-            observe::straggler(&core.env, worker);
-        }
+    if waits && !report.stragglers.is_empty() {
+        // Relaxed: read by the same owner's drop.
+        core.gave_up.store(true, Ordering::Relaxed);
+        core.tell_stragglers(&report.stragglers);
     }
     report
+}
+
+/// A child made by `fork` has no workers.
+fn forked(core: &Arc<Core>) -> ShutdownReport {
+    // The drop of a thread's handle reads that thread's memory, which may be gone.
+    std::mem::forget(Arc::clone(core));
+    ShutdownReport {
+        discarded: 0,
+        stragglers: Vec::new(),
+    }
 }
 
 /// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
@@ -83,13 +90,13 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
     let mut has_failed = false;
     while registry.live + registry.starting > 0 {
         if deadline.has_passed() {
-            return core.stragglers(&mut registry);
+            return core.stragglers(&registry);
         }
         let mut left = deadline.left();
         if whom == WaitsFor::Wanted {
-            if core.is_nobody_wanted(&mut registry) {
+            if core.is_nobody_wanted(&registry) {
                 if has_failed || !core.lacks_a_worker(&registry) {
-                    return core.stragglers(&mut registry);
+                    return core.stragglers(&registry);
                 }
                 // These workers may owe the queue a look, and pay only when their task ends: so start another.
                 drop(registry);
@@ -112,10 +119,42 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
 }
 
 impl Core {
+    /// Takes all queued tasks out that a shutdown may discard.
+    fn take_out(&self) -> Vec<Task> {
+        let mut taken = Vec::new();
+        let Some(queue) = &self.queue else {
+            return taken;
+        };
+        let mut from = queue.first();
+        while let Some(task) = queue.take_wanted(&mut from, |task| !task.must_run()) {
+            self.counts.discard();
+            taken.push(task);
+        }
+        // ORDERING: L1: the discards of this call come before its report.
+        (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);
+        taken
+    }
+
+    /// Tells subscribers once of each worker that has not ended.
+    fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
+        for straggler in stragglers {
+            let mut registry = lock(&self.registry);
+            let worker = registry.workers.get_mut(straggler.slot);
+            let is_told = worker
+                .and_then(Option::as_mut)
+                .is_none_or(|worker| std::mem::replace(&mut worker.is_told, true));
+            // A subscriber is user code.
+            drop(registry);
+            if !is_told {
+                observe::straggler(&self.env, straggler);
+            }
+        }
+    }
+
     /// With this thread, if it is a worker that has left its slot: its thread-local destructors run.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
-        let mut registry = lock(&self.registry);
-        let mut stragglers = self.stragglers(&mut registry);
+        let registry = lock(&self.registry);
+        let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
             if stragglers.iter().all(|worker| worker.slot != own) {
                 stragglers.push(self.snapshot(&registry, own));
@@ -140,11 +179,10 @@ impl Core {
 
     /// Whether at one moment every worker that there may be ran a task that nobody waits for: each
     /// did so before and after that moment, without an end in between.
-    fn is_nobody_wanted(&self, registry: &mut Registry) -> bool {
+    fn is_nobody_wanted(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;
         }
-        registry.forget_ended_groups();
         let before = self.all_abandoned(registry);
         before.is_some() && before == self.all_abandoned(registry)
     }
@@ -157,7 +195,7 @@ impl Core {
             .filter(|(_, worker)| worker.is_some())
             .map(|(slot, _)| {
                 let tally = slot.record.tally(|| slot.see().generation());
-                let is_abandoned = registry.is_abandoned(&slot.record, now);
+                let is_abandoned = slot.record.is_abandoned(now);
                 (is_abandoned && tally.is_running()).then_some(tally)
             })
             .collect()

@@ -3,13 +3,14 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
+use crate::parts::members::Pending;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::observe::Seen;
+use crate::work::observe::Submitted;
 use crate::work::options::Stored;
 
 /// Where the task went. Refused, the job comes back with the reason; what was stored with it is gone.
-type Submitted<J> = Result<Location, (J, Refusal)>;
+type Outcome<J> = Result<Location, (J, Refusal)>;
 
 /// Makes a task of a job, for `accept`.
 #[inline]
@@ -18,14 +19,14 @@ pub(crate) fn submit<S: Stored, J: Job>(
     stored: S,
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
-) -> Submitted<J> {
-    let mut task = Some(Task::new(Seen::now(&core.env), stored, job));
+) -> Outcome<J> {
+    let mut task = Some(Task::new(Submitted::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: only this call's task was there.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
-        if let Some(pending) = stored.into_pending() {
-            pending.refuse();
+        if let Some(Pending(members)) = stored.into_pending() {
+            members.leave();
         }
         (job, why.into_refusal())
     })
@@ -38,7 +39,7 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<J> {
+) -> Outcome<J> {
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
@@ -51,7 +52,7 @@ fn submit_wrapped<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<J> {
+) -> Outcome<J> {
     let extras = options.extras;
     let (deadline, times) = extras.times(&core.env);
     let options = SubmitOptions {

@@ -8,7 +8,6 @@ use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
 use crate::error::{DeadlineError, Refusal};
-use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
@@ -112,10 +111,10 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
         s.spawn(move || {
             assert!(serves(core, || ()));
         });
-        while core.waiters.waiting() == 0 {
+        while core.line.waiting() == 0 {
             thread::yield_now();
         }
-        let stopped = core.waiters.hold();
+        let stopped = core.line.hold();
         open.send(()).expect("it waits");
         let released = released.recv_timeout(Duration::from_secs(10));
         drop(stopped);
@@ -233,31 +232,6 @@ fn an_idle_worker_takes_orders_whoever_holds_the_registrys_lock() {
     let ran = ran.recv_timeout(Duration::from_secs(10));
     drop(stopped);
     assert_eq!(ran, Ok(()));
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
-}
-
-/// Laws 1 and 20: dead cells at the head of the queue are space, also beside one that has aged.
-#[test]
-fn law01_dead_cells_are_space_beside_one_that_waits_for_long() {
-    let core = with_queue_of_two(1);
-    let (open, gate) = mpsc::channel();
-    assert!(serves(&core, move || gate.recv().expect("it opens")));
-    let mut waiting = core.waiters.join();
-    let late = || do_with(&core, &Extras::NONE, || (), Duration::from_millis(5)).is_ok();
-    thread::scope(|scope| {
-        let calls = [scope.spawn(late), scope.spawn(late)];
-        for late in calls {
-            assert!(!late.join().expect("it returns"), "its time was up");
-        }
-    });
-    waiting.sleep(&Deadline::from_now(Duration::ZERO));
-    assert_eq!(core.waiters.aged(), 1);
-    assert!(serves(&core, || ()), "two places, one of them promised");
-    assert!(!serves(&core, || ()), "the last one is");
-    drop(waiting);
-    assert!(serves(&core, || ()));
-    open.send(()).expect("it waits");
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

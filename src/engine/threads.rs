@@ -82,7 +82,7 @@ impl Core {
             NotSpawned::NotNeeded => self.notify_another(),
             NotSpawned::Failed(_) => _ = self.notify_idle(Seen::is_any_searching),
         }
-        self.notify_waiter();
+        self.serve_line();
     }
 
     /// Starts a worker on a slot whose free entry the caller popped. Its first order is the task,
@@ -105,7 +105,12 @@ impl Core {
         let main = move || (core.main)(&core, slot);
         let ended = Arc::clone(&self.ended);
         match start(name, self.settings.stack_size, ended, main) {
-            Ok(thread) => Ok(self.register(slot, thread, task)),
+            Ok(thread) => {
+                let location = self.register(slot, thread, task);
+                // The queue may sleep no more.
+                self.serve_line();
+                Ok(location)
+            }
             Err(error) => {
                 self.start_failed(slot);
                 observe::spawn_failed(&self.env, &error);
@@ -116,13 +121,13 @@ impl Core {
 
     /// An error if the pool may have no further worker, or needs none: it is closed, and this
     /// one has nothing queued to look at.
-    fn begin_start(&self, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
+    fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
         if !is_of_use || self.owed(&registry) > 0 {
             self.put_back(&mut registry, slot);
             drop(registry);
-            self.notify_waiter();
+            self.serve_line();
             return Err(NotSpawned::NotNeeded);
         }
         registry.starting += 1;
@@ -131,7 +136,7 @@ impl Core {
         Ok(())
     }
 
-    fn start_failed(&self, slot: usize) {
+    fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
         // SAFETY: begun by this thread, and the OS gave none.
@@ -141,7 +146,7 @@ impl Core {
         drop(registry);
         // Relaxed: a count.
         self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
-        self.notify_waiter();
+        self.serve_line();
     }
 
     /// The thread exists: it is counted, and gets its first order.
@@ -163,6 +168,7 @@ impl Core {
             thread,
             tasks_before: it.record.tally(|| 0).ran(),
             benched: None,
+            is_told: false,
         });
         registry.live += 1;
         registry.spawned += 1;

@@ -2,8 +2,8 @@
 //!
 //! A task's end goes in this order, which the guarantees on admission and accounting rest on: the
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
-//! *then* releases whoever waits for it, *then* notifies the first who waits for space. So whoever
-//! sees the end of a task, by its counters or its result, finds its worker free. Up to the
+//! *then* releases its waiter and calls that waiter's waker, *then* gives space to the line. So a thread
+//! that sees the end of a task, by its counters or its result, finds its worker free. Up to the
 //! release the worker waits for another thread in three cases only: a caller or handle is between the two
 //! steps of leaving; another task of its scope stores its panic; another thread holds its group's lock. It
 //! does not wait for a push that is half done: it looks at the queue again afterwards.
@@ -22,11 +22,9 @@ use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::members::Ended;
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{lock, now, thread, Arc, MutexGuard};
+use crate::sync::{fork, lock, now, Arc, MutexGuard};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::job::Task;
-use crate::work::observe;
 use crate::work::record::Record;
 use std::cell::Cell;
 
@@ -38,7 +36,10 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let look = || core.notify_another();
+    let look = || {
+        core.serve_line();
+        core.notify_another();
+    };
     let ctx = Ctx::new(&core.env, &it.record, slot, &look);
     let _entered = ctx.enter();
     Worker {
@@ -104,8 +105,7 @@ impl Worker<'_> {
     // ---- hooks --------------------------------------------------------------------
 
     fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
-        self.core.env.hook(|| hook(self.slot));
-        self.ctx.end_if_forked();
+        (self.ctx).call_back(|| self.core.env.hook(|| hook(self.slot)));
     }
 
     fn start_hook(&self) {
@@ -117,8 +117,6 @@ impl Worker<'_> {
     /// Runs the start hook. After that the worker obeys orders. One that is to look at the queue counts as
     /// notified.
     fn start(&self) {
-        observe::worker_spawned(&self.core.env, self.slot);
-        self.ctx.end_if_forked();
         self.start_hook();
         let mut backoff = Backoff::default();
         let count = || self.core.in_flight.add(NOTIFIED);
@@ -144,13 +142,13 @@ impl Worker<'_> {
                 task_id = self.find_next(after, watch);
                 self.count(how);
             });
-            // With the next in hand only that: more may start a thread, or be code of the user's, and the
-            // caller of the next could not leave meanwhile.
             if task_id.is_some() {
                 self.spin.ran_several();
-                self.core.notify_waiter();
-            } else {
-                self.settle();
+                // Not served here: that may start a thread, and the next task's caller could not leave
+                // meanwhile.
+                self.owe_line();
+            } else if !self.searches.get() {
+                self.give_space();
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
@@ -161,25 +159,20 @@ impl Worker<'_> {
         Next::Search
     }
 
-    /// After the last task, and its release, which must not wait for a thread that holds the list of
-    /// those who wait for space. A task that expired did not run `Ctx::call`, so its debts are open.
-    fn settle(&self) {
-        let owes_remains = self.ctx.owes_remains.get();
-        if owes_remains {
-            if self.searches.take() {
-                // SAFETY: this thread is the slot's worker, `Searching`.
-                unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-            }
-            // Nobody is to rely on it before a handle's waker has returned.
+    /// Gives space to the line, now that this worker is idle and its last task's waiter is released.
+    fn give_space(&self) {
+        if self.core.line.waiting() != 0 {
+            // Serving the line may take its time, so no submission is to rely on this worker.
             self.stop_watching();
+            self.core.serve_line();
         }
-        self.core.notify_waiter();
-        if owes_remains {
-            // This thread's last worker may be this one, which must not be given what the waker waits for.
-            Core::forget_affinity();
-            Env::between_tasks(|| self.ctx.settle_debts());
-        } else {
-            self.ctx.pay_debts();
+        self.ctx.pay_debts();
+    }
+
+    /// It has taken a queued task: the space goes to the line once that task counts as started.
+    fn owe_line(&self) {
+        if self.core.line.waiting() != 0 {
+            self.ctx.owes_look.set(true);
         }
     }
 
@@ -187,8 +180,10 @@ impl Worker<'_> {
     /// limit the worker searches instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_usual_and_zero(0) {
-            self.ctx.end_if_forked();
+        if !self.core.env.is_usual() {
+            if self.core.env.is_forked() {
+                fork::end_child();
+            }
             self.searches.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
@@ -280,13 +275,13 @@ impl Worker<'_> {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
-                    self.core.notify_waiter();
+                    self.owe_line();
                     return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-                    self.core.notify_waiter();
+                    self.give_space();
                     return self.wait();
                 }
                 Popped::InProgress => backoff.wait(),
@@ -303,6 +298,7 @@ impl Worker<'_> {
         if may_look && !self.core.nothing_queued() && self.take_self() {
             return Next::Search;
         }
+        let mut backoff = Backoff::default();
         loop {
             let stop = || self.core.env.is_closed_or_over();
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
@@ -324,7 +320,7 @@ impl Worker<'_> {
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
                 // Claimed, its order a few instructions away.
-                thread::yield_now();
+                backoff.wait();
             }
         }
     }
@@ -438,11 +434,9 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        core.notify_waiter();
+        core.serve_line();
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
-        observe::worker_retired(&core.env, self.slot);
-        self.ctx.end_if_forked();
         true
     }
 }

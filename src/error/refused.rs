@@ -228,7 +228,9 @@ impl<F> Refused<F> {
             Refusal::Saturated | Refusal::OnWorker | Refusal::SpawnFailed(_) => {
                 Ok(self.run_anyway())
             }
-            Refusal::Closed | Refusal::Cancelled | Refusal::Forked => Err(self),
+            Refusal::Closed | Refusal::Cancelled | Refusal::Forked | Refusal::GroupFull => {
+                Err(self)
+            }
         }
     }
 
@@ -324,8 +326,8 @@ impl<F> Refused<F> {
         matches!(self.reason, Refusal::Saturated)
     }
 
-    /// Returns whether the same call may succeed later: [`Refusal::Saturated`] or
-    /// [`Refusal::SpawnFailed`].
+    /// Returns whether the same call may succeed later: [`Refusal::Saturated`],
+    /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`].
     ///
     /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a loop, whatever
     /// this says: the task keeps busy the very worker that the retry waits for.
@@ -350,7 +352,10 @@ impl<F> Refused<F> {
     /// # }
     /// ```
     pub const fn is_retryable(&self) -> bool {
-        matches!(self.reason, Refusal::Saturated | Refusal::SpawnFailed(_))
+        matches!(
+            self.reason,
+            Refusal::Saturated | Refusal::SpawnFailed(_) | Refusal::GroupFull
+        )
     }
 
     /// Returns whether the pool has been shut down, so that trying again is of no use.

@@ -51,9 +51,7 @@ impl Call {
         Self { of, outer }
     }
 
-    /// The most that was taken at one moment of the call other than by tasks: by workers in a hook;
-    /// and by submissions that had waited for long, to which law 20 leaves space until their call has
-    /// left the list. That may be after their task is accepted.
+    /// Returns the most that was taken at one moment of the call other than by tasks: by workers in a hook.
     #[must_use]
     pub fn taken_otherwise(&self) -> u64 {
         CALLS.with_borrow(|calls| calls[&self.of].1)
@@ -145,7 +143,7 @@ fn assert_counted(core: &Core) {
 
 /// See [`Call::taken_otherwise`].
 fn note_taken(core: &Core) {
-    let taken = in_hooks(core) + core.waiters.aged();
+    let taken = in_hooks(core);
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), (_, most)) in calls.iter_mut() {
             if *pool == core.env.id {

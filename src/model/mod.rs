@@ -2,7 +2,7 @@
 //! parts, behind thin wrappers.
 
 use crate::parts::backoff::Backoff;
-use crate::parts::{queue, ring, waiters};
+use crate::parts::{queue, ring};
 use crate::pool::Pool;
 use crate::sync::{lock, now};
 
@@ -12,11 +12,12 @@ pub use crate::sync::control::*;
 pub use clock::Deadline;
 pub use completion::{Call, Decision, Task};
 pub use handle::{promise, Promise, Promised};
+pub use line::{Left, Line};
 pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labeled_until, do_until, join_until, refuse_threads, Alarm, Deadline};
-pub use words::{Counts, Label};
+pub use words::Counts;
 
 #[cfg(lazypool_shuttle)]
 mod clock;
@@ -24,6 +25,7 @@ mod completion;
 mod handle;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
+mod line;
 mod members;
 mod slot;
 #[cfg(lazypool_loom)]
@@ -235,86 +237,5 @@ impl Queue {
     pub fn is_full(&self) -> bool {
         let pops = self.0.load_head();
         self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
-    }
-}
-
-/// Threads that wait for space.
-#[derive(Debug)]
-pub struct Waiters(waiters::Waiters);
-
-impl Waiters {
-    /// Nobody yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(waiters::Waiters::new())
-    }
-
-    /// There is space for one more.
-    pub fn notify(&self) {
-        self.0.notify();
-    }
-
-    /// Everybody looks again.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-
-    /// Attempts once, as a submission that must not wait: only if more than what those need that
-    /// have waited for long is left.
-    pub fn try_once(&self, space: impl Fn() -> u64, mut attempt: impl FnMut() -> bool) -> bool {
-        self.is_turn(None, &space) && attempt()
-    }
-
-    /// Waits as a blocked submitter does, until `attempt` succeeds or the deadline passes: an
-    /// attempt that has not waited for long needs more `space` than those need that have. Whether
-    /// one succeeded.
-    pub fn wait_until(
-        &self,
-        deadline: &Deadline,
-        space: impl Fn() -> u64,
-        attempt: impl FnMut() -> bool,
-    ) -> bool {
-        self.wait(&deadline.0, &space, attempt)
-    }
-
-    /// The same without a deadline.
-    pub fn wait_for(&self, space: impl Fn() -> u64, attempt: impl FnMut() -> bool) {
-        let never = crate::parts::deadline::Deadline::never();
-        assert!(self.wait(&never, &space, attempt));
-    }
-
-    /// As `engine::wait` has it.
-    fn is_turn(&self, waiting: Option<&waiters::Waiting<'_>>, space: &impl Fn() -> u64) -> bool {
-        let aged = self.0.aged();
-        aged == 0 || waiting.is_some_and(waiters::Waiting::is_aged) || space() > aged
-    }
-
-    fn wait(
-        &self,
-        deadline: &crate::parts::deadline::Deadline,
-        space: &impl Fn() -> u64,
-        mut attempt: impl FnMut() -> bool,
-    ) -> bool {
-        let mut waiting = None;
-        loop {
-            if let Some(waiting) = &waiting {
-                waiters::Waiting::rejoin(waiting);
-            }
-            if self.is_turn(waiting.as_ref(), space) && attempt() {
-                return true;
-            }
-            if deadline.has_passed() {
-                return false;
-            }
-            match &mut waiting {
-                Some(waiting) => waiting.sleep(deadline),
-                None => waiting = Some(self.0.join()),
-            }
-        }
-    }
-
-    /// Asserts, once nobody waits, that nobody is counted.
-    pub fn assert_at_rest(&self) {
-        self.0.assert_at_rest();
     }
 }

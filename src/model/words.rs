@@ -1,7 +1,6 @@
-//! Words that stand alone: what is counted, and a label.
+//! A word that stands alone.
 
 use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED, RETURNING};
-use crate::parts::label;
 
 /// The counts of workers that the rings do not show.
 #[derive(Debug)]
@@ -42,28 +41,5 @@ impl Counts {
     /// Whether somebody looks at the queue, or is on the way there.
     pub fn is_any_searching(&self) -> bool {
         self.0.see().is_any_searching()
-    }
-}
-
-/// The label of a worker's running task, for snapshots.
-#[derive(Debug)]
-pub struct Label(label::Label);
-
-impl Label {
-    /// None yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(label::Label::new())
-    }
-
-    /// By one thread only.
-    pub fn set(&self, label: Option<&'static str>) {
-        // SAFETY: by one thread. Else loom reports it.
-        unsafe { self.0.set(label) };
-    }
-
-    /// The label at some moment; `None` if it keeps changing.
-    pub fn get(&self) -> Option<&'static str> {
-        self.0.get()
     }
 }

@@ -200,15 +200,6 @@ impl Ring {
         self.head.load(Ordering::SeqCst) == pushes
     }
 
-    /// The entry at a position, if it is there.
-    #[inline]
-    pub(crate) fn entry(&self, position: u64) -> Option<usize> {
-        // ORDERING: P2: as `held`.
-        let seen = self.cell(position).load(Ordering::SeqCst);
-        let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
-        is_full.then_some((seen & (FULL - 1)) as usize)
-    }
-
     /// Grows by one with every push: two equal readings mean that nothing
     /// was pushed in between, but for a push that has filled its cell and not
     /// yet advanced this (which [`Ring::is_empty`] sees).
@@ -216,6 +207,17 @@ impl Ring {
     pub(crate) fn pushes(&self) -> u64 {
         // ORDERING: P1, P2: after a push, or around a look at other words.
         self.tail.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(any(lazypool_loom, lazypool_shuttle, test))]
+impl Ring {
+    /// The entry at a position, if it is there.
+    pub(crate) fn entry(&self, position: u64) -> Option<usize> {
+        // ORDERING: P2: as `held`.
+        let seen = self.cell(position).load(Ordering::SeqCst);
+        let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
+        is_full.then_some((seen & (FULL - 1)) as usize)
     }
 }
 

@@ -119,7 +119,7 @@ pub struct Stats {
 impl Stats {
     /// Every counter under its name, in the order of the table: each part below its sum. Taken apart
     /// without `..`, so that a new counter cannot be left out of the table.
-    fn rows(self) -> [(&'static str, u64); 25] {
+    fn rows(self) -> [(&'static str, u64); 26] {
         let Self {
             accepted,
             refused,
@@ -137,6 +137,7 @@ impl Stats {
                     on_worker,
                     forked,
                     expired: expired_outside,
+                    group_full,
                 },
             abandoned,
             waiting,
@@ -160,6 +161,7 @@ impl Stats {
             ("refusals.on_worker", on_worker),
             ("refusals.forked", forked),
             ("refusals.expired", expired_outside),
+            ("refusals.group_full", group_full),
             ("completed", completed),
             ("panicked", panicked),
             ("expired", expired),
@@ -238,6 +240,8 @@ pub struct RefusalCounts {
     /// Not accepted because the deadline passed while the submission waited for space. The caller got the
     /// closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
+    /// Refused as [`GroupFull`](crate::Refusal::GroupFull).
+    pub group_full: u64,
 }
 
 impl RefusalCounts {
@@ -247,7 +251,7 @@ impl RefusalCounts {
     }
 
     /// Each under its name.
-    pub(crate) fn by_reason(self) -> [(&'static str, u64); 7] {
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 8] {
         let Self {
             saturated,
             closed,
@@ -256,6 +260,7 @@ impl RefusalCounts {
             on_worker,
             forked,
             expired,
+            group_full,
         } = self;
         [
             ("saturated", saturated),
@@ -265,6 +270,7 @@ impl RefusalCounts {
             ("on_worker", on_worker),
             ("forked", forked),
             ("expired", expired),
+            ("group_full", group_full),
         ]
     }
 }

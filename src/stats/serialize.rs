@@ -53,6 +53,7 @@ serialize_fields!(RefusalCounts {
     on_worker,
     forked,
     expired,
+    group_full,
 });
 serialize_fields!(WorkerSnapshot {
     slot,

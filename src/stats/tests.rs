@@ -21,6 +21,7 @@ fn sample() -> Stats {
             on_worker: 0,
             forked: 0,
             expired: 2,
+            group_full: 0,
         },
         abandoned: 0,
         waiting: 33,
@@ -59,6 +60,7 @@ refusals.spawn_failed        0
 refusals.on_worker           0
 refusals.forked              0
 refusals.expired             2
+refusals.group_full          0
 completed              1234000
 panicked                     3
 expired                      4
@@ -88,7 +90,7 @@ fn every_line_of_the_table_is_equally_wide() {
         let table = stats.to_string();
         let width = table.lines().next().unwrap().len();
         assert!(table.lines().all(|line| line.len() == width), "{table}");
-        assert_eq!(table.lines().count(), 25);
+        assert_eq!(table.lines().count(), 26);
         assert!(!table.ends_with('\n'));
     }
 }
@@ -170,10 +172,9 @@ fn refusals_add_up_to_refused() {
     }
 }
 
-const POLICIES: [(WhenFull, &str); 5] = [
+const POLICIES: [(WhenFull, &str); 4] = [
     (WhenFull::Refuse, "refuse"),
     (WhenFull::Block, "block"),
-    (WhenFull::BlockFor(Duration::ZERO), "block:0s"),
     (
         WhenFull::BlockFor(Duration::from_millis(90_250)),
         "block:1m 30s 250ms",
@@ -204,6 +205,23 @@ fn policies_and_modes_are_written_as_they_are_read() {
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
 }
 
+/// In code a limit of zero may be what is left of a budget. As a word it would say `block` and not block.
+#[test]
+fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
+    let policy = WhenFull::BlockFor(Duration::ZERO);
+    assert_eq!(policy.to_string(), "refuse");
+    for word in ["block:0s", "block: 0ms 0ns"] {
+        let error = word.parse::<WhenFull>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{word:?} is not allowed (a wait of zero is no wait: \"refuse\"); allowed: refuse, \
+                 block, or block:<duration> such as block:250ms"
+            )
+        );
+    }
+}
+
 #[test]
 fn a_pool_refuses_by_default() {
     assert_eq!(WhenFull::default(), WhenFull::Refuse);
@@ -211,7 +229,7 @@ fn a_pool_refuses_by_default() {
 
 #[test]
 fn policies_and_modes_can_be_keys() {
-    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 5);
+    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 4);
     assert_eq!(HashSet::from(MODES.map(|(mode, _)| mode)).len(), 3);
 }
 
@@ -261,7 +279,7 @@ mod serialized {
                 "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
                 "refusals": {
                     "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
-                    "on_worker": 0, "forked": 0, "expired": 2,
+                    "on_worker": 0, "forked": 0, "expired": 2, "group_full": 0,
                 },
                 "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
                 "workers": 8, "idle": 7, "peak_workers": 16,
@@ -275,7 +293,7 @@ mod serialized {
         let text = serde_json::to_string(&sample().refusals).unwrap();
         assert_eq!(
             text,
-            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2}"#
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2,"group_full":0}"#
         );
     }
 

@@ -117,17 +117,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// The same, unless this is a forked child: there a thread that is no more may hold the lock.
-pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
-    if is_forked {
-        return try_lock(mutex);
-    }
-    debug_assert!(!is_forked, "there are no forks in models");
-    Some(lock(mutex))
-}
-
-/// The same if nobody holds it; in models, where nobody is stopped for good, it waits.
+/// Locks a mutex that no thread holds. Models, in which no thread is stopped for good, wait for it.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
     return Some(lock(mutex));

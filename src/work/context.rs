@@ -1,44 +1,39 @@
 //! The context of a worker, which the code in its tasks can ask.
 //!
-//! A worker has one [`Ctx`] on its stack for life; a thread-local pointer to it is what the
-//! public functions read.
+//! A worker has one [`Ctx`] on its stack for life. A thread-local pointer to it is what the public
+//! functions read.
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::stretch::Stretch;
 use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
 use crate::work::env::{Around, Env, NEVER};
-use crate::work::observe::{self, Seen, Watch};
+use crate::work::observe::{self, Submitted, Watch};
 use crate::work::options::Options;
 use crate::work::panics::{has_panicked, settle, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
-/// What a task can ask of the worker that runs it: with the record, in which others read of it, too.
-/// Lives on the worker's stack.
+/// What a task can ask of the worker that runs it. Lives on the worker's stack; what other threads may
+/// ask as well is in the record.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Sees to it that somebody looks at the queue.
+    /// Gives space to the line, and has another worker look at the queue.
     look: &'a dyn Fn(),
     /// The node of the running task's caller, if one waits for it.
     caller: Cell<Option<*const WaitNode>>,
-    /// That the running task's own deadline has passed has been told.
-    told_late: Cell<bool>,
+    /// The running task's.
+    label: Cell<Option<&'static str>>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// It was awake, and is still to see to it that somebody looks at the queue in its place: before
-    /// the next task's code.
+    /// This worker is still to call `look`, before the next task's code.
     pub(crate) owes_look: Cell<bool>,
-    /// There is something in `remains`.
-    pub(crate) owes_remains: Cell<bool>,
-    /// A handle's waker, to be called: code of the user's, which comes last.
-    remains: Cell<Remains>,
     pub(crate) stretch: Stretch,
-    /// The submission of the task about to run.
-    pub(crate) seen: Cell<Seen>,
+    /// When the task about to run was submitted.
+    pub(crate) submitted: Cell<Submitted>,
 }
 
 thread_local! {
@@ -71,13 +66,11 @@ impl<'a> Ctx<'a> {
             slot,
             look,
             caller: Cell::new(None),
-            told_late: Cell::new(false),
+            label: Cell::new(None),
             task_id: Cell::new(0),
             owes_look: Cell::new(false),
-            owes_remains: Cell::new(false),
-            remains: Cell::default(),
             stretch: Stretch::new(),
-            seen: Cell::default(),
+            submitted: Cell::default(),
         }
     }
 
@@ -87,22 +80,21 @@ impl<'a> Ctx<'a> {
         Entered(std::marker::PhantomData)
     }
 
-    /// The task about to run has these options. `false`: it comes too late to be started.
+    /// Publishes the options of the task about to run. Returns `false` if it is too late to start it.
     ///
     /// # Safety
     /// Its group lives until [`Ctx::finish`].
     #[inline]
     pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> bool {
-        // First: what is said of a late task carries it.
-        if options.label.is_some() {
-            self.set_label(options.label);
-        }
         if let Some(times) = options.times {
             let Some(due) = times.start(self.env) else {
                 return false;
             };
-            self.told_late.set(false);
             self.record.set_due(due);
+        }
+        if options.label.is_some() {
+            self.label.set(options.label);
+            self.record.set_label(options.label);
         }
         if let Some(group) = options.group {
             self.record.set_group(group);
@@ -110,45 +102,32 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// The task with options has ended: before the worker is free for another. If it is late, subscribers
-    /// are told, if they may take their time.
+    /// The task with options has ended, and its worker is not yet free for another.
     #[inline]
-    pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) {
-        self.record.set_group(std::ptr::null());
-        if self.is_late(may_tell) {
+    pub(crate) fn finish(&self) {
+        self.record.clear_group();
+        if self.is_late() {
             // Relaxed: a count.
             self.env.timed_out.fetch_add(1, Ordering::Relaxed);
         }
         self.record.set_due(NEVER);
-        if is_labeled {
-            self.set_label(None);
-        }
+        self.label.set(None);
     }
 
-    fn set_label(&self, label: Option<&'static str>) {
-        // SAFETY: the record is that of the worker's own slot, and a context stays on its thread.
-        unsafe { self.record.label.set(label) };
-    }
-
-    /// Whether the running task's own deadline has passed; subscribers are told, if they may take their
-    /// time.
+    /// Returns `true` if the running task's own deadline has passed.
     #[inline]
-    fn is_late(&self, may_tell: bool) -> bool {
+    fn is_late(&self) -> bool {
         let due = self.record.due();
-        let is_late = due != NEVER && self.env.nanos_now() >= due;
-        if is_late && may_tell && !self.told_late.replace(true) {
-            observe::worker_abandoned(self.env, self.slot, self.label(), "deadline");
-        }
-        is_late
+        due != NEVER && self.env.nanos_now() >= due
     }
 
-    /// Runs a task whose end is decided between it and who waits: a caller of `do_with_deadline`, or a
-    /// handle. Whether it panicked, and its result, if that is still wanted. Otherwise the result has
-    /// been dropped, while the task still counts as running. `caller`: the node of a waiting
-    /// caller. `is_wanted` is asked with whether somebody waits.
+    /// Runs a task whose end is decided between it and its waiter: a caller of `do_with_deadline`, or a
+    /// handle. Returns whether it panicked, and its result, if that is still wanted. Otherwise the result
+    /// has been dropped, while the task still counts as running. `caller`: the node of a waiting caller.
+    /// `is_wanted` is called with whether a waiter is there.
     ///
     /// # Safety
-    /// This worker has started its decision for who waits, with this node.
+    /// This worker has started its decision for that waiter, with this node.
     pub(crate) unsafe fn run_decided<R>(
         &self,
         caller: Option<*const WaitNode>,
@@ -158,8 +137,6 @@ impl<'a> Ctx<'a> {
         let (decision, task_id) = (&self.record.decision, self.task_id.get());
         self.caller.set(caller);
         let result = self.call(f);
-        // Subscribers are told of a run limit that has passed as long as the caller can leave.
-        self.is_late(true);
         let waits = decision.complete(task_id);
         let (panicked, wanted) = if is_wanted(waits) {
             (result.is_err(), Some(result))
@@ -167,8 +144,6 @@ impl<'a> Ctx<'a> {
             (self.drop_result(result), None)
         };
         if !waits {
-            // Who left may have been just leaving, and does not exist in a forked child.
-            self.end_if_forked();
             decision.forget(task_id);
         }
         self.caller.set(None);
@@ -176,10 +151,6 @@ impl<'a> Ctx<'a> {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.env.is_forked() {
-            // The caller's stack may be another's here.
-            return None;
-        }
         let callers = self.caller.get().map(|node| {
             // SAFETY: there only in `run_decided`, while the task runs.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
@@ -188,57 +159,36 @@ impl<'a> Ctx<'a> {
         (due != NEVER).then(|| self.env.instant(due))
     }
 
-    /// After code of the user's, which may have called `fork`: the child ends. It does not count or
-    /// release the task, nor take another: that is left to the parent.
-    #[cold]
-    pub(crate) fn end_if_forked(&self) {
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        self.label.get()
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
+    }
+
+    /// Calls user code that may have called `fork`: the child ends, and runs no task of its parent.
+    pub(crate) fn call_back(&self, f: impl FnOnce()) {
+        f();
         if self.env.is_forked() {
             fork::end_child();
         }
     }
 
-    pub(crate) fn label(&self) -> Option<&'static str> {
-        self.record.label.get()
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        // SAFETY: not null only in a task of a group, which lives meanwhile.
-        let group = unsafe { self.record.group().as_ref() };
-        self.record.decision.is_abandoned()
-            // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-            || group.is_some_and(|group| group.cancelled.load(Ordering::Relaxed))
-            || self.is_late(true)
-            || self.env.is_cancelling()
+    /// Wakes the waiter of a task that has ended, and drops what nobody wants any more.
+    pub(crate) fn settle(&self, remains: Remains) {
+        if !remains.is_empty() {
+            self.call_back(|| settle(remains));
+        }
     }
 
     /// Does for others what could not be done before this task counted as started: it may start
     /// a thread, and the task's caller can leave only now.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        // A burst spreads: one worker less that looks, so notify the next.
+        // A burst spreads: this worker no longer looks at the queue, so it notifies another.
         if self.owes_look.replace(false) {
             (self.look)();
-            // Subscribers hear of a thread that could not be started.
-            self.end_if_forked();
-        }
-    }
-
-    /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
-    /// the pool waits for code of the user's.
-    pub(crate) fn owe(&self, remains: Remains) {
-        if !remains.is_empty() {
-            self.owes_remains.set(true);
-            settle(self.remains.replace(remains));
-        }
-    }
-
-    /// Sees to the look that is owed and calls the waker that is owed, before other code of the user's.
-    #[cold]
-    pub(crate) fn settle_debts(&self) {
-        self.pay_debts();
-        if self.owes_remains.replace(false) {
-            settle(self.remains.take());
-            self.end_if_forked();
         }
     }
 
@@ -253,26 +203,23 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Calls user code: within the wrapper if there is one, panics caught and
-    /// reported to `on_panic`. What the code captured is dropped on return.
+    /// Calls user code within the wrapper, if there is one. A panic is caught and reported to `on_panic`.
+    /// What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.owes_look.get() | self.owes_remains.get() {
-            self.settle_debts();
-        }
+        self.pay_debts();
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        let watch = Watch::begin(self.seen.take(), self.env, self.record, self.slot);
+        let watch = Watch::begin(self.submitted.take(), self.env);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(around) => self.call_around(around, f),
         };
-        watch.stop(self.env, self.record);
+        watch.end(self.env, self.label());
         if let Err(payload) = &result {
             self.report(payload);
         }
-        watch.end(self.env);
         result
     }
 
@@ -301,8 +248,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
-    /// call or in its drop, which is reported, too.
+    /// Drops a result that no one waits for any more. Returns whether it panicked, in the call or in its
+    /// drop, which is reported, too.
     fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))

@@ -47,8 +47,6 @@ thread_local! {
     /// The pool that this thread is a worker of, and its slot. It needs no destructor, so those of
     /// the thread's other values can still ask.
     static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
-    /// This thread is a worker that is idle for all others, and runs code of the user's.
-    static BETWEEN_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
 pub(crate) struct Env {
@@ -100,16 +98,14 @@ impl Env {
         }
     }
 
-    /// Whether code of the user's runs on a worker before its first order: a hook, or a subscriber.
     pub(crate) fn has_start_hook(&self) -> bool {
-        self.hooks.start.is_some() || cfg!(feature = "tracing")
+        self.hooks.start.is_some()
     }
 
-    /// Whether the pool is open and has no surplus workers, this process is the one that
-    /// built it, and `others`, small, is zero.
+    /// Returns `true` if the pool is open and has no surplus workers, and this process built it.
     #[inline]
-    pub(crate) fn is_usual_and_zero(&self, others: u64) -> bool {
-        self.phase() | others == fork::generation()
+    pub(crate) fn is_usual(&self) -> bool {
+        self.phase() == fork::generation()
     }
 
     /// Whether the pool is closed, or has surplus workers.
@@ -123,12 +119,7 @@ impl Env {
     /// stopped half-way in each of its steps.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.generation() != fork::generation()
-    }
-
-    /// The [`fork::generation`] that it was built in.
-    pub(crate) fn generation(&self) -> u64 {
-        self.phase() & !(fork::STEP - 1)
+        self.phase() & !(fork::STEP - 1) != fork::generation()
     }
 
     #[inline]
@@ -196,19 +187,6 @@ impl Env {
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
         OWNER.with(Cell::get).0 == self.id
-    }
-
-    /// Runs code of the user's on a worker that is idle already: what the pool gives it meanwhile
-    /// waits until `f` has returned.
-    pub(crate) fn between_tasks(f: impl FnOnce()) {
-        BETWEEN_TASKS.with(|it| it.set(true));
-        f();
-        BETWEEN_TASKS.with(|it| it.set(false));
-    }
-
-    /// Whether this thread is a worker of this pool that is in [`between_tasks`](Self::between_tasks).
-    pub(crate) fn is_between_tasks(&self) -> bool {
-        self.is_own_worker() && BETWEEN_TASKS.with(Cell::get)
     }
 
     /// The slot of this thread, if it is a worker of this pool, its thread-local destructors

@@ -5,11 +5,13 @@
 //! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
 
 use crate::parts::completion::{Answered, Remains};
-use crate::parts::members::{Ended, Members, Pending};
+use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
-use crate::work::observe::Seen;
-use crate::work::options::{Options, Stored};
-use crate::work::panics::{drop_contained, has_panicked, settle};
+use crate::work::env::NEVER;
+use crate::work::observe::Submitted;
+use crate::work::options::{Options, Stored, Times};
+use crate::work::panics::{drop_contained, has_panicked};
+use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
@@ -30,30 +32,27 @@ pub(crate) enum NeverRan {
     Discarded,
 }
 
-/// What is left of a discarded task, to be finished after it has been counted: whom it sets free.
+/// What a discarded closure captured, still to be dropped.
+pub(crate) type Captured = Box<dyn Any + Send>;
+
+/// What is left of a discarded task once it is counted.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
     pub(crate) group: Option<Pending>,
     /// A caller of `do_with_deadline`, or a handle.
     pub(crate) caller: Option<Answered>,
-    /// Of its submission.
-    pub(crate) seen: Seen,
+    pub(crate) captured: Option<Captured>,
 }
 
 impl Release {
-    /// Sets free whom the task has kept waiting. Only then it lets go of what was seen, which may take
-    /// its time, as may the waker of a handle.
-    pub(crate) fn release(mut self) {
-        let _seen = std::mem::take(&mut self.seen);
-        settle(self.finish());
-    }
-
-    pub(crate) fn finish(self) -> Remains {
+    /// Tells the group and the waiter that the task has ended. What remains is user code.
+    pub(crate) fn settle(self) -> (Remains, Option<Captured>) {
         if let Some(pending) = self.group {
-            pending.end(Ended::Discarded);
+            pending.0.end(Ended::Discarded);
         }
-        self.caller.map_or_else(Remains::default, Answered::release)
+        let remains = self.caller.map_or_else(Remains::default, Answered::release);
+        (remains, self.captured)
     }
 }
 
@@ -65,8 +64,9 @@ impl Release {
 pub(crate) unsafe trait Job: Sized {
     /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun. Never unwinds.
-    fn discard(self, why: NeverRan, seen: Seen) -> Release;
+    /// Disposes of it unrun. Never unwinds, and calls no user code, except that a scope's task drops its
+    /// closure.
+    fn discard(self, why: NeverRan) -> Release;
     /// Its options, where those are stored with it. They are asked for before it runs.
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         stored
@@ -79,9 +79,9 @@ pub(crate) unsafe trait Job: Sized {
     const OFFERED: bool = Self::AWAITED;
 }
 
-/// What every task holds: a job, its options, and what is known of its submission.
+/// What every task holds: a job, its options, and when it was submitted.
 struct Held<S, J> {
-    seen: Seen,
+    submitted: Submitted,
     stored: S,
     job: J,
 }
@@ -92,50 +92,47 @@ impl<S: Stored, J: Job> Held<S, J> {
         self.job.options(self.stored.options())
     }
 
-    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
-    /// runs.
+    fn due(&self) -> u64 {
+        self.options().times.map_or(NEVER, Times::due)
+    }
+
+    /// Runs it, or disposes of it if it is too late to start it.
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        ctx.submitted.set(self.submitted);
         let options = self.options();
         if options.is_empty() {
-            ctx.seen.set(self.seen);
             return self.job.run(ctx, end);
         }
-        let is_labeled = options.label.is_some();
         // SAFETY: the task is pending in its group, and leaves it after `finish`.
         if !unsafe { ctx.begin(&options) } {
-            return self.expire(is_labeled, ctx, end);
+            return self.expire(ctx, end);
         }
-        ctx.seen.set(self.seen);
         let mut pending = self.stored.into_pending();
         self.job.run(ctx, &mut |how| {
-            // Where the outcome is decided subscribers have been told before that.
-            ctx.finish(is_labeled, !J::OFFERED);
+            ctx.finish();
             end(how);
-            if let Some(pending) = pending.take() {
-                pending.end(how);
+            if let Some(Pending(members)) = pending.take() {
+                members.end(how);
             }
         });
     }
 
     /// Its turn has come too late.
     #[cold]
-    fn expire(self, is_labeled: bool, ctx: &Ctx<'_>, end: End<'_>) {
+    fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
-            // What is dropped may take its time, and so may the waker of the task before, which
-            // has to return before the worker takes its next task.
-            ctx.settle_debts();
+            // The drop below may take its time.
+            ctx.pay_debts();
         }
         let mut release = self.discard(NeverRan::Expired);
-        // Not once the worker is as good as idle: a subscriber may take its time.
-        release.seen = Seen::default();
-        ctx.finish(is_labeled, false);
+        drop_contained(release.captured.take());
         end(Ended::Discarded);
-        ctx.owe(release.finish());
+        ctx.settle(release.settle().0);
     }
 
     fn discard(self, why: NeverRan) -> Release {
-        let release = self.job.discard(why, self.seen);
+        let release = self.job.discard(why);
         Release {
             group: self.stored.into_pending().or(release.group),
             ..release
@@ -149,8 +146,8 @@ impl<S: Stored, J: Job> Held<S, J> {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        // SAFETY: live, by the contract of `Table::group`; only read.
-        group: |bytes| unsafe { (*Self::load(bytes)).stored.options().group },
+        // SAFETY: live, by the contract of `Table::due`; only read.
+        due: |bytes| unsafe { &*Self::load(bytes) }.due(),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -204,9 +201,9 @@ struct Table {
     offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> Option<&Members>,
+    due: unsafe fn(&Bytes) -> u64,
     /// # Safety
-    /// As `group`; the job is consumed.
+    /// As `due`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
@@ -226,12 +223,17 @@ pub(crate) struct Task {
 unsafe impl Send for Task {}
 
 impl Task {
-    /// Erases a job, with its options and what was seen of its submission.
+    /// Erases a job, with its options and the time of its submission.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(seen: Seen, stored: S, job: J) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
+        let held = Held {
+            submitted,
+            stored,
+            job,
+        };
         Self {
             table: &Held::<S, J>::TABLE,
-            bytes: Held { seen, stored, job }.store(),
+            bytes: held.store(),
             job: PhantomData,
         }
     }
@@ -248,10 +250,10 @@ impl Task {
         (held.stored, held.job)
     }
 
-    pub(crate) fn is_of(&self, group: &Members) -> bool {
-        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        let own = unsafe { (self.table.group)(&self.bytes) };
-        own.is_some_and(|own| std::ptr::eq(own, group))
+    /// Returns the task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
+    pub(crate) fn due(&self) -> u64 {
+        // SAFETY: a `Task` holds a live job until it is consumed.
+        unsafe { (self.table.due)(&self.bytes) }
     }
 
     pub(crate) fn must_run(&self) -> bool {
@@ -279,7 +281,7 @@ impl Task {
         }
     }
 
-    /// Disposes of the job unrun, containing panics.
+    /// Disposes of the job unrun.
     pub(crate) fn discard(self, why: NeverRan) -> Release {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: consumed once: `this` is not dropped.
@@ -296,10 +298,9 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
         end(Ended::ran(panicked));
     }
 
-    fn discard(self, _: NeverRan, seen: Seen) -> Release {
-        drop_contained(self);
+    fn discard(self, _: NeverRan) -> Release {
         Release {
-            seen,
+            captured: Some(Box::new(self)),
             ..Release::default()
         }
     }
@@ -319,7 +320,7 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::new(Seen::default(), (), f);
+            let task = Task::new(Submitted::default(), (), f);
             // SAFETY: of the type it was made from.
             unsafe { task.into_parts::<(), F>() }.1
         }
@@ -342,7 +343,7 @@ mod tests {
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
             Held::<(), F>::FITS
         }
-        const ROOM: usize = INLINE - size_of::<Seen>();
+        const ROOM: usize = INLINE - size_of::<Submitted>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
         let wide = Wide(0);
         assert!(fits(&|| ()));
@@ -356,9 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn each_feature_takes_8_bytes() {
-        let taken =
-            8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
+    fn metrics_take_8_bytes() {
+        let taken = 8 * usize::from(cfg!(feature = "metrics"));
         assert_eq!(size_of::<Held<(), ()>>(), taken);
     }
 }

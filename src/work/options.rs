@@ -38,7 +38,7 @@ impl Stored for () {}
 impl Stored for Pending {
     fn options(&self) -> Options<'_> {
         Options {
-            group: Some(self.members()),
+            group: Some(&self.0),
             ..Options::default()
         }
     }
@@ -107,6 +107,11 @@ impl Times {
             due,
             run_limit: if has_limit { nanos(run_limit) } else { NEVER },
         })
+    }
+
+    /// Returns the task's own deadline, as [`Env::nanos`].
+    pub(crate) fn due(self) -> u64 {
+        self.due
     }
 
     /// The deadline of the task, which starts now; `None`: it is too late for that.

@@ -1,9 +1,8 @@
 //! What a worker writes of itself, on a line that others rarely read.
 
 use crate::parts::completion::Decision;
-use crate::parts::label::Label;
 use crate::parts::members::{Ended, Members};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{lock, AtomicPtr, AtomicU64, Mutex, Ordering};
 use crate::work::env::NEVER;
 use std::time::Duration;
 
@@ -16,10 +15,12 @@ pub(crate) struct Record {
     ended: [AtomicU64; 3],
     /// Tasks taken from the queue.
     taken: AtomicU64,
-    pub(crate) label: Label,
+    /// A task's label, and how many tasks had ended before that task began.
+    label: Mutex<(u64, Option<&'static str>)>,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
-    /// The running task's group; null: none. It lives while the task runs.
+    /// The running task's group; null: none. It lives while the task runs. The lowest bit is set once the
+    /// group is cancelled: by the worker, or by the thread that cancels, whichever sees the other (P3).
     group: AtomicPtr<Members>,
 }
 
@@ -40,13 +41,17 @@ impl Tally {
         completed.wrapping_add(panicked)
     }
 
+    /// Returns how many tasks have ended, whether they ran or not.
+    fn ended(self) -> u64 {
+        self.ended.into_iter().fold(0, u64::wrapping_add)
+    }
+
     /// Tasks that were handed over or taken and have not been counted as ended: two, where the
     /// worker has taken the next one before it counts the last.
     pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
-        let ended = self.ended.into_iter().fold(0, u64::wrapping_add);
         // In 32 bits: the generation has fewer than 64.
-        started.wrapping_sub(ended) as u32
+        started.wrapping_sub(self.ended()) as u32
     }
 
     pub(crate) fn is_running(self) -> bool {
@@ -60,7 +65,7 @@ impl Record {
             decision: Decision::new(),
             ended: Default::default(),
             taken: AtomicU64::new(0),
-            label: Label::new(),
+            label: Mutex::new((0, None)),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -121,24 +126,61 @@ impl Record {
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
-    /// Worker: runs a task of this group; null: no longer.
+    /// Worker: runs a task of this group.
     #[inline]
-    pub(crate) fn set_group(&self, group: *const Members) {
-        // Relaxed: as above.
-        self.group.store(group.cast_mut(), Ordering::Relaxed);
+    pub(crate) fn set_group(&self, group: &Members) {
+        let group_ptr = std::ptr::from_ref(group).cast_mut();
+        // ORDERING: P3: before this worker reads whether the group is cancelled.
+        self.group.swap(group_ptr, Ordering::SeqCst);
+        if group.is_cancelled() {
+            self.abandon_group(group);
+        }
     }
 
-    /// The running task's group, if it is of one.
+    /// Worker: its task is of no group any more.
     #[inline]
-    pub(crate) fn group(&self) -> *const Members {
-        // Relaxed: as above.
-        self.group.load(Ordering::Relaxed)
+    pub(crate) fn clear_group(&self) {
+        // Relaxed: nobody relies on it.
+        self.group.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// Whether the running task's caller has left, or its own deadline passed, at the moment `now`.
+    /// Marks the running task as abandoned, if it is one of this cancelled group.
+    pub(crate) fn abandon_group(&self, group: &Members) {
+        let group_ptr = std::ptr::from_ref(group).cast_mut();
+        let order = Ordering::SeqCst;
+        // ORDERING: P3: after the group's flag was set or read.
+        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), order, order);
+    }
+
+    /// Returns `true` if the running task's caller has left, or its handle or group has cancelled it.
+    pub(crate) fn is_abandoned_by_waiter(&self) -> bool {
+        // ORDERING: P3: a cancel that has returned is seen.
+        let group = self.group.load(Ordering::SeqCst);
+        self.decision.is_abandoned() || group.addr() & CANCELLED != 0
+    }
+
+    /// Returns `true` if the same holds, or the task's own deadline has passed at the moment `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        self.decision.is_abandoned() || self.due() <= now
+        self.is_abandoned_by_waiter() || self.due() <= now
     }
+
+    /// Worker: the task that it begins has this label.
+    pub(crate) fn set_label(&self, label: Option<&'static str>) {
+        let ended = self.tally(|| 0).ended();
+        *lock(&self.label) = (ended, label);
+    }
+
+    /// Returns the label of the task that runs by this tally, if it has one.
+    pub(crate) fn label(&self, tally: Tally) -> Option<&'static str> {
+        let (ended, label) = *lock(&self.label);
+        label.filter(|_| tally.is_running() && ended == tally.ended())
+    }
+}
+
+const CANCELLED: usize = 1;
+
+fn tagged(group: *mut Members) -> *mut Members {
+    group.map_addr(|addr| addr | CANCELLED)
 }
 
 /// One more, in a word that only this thread writes.
@@ -154,7 +196,8 @@ fn count(word: &AtomicU64) {
 impl Record {
     /// For models, once the slot has no thread.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(self.group().is_null(), "in a group");
+        let group = self.group.load(Ordering::SeqCst);
+        assert!(group.is_null(), "in a group");
     }
 }
 
@@ -188,12 +231,30 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_in_its_group_only() {
+    fn a_cancelled_group_abandons_its_own_task_only() {
+        let (record, own, other) = (Record::new(), Members::new(1), Members::new(1));
+        record.set_group(&own);
+        record.abandon_group(&other);
+        assert!(!record.is_abandoned_by_waiter());
+        record.abandon_group(&own);
+        assert!(record.is_abandoned_by_waiter());
+        record.clear_group();
+        assert!(!record.is_abandoned_by_waiter());
+        own.cancel();
+        record.set_group(&own);
+        assert!(record.is_abandoned_by_waiter(), "cancelled before it began");
+    }
+
+    #[test]
+    fn a_label_is_that_of_its_task_only() {
         let record = Record::new();
-        for group in [48, 64, 0] {
-            record.set_group(std::ptr::without_provenance(group));
-            assert_eq!(record.group().addr(), group);
-        }
+        let label = |generation| record.label(record.tally(|| generation));
+        record.set_label(Some("one"));
+        assert_eq!((label(0), label(1)), (None, Some("one")));
+        record.count_end(Ended::Completed);
+        assert_eq!((label(1), label(2)), (None, None), "the next has none");
+        record.set_label(Some("two"));
+        assert_eq!(label(2), Some("two"));
     }
 
     #[test]

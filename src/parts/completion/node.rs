@@ -306,17 +306,25 @@ impl WaitNode {
         true
     }
 
-    /// The handle goes. What was stored; and whether the node is the calling thread's to free.
-    pub(super) fn leave(&self) -> (Option<WakeUp>, bool) {
-        let wake_up = self.retract();
+    /// The handle goes. Returns the stored wake-up, and whether the calling thread is to free the node.
+    ///
+    /// # Safety
+    /// `this` is the node of a handle, and this is its last use.
+    pub(super) unsafe fn leave(this: *const Self) -> (Option<WakeUp>, bool) {
+        // SAFETY: the worker frees the node only once it finds `GONE`, set below. No reference to the node
+        // is left by then: the worker may free it before this function returns.
+        let (wake_up, done) = unsafe { ((*this).retract(), &raw const (*this).done) };
         // ORDERING: C4, C5: what the handle did comes before the worker frees the node; on failure,
         // the outcome.
-        let step = |from| {
-            (self.done)
+        // SAFETY: as above: no step follows one that sets `GONE`.
+        let step = |from| unsafe {
+            (*done)
                 .compare_exchange(from, GONE, Ordering::Release, Ordering::Acquire)
                 .is_ok()
         };
         let is_last = !step(WAITING) && !step(TAKING);
+        #[cfg(miri)]
+        thread::yield_now();
         (wake_up, is_last)
     }
 }

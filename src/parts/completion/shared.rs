@@ -167,7 +167,8 @@ impl<O> HandleSide<O> {
 
 impl<O> Drop for HandleSide<O> {
     fn drop(&mut self) {
-        let (_wake_up, is_last) = self.node().leave();
+        // SAFETY: the handle's side goes. The node's address is taken without a reference to the rest.
+        let (_wake_up, is_last) = unsafe { WaitNode::leave(&raw const (*self.0.as_ptr()).node) };
         if is_last {
             // SAFETY: made by `Box::leak`. The other side has been released, and this one leaves.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
