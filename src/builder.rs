@@ -115,6 +115,7 @@ impl Builder {
                 when_full: WhenFull::Refuse,
                 idle_timeout: Duration::from_secs(10),
                 stack_size: None,
+                track_ages: false,
             },
             thread_name: String::from("lazypool"),
             hooks: Hooks::default(),
@@ -377,6 +378,31 @@ impl Builder {
         self
     }
 
+    /// Sets whether the pool tracks how long tasks have been queued, and have run.
+    ///
+    /// The default is `false`. With `true`, [`Stats::longest_running`](crate::Stats::longest_running),
+    /// [`Stats::oldest_queued`](crate::Stats::oldest_queued) and
+    /// [`WorkerSnapshot::running_for`](crate::WorkerSnapshot::running_for) show what hangs, and since when.
+    /// The pool then reads the clock at each submission, if it has a queue, and at each start of a task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = lazypool::Pool::builder().max_workers(1).track_ages(true).build()?;
+    /// let (release, gate) = std::sync::mpsc::channel::<()>();
+    /// pool.serve(move || gate.recv().unwrap_or_default())?;
+    /// // An alert of a service:
+    /// let hangs = |age: Option<Duration>| age.is_some_and(|age| age > Duration::from_secs(30));
+    /// let stats = pool.stats();
+    /// assert!(!hangs(stats.longest_running) && !hangs(stats.oldest_queued));
+    /// # drop(release);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn track_ages(mut self, yes: bool) -> Self {
+        self.settings.track_ages = yes;
+        self
+    }
+
     /// The pool's parts, once all is checked.
     pub(crate) fn into_core(self) -> Result<(Arc<Core>, (Shutdown, Duration)), BuildError> {
         let Self {
@@ -390,7 +416,8 @@ impl Builder {
         check::queue_capacity(settings.queue_capacity)?;
         check::thread_name(&thread_name)?;
         settings.stack_size.map_or(Ok(()), check::stack_size)?;
-        let core = Core::new(Env::new(thread_name, hooks), settings, worker::main);
+        let env = Env::new(thread_name, hooks, settings.track_ages);
+        let core = Core::new(env, settings, worker::main);
         Ok((Arc::new(core), on_drop))
     }
 }

@@ -18,6 +18,7 @@ impl Pool {
     /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submitters that wait for space ([`WhenFull::Block`](crate::WhenFull::Block)) |
+    /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
     /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |
     /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
@@ -93,6 +94,7 @@ impl Pool {
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
         let core = self.core();
-        crate::work::series::publish(&core.env.name, &core.stats(), core.limit());
+        let tracks_ages = core.env.tracks_ages();
+        crate::work::series::publish(&core.env.name, &core.stats(), core.limit(), tracks_ages);
     }
 }

@@ -34,6 +34,7 @@ use std::time::Duration;
 /// | `shutdown_timeout` | a duration | `"never"` |
 /// | `thread_name` | a text without a NUL byte, not empty | `"lazypool"` |
 /// | `stack_size` | bytes, 16,384 or more | that of `std::thread` |
+/// | `track_ages` | `true` or `false` | `false` |
 ///
 /// ```
 /// use lazypool::PoolSettings;
@@ -80,6 +81,8 @@ pub struct PoolSettings {
     pub thread_name: String,
     /// See [`Builder::stack_size`]. `None` means the default of [`std::thread`].
     pub stack_size: Option<usize>,
+    /// See [`Builder::track_ages`].
+    pub track_ages: bool,
 }
 
 /// The defaults of [`Builder`].
@@ -97,6 +100,7 @@ impl Default for PoolSettings {
             shutdown_timeout: Duration::MAX,
             thread_name: String::from("lazypool"),
             stack_size: None,
+            track_ages: false,
         }
     }
 }
@@ -122,6 +126,7 @@ impl PoolSettings {
             shutdown_timeout,
             ref thread_name,
             stack_size,
+            track_ages,
         } = *self;
         let builder = Builder::new()
             .max_workers(max_workers)
@@ -130,7 +135,8 @@ impl PoolSettings {
             .when_full(when_full)
             .idle_timeout(idle_timeout)
             .shutdown_on_drop(shutdown_on_drop, shutdown_timeout)
-            .thread_name(thread_name);
+            .thread_name(thread_name)
+            .track_ages(track_ages);
         match stack_size {
             Some(bytes) => builder.stack_size(bytes),
             None => builder,
@@ -154,6 +160,7 @@ const KEYS: &[&str] = &[
     "shutdown_timeout",
     "thread_name",
     "stack_size",
+    "track_ages",
 ];
 
 impl<'de> Deserialize<'de> for PoolSettings {
@@ -209,6 +216,7 @@ impl<'de> Visitor<'de> for Table {
                         bytes.map_or(Ok(()), check::stack_size)
                     }))?;
                 }
+                "track_ages" => s.track_ages = map.next_value_seed(plain(key))?,
                 _ => unreachable!("every key has its arm"),
             }
         }
@@ -310,6 +318,7 @@ impl Serialize for PoolSettings {
             None => table.skip_field("stack_size")?,
             Some(bytes) => table.serialize_field("stack_size", bytes)?,
         }
+        table.serialize_field("track_ages", &self.track_ages)?;
         table.end()
     }
 }

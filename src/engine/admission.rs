@@ -1,7 +1,7 @@
 //! Admission: who is asked, in the order of the protocol page, and when a submission is refused.
 
 use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{Location, Not, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use crate::error::Refusal;
@@ -22,16 +22,6 @@ const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     16
 };
-
-/// One attempt's result, where the task was not accepted.
-#[derive(Debug)]
-pub(super) enum Not {
-    /// Saturated, exactly.
-    Saturated,
-    /// Another thread is in the middle of a step: look again.
-    Now,
-    Refused(Refusal),
-}
 
 impl Core {
     /// Accepts the task, or leaves it.
@@ -157,23 +147,28 @@ impl Core {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
             _ => Deadline::never(),
         };
+        let submitted = self.ages.as_ref().map_or(0, |_| self.env.nanos_now());
         let mut backoff = Backoff::default();
         let mut spin = BoundedSpin::new(self.parallel, false);
         let why = loop {
             if options.is_cancelled() {
                 break SubmitError::Refused(Refusal::Cancelled);
             }
-            match self.attempt_after_line(task, may_wait, queue) {
+            match self.attempt_after_line(task, may_wait, queue, submitted) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
                 Err(Not::Now) => backoff.wait(),
                 Err(Not::Saturated) if !may_wait => break options.no_room(&self.env, self.blocks),
                 Err(Not::Saturated) if self.may_make_room(&mut spin) => {}
-                Err(Not::Saturated) => match self.wait_for_space(task, options, &room_within) {
-                    Ok(location) => return Ok(location),
-                    Err(SubmitError::InLine(ticket)) => return Err(SubmitError::InLine(ticket)),
-                    Err(why) => break why,
-                },
+                Err(Not::Saturated) => {
+                    match self.wait_for_space(task, options, &room_within, submitted) {
+                        Ok(location) => return Ok(location),
+                        Err(SubmitError::InLine(ticket)) => {
+                            return Err(SubmitError::InLine(ticket))
+                        }
+                        Err(why) => break why,
+                    }
+                }
             }
             if let Some(why) = options.expired() {
                 break why;
@@ -190,9 +185,10 @@ impl Core {
         task: &mut Option<Task>,
         may_wait: bool,
         queue: Option<&Queue<Task>>,
+        submitted: u64,
     ) -> Result<Location, Not> {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
-            return self.attempt(task, queue);
+            return self.attempt(task, queue, submitted);
         }
         // Before the line's lock, which a thread that refuses in a loop must not keep taking.
         if may_wait || self.is_saturated(queue) {
@@ -207,6 +203,7 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
+        submitted: u64,
     ) -> Result<Location, Not> {
         if let Some(why) = self.may_not_submit() {
             return Err(Not::Refused(why));
@@ -215,7 +212,7 @@ impl Core {
             let spreads = || self.is_somebody_idle() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
             if is_any_awake && self.no_thread_comes_first() || spreads() {
-                if let Some(location) = self.enqueue(queue, task) {
+                if let Some(location) = self.enqueue(queue, task, submitted) {
                     return Ok(location);
                 }
             }
@@ -233,7 +230,7 @@ impl Core {
             let Some(queue) = queue else {
                 return Err(Not::Now);
             };
-            if let Some(location) = self.enqueue(queue, task) {
+            if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
@@ -241,11 +238,13 @@ impl Core {
             match self.spawn(slot, Some(task)) {
                 Ok(Some(location)) => return Ok(location),
                 Ok(None) | Err(NotSpawned::NotNeeded) => return Err(Not::Now),
-                Err(NotSpawned::Failed(error)) => return self.without_thread(task, queue, error),
+                Err(NotSpawned::Failed(error)) => {
+                    return self.without_thread(task, queue, submitted, error)
+                }
             }
         }
         if let Some(queue) = queue.filter(|_| self.no_thread_comes_first()) {
-            if let Some(location) = self.enqueue(queue, task) {
+            if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
@@ -277,6 +276,7 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
+        submitted: u64,
         error: io::Error,
     ) -> Result<Location, Not> {
         if let Some((slot, claim)) = self.claim_idle() {
@@ -284,6 +284,7 @@ impl Core {
         }
         match queue.and_then(|queue| queue.push(task).ok()) {
             Some(position) => {
+                self.note_queued(position, submitted);
                 // Else a busy worker comes to it: there is no thread to be had.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
@@ -294,9 +295,22 @@ impl Core {
         }
     }
 
+    /// `submitted`: zero unless ages are tracked.
+    fn note_queued(&self, position: u64, submitted: u64) {
+        if let (Some(ages), Some(queue)) = (&self.ages, &self.queue) {
+            ages.note(queue, position, submitted);
+        }
+    }
+
     /// `None`: full, asleep, or closed, which the next attempt says.
-    fn enqueue(self: &Arc<Self>, queue: &Queue<Task>, task: &mut Option<Task>) -> Option<Location> {
+    fn enqueue(
+        self: &Arc<Self>,
+        queue: &Queue<Task>,
+        task: &mut Option<Task>,
+        submitted: u64,
+    ) -> Option<Location> {
         let position = queue.push(task).ok()?;
+        self.note_queued(position, submitted);
         if !self.in_flight.see().is_any_awake() {
             self.notify_unless(Seen::is_any_awake);
         }

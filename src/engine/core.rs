@@ -16,8 +16,9 @@ use crate::work::thread::{Ended, Thread};
 use std::cell::Cell;
 use std::time::Duration;
 
+use super::ages::Ages;
 use super::counts::Counts;
-use super::line::{Answer, Wanted};
+use super::request::{Answer, Wanted};
 
 /// What a builder settled.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) when_full: WhenFull,
     pub(crate) idle_timeout: Duration,
     pub(crate) stack_size: Option<usize>,
+    pub(crate) track_ages: bool,
 }
 
 /// What a worker's thread runs, on its slot: a value, so that who starts a thread needs not know.
@@ -89,6 +91,8 @@ pub(crate) struct Core {
     /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
     pub(crate) sweep_at: AtomicU64,
     pub(crate) counts: Counts,
+    /// Of a pool with a queue that tracks them.
+    pub(super) ages: Option<Ages>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) ended: Ended,
     /// Held by the shutdown that joins them.
@@ -110,10 +114,13 @@ thread_local! {
 impl Core {
     pub(crate) fn new(env: Env, settings: Settings, main: Main) -> Self {
         let max = settings.max_workers;
+        let queue = (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity));
+        let tracked = queue.as_ref().filter(|_| settings.track_ages);
         Self {
             env,
+            ages: tracked.map(Ages::new),
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
-            queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
+            queue,
             main,
             parallel: cores() > 1,
             blocks: settings.when_full.blocks(),

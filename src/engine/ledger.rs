@@ -9,6 +9,7 @@
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{lock, AtomicU64, Ordering};
+use std::time::Duration;
 
 impl Core {
     pub(crate) fn stats(&self) -> Stats {
@@ -50,6 +51,7 @@ impl Core {
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
+        let mut longest = None;
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
             let [completed, panicked, unrun] = tally.ended;
@@ -61,11 +63,17 @@ impl Core {
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;
+                let started = slot.record.described(tally).1;
+                longest = longest.max(started.map(|at| now.saturating_sub(at)));
                 stats.abandoned += usize::from(slot.record.is_abandoned(now));
             } else if worker.is_some() && slot.see().is_in_service() {
                 stats.idle += 1;
             }
         }
+        stats.longest_running = longest.map(Duration::from_nanos);
+        let ages = self.ages.as_ref().zip(self.queue.as_ref());
+        let oldest = ages.and_then(|(ages, queue)| ages.oldest(queue));
+        stats.oldest_queued = oldest.map(|at| Duration::from_nanos(now.saturating_sub(at)));
         taken
     }
 
@@ -95,14 +103,16 @@ impl Core {
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
         let (busy, tasks) = (tally.is_running(), tally.ran());
+        let (label, started) = record.described(tally);
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
         let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
-            label: record.label(tally),
+            label,
             abandoned: busy && record.is_abandoned(now),
             abandoned_for: record.abandoned_for(now).filter(|_| busy),
+            running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
     }

@@ -1,8 +1,7 @@
 //! Who gives space to the line, and how an owner waits in it; see [`Line`](crate::parts::line::Line).
 
-use super::admission::Not;
 use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{Answer, Location, Not, SubmitError, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -13,38 +12,6 @@ use crate::sync::{thread, Arc};
 use crate::work::job::Task;
 use crate::work::panics::contain;
 use std::task::Waker;
-
-/// A task in line.
-pub(crate) struct Wanted {
-    task: Option<Task>,
-    members: Option<Arc<Members>>,
-    /// Its owner is a future, which may never be polled again.
-    is_future: bool,
-}
-
-/// A refused task goes back.
-pub(crate) type Answer = Result<Location, (Task, Refusal)>;
-
-impl Wanted {
-    /// Takes the task out, to be given back.
-    fn refuse(&mut self, why: Refusal) -> Answer {
-        if let (Some(members), true) = (&self.members, self.is_future) {
-            // The group's wait must not depend on a poll.
-            members.leave();
-        }
-        Err((self.task.take().expect("a refused task stays"), why))
-    }
-}
-
-impl Wanted {
-    /// Returns the task of a future that leaves the line.
-    pub(super) fn withdraw(mut self) -> Task {
-        if let Some(members) = &self.members {
-            members.leave();
-        }
-        self.task.take().expect("a task waits")
-    }
-}
 
 fn wake(wakers: Vec<Waker>) {
     for waker in wakers {
@@ -88,7 +55,7 @@ impl Core {
         if is_cancelled(&wanted.members) {
             return Some(wanted.refuse(Refusal::Cancelled));
         }
-        match self.attempt(&mut wanted.task, self.queue.as_ref()) {
+        match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
             Ok(location) => {
                 if let Some(members) = wanted.members.take() {
                     self.note_member(&members, location);
@@ -123,6 +90,7 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
         room_within: &Deadline,
+        submitted: u64,
     ) -> Result<Location, SubmitError> {
         let wake_up = match options.waker {
             None => WakeUp::Thread(thread::current()),
@@ -132,6 +100,7 @@ impl Core {
             task: task.take(),
             members: options.members.cloned(),
             is_future: options.waker.is_some(),
+            submitted,
         };
         let ticket = self.line.join(wanted, wake_up);
         self.serve_waiting();

@@ -17,11 +17,13 @@
 //! | `revoke` | how is it taken back? |
 //! | `groups` | what is a group's task? |
 //! | `ledger`, `counts` | what is counted, and when? |
+//! | `ages` | how old is what is queued? |
 //! | `core`, `request` | what do all of these share? |
 //! | `submit` | how does a closure become a task, and a closure again? |
 #![doc = include_str!("protocol.md")]
 
 pub(crate) mod admission;
+mod ages;
 pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod core;

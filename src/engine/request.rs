@@ -7,6 +7,7 @@ use crate::parts::members::Members;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
+use crate::work::job::Task;
 use crate::work::options::Times;
 use std::task::Waker;
 use std::time::Duration;
@@ -48,6 +49,48 @@ impl SubmitError {
             Self::Expired => unreachable!("at its deadline it is refused"),
             Self::InLine(_) => unreachable!("only a future leaves its task in line"),
         }
+    }
+}
+
+/// One attempt's result, where the task was not accepted.
+#[derive(Debug)]
+pub(super) enum Not {
+    /// Saturated, exactly.
+    Saturated,
+    /// Another thread is in the middle of a step: look again.
+    Now,
+    Refused(Refusal),
+}
+
+/// A task in line.
+pub(crate) struct Wanted {
+    pub(super) task: Option<Task>,
+    pub(super) members: Option<Arc<Members>>,
+    /// Its owner is a future, which may never be polled again.
+    pub(super) is_future: bool,
+    /// When it was submitted, if ages are tracked.
+    pub(super) submitted: u64,
+}
+
+/// A refused task goes back.
+pub(crate) type Answer = Result<Location, (Task, Refusal)>;
+
+impl Wanted {
+    /// Takes the task out, to be given back.
+    pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
+        if let (Some(members), true) = (&self.members, self.is_future) {
+            // The group's wait must not depend on a poll.
+            members.leave();
+        }
+        Err((self.task.take().expect("a refused task stays"), why))
+    }
+
+    /// Returns the task of a future that leaves the line.
+    pub(super) fn withdraw(mut self) -> Task {
+        if let Some(members) = &self.members {
+            members.leave();
+        }
+        self.task.take().expect("a task waits")
     }
 }
 

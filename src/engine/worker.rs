@@ -172,7 +172,7 @@ impl Worker<'_> {
     /// It has taken a queued task: the space goes to the line once that task counts as started.
     fn owe_line(&self) {
         if self.core.line.waiting() != 0 {
-            self.ctx.owes_look.set(true);
+            self.ctx.owe_look();
         }
     }
 
@@ -180,10 +180,7 @@ impl Worker<'_> {
     /// limit the worker searches instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_usual() {
-            if self.core.env.is_forked() {
-                fork::end_child();
-            }
+        if !self.core.env.is_usual() && self.is_to_look_closer() {
             self.searches.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
@@ -203,6 +200,15 @@ impl Worker<'_> {
             unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
         }
         next
+    }
+
+    /// Returns `true` if it may have to end. In a forked child it ends at once.
+    #[cold]
+    fn is_to_look_closer(&self) -> bool {
+        if self.core.env.is_forked() {
+            fork::end_child();
+        }
+        self.core.env.is_closed_or_over()
     }
 
     #[inline(always)]
@@ -226,7 +232,7 @@ impl Worker<'_> {
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
-            self.ctx.owes_look.set(true);
+            self.ctx.owe_look();
         }
     }
 

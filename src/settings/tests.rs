@@ -11,6 +11,7 @@ fn every_setting() -> PoolSettings {
         shutdown_timeout: Duration::from_secs(90),
         thread_name: String::from("crunch"),
         stack_size: Some(1 << 20),
+        track_ages: true,
     }
 }
 
@@ -24,6 +25,7 @@ shutdown_on_drop = "discard"
 shutdown_timeout = "1m 30s"
 thread_name = "crunch"
 stack_size = 1048576
+track_ages = true
 "#;
 
 const YAML: &str = "
@@ -36,12 +38,13 @@ shutdown_on_drop: discard
 shutdown_timeout: 1m 30s
 thread_name: crunch
 stack_size: 1048576
+track_ages: true
 ";
 
 const JSON: &str = r#"{
     "max_workers": 8, "min_workers": 2, "queue_capacity": 256, "when_full": "block",
     "idle_timeout": "250ms", "shutdown_on_drop": "discard", "shutdown_timeout": "1m 30s",
-    "thread_name": "crunch", "stack_size": 1048576
+    "thread_name": "crunch", "stack_size": 1048576, "track_ages": true
 }"#;
 
 #[test]
@@ -80,7 +83,8 @@ fn every_setting_reaches_the_builder() {
         .idle_timeout(Duration::from_millis(250))
         .shutdown_on_drop(Shutdown::Discard, Duration::from_secs(90))
         .thread_name("crunch")
-        .stack_size(1 << 20);
+        .stack_size(1 << 20)
+        .track_ages(true);
     assert_eq!(
         format!("{:?}", every_setting().to_builder()),
         format!("{by_hand:?}")

@@ -92,6 +92,12 @@ pub struct Stats {
     pub abandoned: usize,
     /// Submissions that wait for space now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
     pub waiting: usize,
+    /// How long the task that runs for longest has been running, since its start. `None` if none runs, or the
+    /// pool does not [track ages](crate::Builder::track_ages).
+    pub longest_running: Option<Duration>,
+    /// How long ago the oldest queued task was submitted. `None` if none is queued, or the pool does not
+    /// [track ages](crate::Builder::track_ages).
+    pub oldest_queued: Option<Duration>,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
     /// Workers that have a task now, and those whose task has just ended and is not counted yet. A worker
@@ -117,9 +123,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Every counter under its name, in the order of the table: each part below its sum. Taken apart
-    /// without `..`, so that a new counter cannot be left out of the table.
-    fn rows(self) -> [(&'static str, u64); 26] {
+    /// Returns every figure under its name, in the order of the table: each part below its sum. Taken apart
+    /// without `..`, so that a new one cannot be left out of the table. An age is there if it is tracked.
+    fn rows(self) -> Vec<(String, String)> {
         let Self {
             accepted,
             refused,
@@ -128,19 +134,11 @@ impl Stats {
             expired,
             discarded,
             timed_out,
-            refusals:
-                RefusalCounts {
-                    saturated,
-                    closed,
-                    cancelled,
-                    spawn_failed,
-                    on_worker,
-                    forked,
-                    expired: expired_outside,
-                    group_full,
-                },
+            refusals,
             abandoned,
             waiting,
+            longest_running,
+            oldest_queued,
             queued,
             running,
             workers,
@@ -151,50 +149,56 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
-        [
-            ("accepted", accepted),
-            ("refused", refused),
-            ("refusals.saturated", saturated),
-            ("refusals.closed", closed),
-            ("refusals.cancelled", cancelled),
-            ("refusals.spawn_failed", spawn_failed),
-            ("refusals.on_worker", on_worker),
-            ("refusals.forked", forked),
-            ("refusals.expired", expired_outside),
-            ("refusals.group_full", group_full),
-            ("completed", completed),
-            ("panicked", panicked),
-            ("expired", expired),
-            ("discarded", discarded),
-            ("timed_out", timed_out),
-            // No target of Rust has a `usize` wider than 64 bits.
-            ("waiting", waiting as u64),
-            ("queued", queued as u64),
-            ("running", running as u64),
-            ("abandoned", abandoned as u64),
-            ("workers", workers as u64),
-            ("idle", idle as u64),
-            ("peak_workers", peak_workers as u64),
-            ("spawned", spawned),
-            ("retired", retired),
-            ("spawn_failures", spawn_failures),
-            ("hook_panics", hook_panics),
-        ]
+        let row = |name: &str, figure: u64| (name.to_owned(), figure.to_string());
+        // No target of Rust has a `usize` wider than 64 bits.
+        let size = |name, figure: usize| row(name, figure as u64);
+        let mut rows = vec![row("accepted", accepted), row("refused", refused)];
+        let reasons = refusals.by_reason();
+        rows.extend(reasons.map(|(reason, count)| row(&format!("refusals.{reason}"), count)));
+        rows.extend([
+            row("completed", completed),
+            row("panicked", panicked),
+            row("expired", expired),
+            row("discarded", discarded),
+            row("timed_out", timed_out),
+            size("waiting", waiting),
+            size("queued", queued),
+            size("running", running),
+            size("abandoned", abandoned),
+            size("workers", workers),
+            size("idle", idle),
+            size("peak_workers", peak_workers),
+            row("spawned", spawned),
+            row("retired", retired),
+            row("spawn_failures", spawn_failures),
+            row("hook_panics", hook_panics),
+        ]);
+        let ages = [
+            ("longest_running", longest_running),
+            ("oldest_queued", oldest_queued),
+        ];
+        let tracked = ages.map(|(name, age)| Some((name.to_owned(), format!("{:.1?}", age?))));
+        rows.extend(tracked.into_iter().flatten());
+        rows
     }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows();
-        let names = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let largest = rows.iter().map(|&(_, figure)| figure).max().unwrap_or(0);
-        let digits = largest.to_string().len();
+        let wide = |text: &String| text.chars().count();
+        let names = rows.iter().map(|(name, _)| wide(name)).max().unwrap_or(0);
+        let figures = rows
+            .iter()
+            .map(|(_, figure)| wide(figure))
+            .max()
+            .unwrap_or(0);
         for (index, (name, figure)) in rows.into_iter().enumerate() {
-            // Between the lines only: what follows the table is up to whoever prints it.
+            // Between the lines only: what follows the table is up to its printer.
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{name:<names$}  {figure:>digits$}")?;
+            write!(f, "{name:<names$}  {figure:>figures$}")?;
         }
         Ok(())
     }
@@ -250,7 +254,7 @@ impl RefusalCounts {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
-    /// Each under its name.
+    /// Returns each count under its name.
     pub(crate) fn by_reason(self) -> [(&'static str, u64); 8] {
         let Self {
             saturated,
@@ -317,6 +321,9 @@ pub struct WorkerSnapshot {
     /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
     /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a cancelled group.
     pub abandoned_for: Option<Duration>,
+    /// How long its task has been running, since its start. `None` if it runs none, or the pool does not
+    /// [track ages](crate::Builder::track_ages).
+    pub running_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,
 }

@@ -35,6 +35,8 @@ serialize_fields!(Stats {
     refusals,
     abandoned,
     waiting,
+    longest_running,
+    oldest_queued,
     queued,
     running,
     workers,
@@ -61,6 +63,7 @@ serialize_fields!(WorkerSnapshot {
     label,
     abandoned,
     abandoned_for,
+    running_for,
     tasks,
 });
 serialize_fields!(ShutdownReport {

@@ -25,6 +25,8 @@ fn sample() -> Stats {
         },
         abandoned: 0,
         waiting: 33,
+        longest_running: None,
+        oldest_queued: None,
         queued: 555,
         running: 0,
         workers: 8,
@@ -44,6 +46,7 @@ fn snapshot() -> WorkerSnapshot {
         label: Some("import"),
         abandoned: false,
         abandoned_for: None,
+        running_for: None,
         tasks: 9,
     }
 }
@@ -108,15 +111,29 @@ fn the_table_names_figures_as_the_fields_are_named() {
 }
 
 #[test]
+fn the_table_shows_ages_that_are_tracked() {
+    let stats = Stats {
+        longest_running: Some(Duration::from_millis(1500)),
+        oldest_queued: Some(Duration::from_micros(20)),
+        ..sample()
+    };
+    let table = stats.to_string();
+    let ages = "longest_running           1.5s\noldest_queued           20.0\u{b5}s";
+    assert!(table.ends_with(ages), "{table}");
+    let width = |line: &str| line.chars().count();
+    assert!(table
+        .lines()
+        .all(|line| width(line) == width(ages.lines().next().unwrap())));
+}
+
+#[test]
 fn stats_are_plain_values() {
     let stats = sample();
     let copy = stats;
     assert_eq!(stats, copy);
     assert_ne!(stats, Stats::default());
-    assert!(Stats::default()
-        .rows()
-        .iter()
-        .all(|&(_, figure)| figure == 0));
+    let rows = Stats::default().rows();
+    assert!(rows.iter().all(|(_, figure)| figure == "0"));
 }
 
 #[test]
@@ -140,7 +157,7 @@ fn a_report_is_clean_when_no_worker_is_left() {
 fn a_snapshot_shows_every_field() {
     assert_eq!(
         format!("{:?}", snapshot().clone()),
-        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, tasks: 9 }"
+        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, running_for: None, tasks: 9 }"
     );
 }
 
@@ -281,7 +298,7 @@ mod serialized {
                     "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
                     "on_worker": 0, "forked": 0, "expired": 2, "group_full": 0,
                 },
-                "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
+                "abandoned": 0, "waiting": 33, "longest_running": null, "oldest_queued": null, "queued": 555, "running": 0,
                 "workers": 8, "idle": 7, "peak_workers": 16,
                 "spawned": 20, "retired": 13, "spawn_failures": 1, "hook_panics": 2,
             })
@@ -316,12 +333,12 @@ mod serialized {
                 "stragglers": [
                     {
                         "slot": 3, "busy": true, "label": "import",
-                        "abandoned": false, "abandoned_for": null, "tasks": 9,
+                        "abandoned": false, "abandoned_for": null, "running_for": null, "tasks": 9,
                     },
                     {
                         "slot": 3, "busy": true, "label": null,
                         "abandoned": true, "abandoned_for": { "secs": 1, "nanos": 500_000_000 },
-                        "tasks": 9,
+                        "running_for": null, "tasks": 9,
                     },
                 ],
             })

@@ -15,6 +15,11 @@ use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
+/// This worker is still to call `look`.
+const LOOK: u8 = 1;
+/// The pool tracks ages. Stays set.
+const NOTE_START: u8 = 2;
+
 /// What a task can ask of the worker that runs it. Lives on the worker's stack; what other threads may
 /// ask as well is in the record.
 pub(crate) struct Ctx<'a> {
@@ -29,8 +34,8 @@ pub(crate) struct Ctx<'a> {
     label: Cell<Option<&'static str>>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// This worker is still to call `look`, before the next task's code.
-    pub(crate) owes_look: Cell<bool>,
+    /// What is to be done before the next task's code: [`LOOK`], [`NOTE_START`].
+    before_code: Cell<u8>,
     pub(crate) stretch: Stretch,
     /// When the task about to run was submitted.
     pub(crate) submitted: Cell<Submitted>,
@@ -68,7 +73,7 @@ impl<'a> Ctx<'a> {
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
-            owes_look: Cell::new(false),
+            before_code: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
             stretch: Stretch::new(),
             submitted: Cell::default(),
         }
@@ -94,7 +99,7 @@ impl<'a> Ctx<'a> {
         }
         if options.label.is_some() {
             self.label.set(options.label);
-            self.record.set_label(options.label);
+            self.record.describe(options.label, None);
         }
         if let Some(group) = options.group {
             self.record.set_group(group);
@@ -182,13 +187,28 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// This worker looks at the queue no more, or has made space: others are to learn it.
+    #[inline]
+    pub(crate) fn owe_look(&self) {
+        self.before_code.set(self.before_code.get() | LOOK);
+    }
+
     /// Does for others what could not be done before this task counted as started: it may start
     /// a thread, and the task's caller can leave only now.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        // A burst spreads: this worker no longer looks at the queue, so it notifies another.
-        if self.owes_look.replace(false) {
+        if self.before_code.get() & LOOK != 0 {
+            self.before_code.set(self.before_code.get() & !LOOK);
             (self.look)();
+        }
+    }
+
+    #[cold]
+    fn prepare(&self) {
+        self.pay_debts();
+        if self.before_code.get() & NOTE_START != 0 {
+            self.record
+                .describe(self.label(), Some(self.env.nanos_now()));
         }
     }
 
@@ -207,7 +227,9 @@ impl<'a> Ctx<'a> {
     /// What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        self.pay_debts();
+        if self.before_code.get() != 0 {
+            self.prepare();
+        }
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }

@@ -22,6 +22,8 @@ const CANCELLING: u64 = 1 << 2;
 /// There are more workers than the pool's limit allows, so that each submission and each
 /// worker has to look closer.
 const SURPLUS: u64 = 1 << 3;
+/// The pool tracks ages, for its whole life. Each submission looks closer.
+const AGES: u64 = 1 << 4;
 
 /// User code that runs on workers.
 #[derive(Default)]
@@ -66,7 +68,7 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    pub(crate) fn new(name: String, hooks: Hooks) -> Self {
+    pub(crate) fn new(name: String, hooks: Hooks, tracks_ages: bool) -> Self {
         fork::watch();
         static NEXT: PlainU64 = PlainU64::new(1);
         Self {
@@ -75,7 +77,7 @@ impl Env {
             name,
             epoch: now(),
             hooks,
-            phase: AtomicU64::new(fork::generation()),
+            phase: AtomicU64::new(fork::generation() | if tracks_ages { AGES } else { 0 }),
             hook_panics: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             #[cfg(feature = "metrics")]
@@ -102,7 +104,12 @@ impl Env {
         self.hooks.start.is_some()
     }
 
-    /// Returns `true` if the pool is open and has no surplus workers, and this process built it.
+    pub(crate) fn tracks_ages(&self) -> bool {
+        self.phase() & AGES != 0
+    }
+
+    /// Returns `true` if the pool is open, has no surplus workers and tracks no ages, and this process built
+    /// it.
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         self.phase() == fork::generation()
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_name_one_instant_each() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let years = |n: u64| Duration::from_secs(n * 365 * 24 * 60 * 60);
         for after in [0, 1, 60_000_000_000].map(Duration::from_nanos) {
             for after in [after, years(100) + after, years(292) + after] {

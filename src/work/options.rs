@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_window_closes_when_too_little_is_left() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let due = env.nanos_now() + 60 * SECOND;
         let start = |least| {
             let times = Times::new(due, Duration::from_secs(least), due, Duration::MAX);
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_earlier_of_deadline_and_run_limit_counts() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let new = |due, limit| Times::new(due, Duration::ZERO, due, limit);
         let start = |due, limit| new(due, limit).expect("a limit").start(&env);
         let (second, now) = (Duration::from_secs(1), env.nanos_now());

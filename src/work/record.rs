@@ -15,13 +15,22 @@ pub(crate) struct Record {
     ended: [AtomicU64; 3],
     /// Tasks taken from the queue.
     taken: AtomicU64,
-    /// A task's label, and how many tasks had ended before that task began.
-    label: Mutex<(u64, Option<&'static str>)>,
+    /// What the latest task that has a label, or an age, says of itself.
+    about: Mutex<About>,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
     /// The running task's group; null: none. It lives while the task runs. The lowest bit is set once the
     /// group is cancelled: by the worker, or by the thread that cancels, whichever sees the other (P3).
     group: AtomicPtr<Members>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct About {
+    /// How many tasks had ended before that task began.
+    ended: u64,
+    label: Option<&'static str>,
+    /// When it was started, as [`Env::nanos`](crate::work::env::Env::nanos), if ages are tracked.
+    started: Option<u64>,
 }
 
 /// How often something happened at a slot.
@@ -65,7 +74,7 @@ impl Record {
             decision: Decision::new(),
             ended: Default::default(),
             taken: AtomicU64::new(0),
-            label: Mutex::new((0, None)),
+            about: Mutex::default(),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -147,9 +156,9 @@ impl Record {
     /// Marks the running task as abandoned, if it is one of this cancelled group.
     pub(crate) fn abandon_group(&self, group: &Members) {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
-        let order = Ordering::SeqCst;
         // ORDERING: P3: after the group's flag was set or read.
-        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), order, order);
+        let step = (Ordering::SeqCst, Ordering::SeqCst);
+        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), step.0, step.1);
     }
 
     /// Returns `true` if the running task's caller has left, or its handle or group has cancelled it.
@@ -164,16 +173,24 @@ impl Record {
         self.is_abandoned_by_waiter() || self.due() <= now
     }
 
-    /// Worker: the task that it begins has this label.
-    pub(crate) fn set_label(&self, label: Option<&'static str>) {
+    /// Worker: the task that it begins has this label, and this start.
+    pub(crate) fn describe(&self, label: Option<&'static str>, started: Option<u64>) {
         let ended = self.tally(|| 0).ended();
-        *lock(&self.label) = (ended, label);
+        *lock(&self.about) = About {
+            ended,
+            label,
+            started,
+        };
     }
 
-    /// Returns the label of the task that runs by this tally, if it has one.
-    pub(crate) fn label(&self, tally: Tally) -> Option<&'static str> {
-        let (ended, label) = *lock(&self.label);
-        label.filter(|_| tally.is_running() && ended == tally.ended())
+    /// Returns the label and the start of the task that runs by this tally, if it has them.
+    pub(crate) fn described(&self, tally: Tally) -> (Option<&'static str>, Option<u64>) {
+        let about = *lock(&self.about);
+        if tally.is_running() && about.ended == tally.ended() {
+            (about.label, about.started)
+        } else {
+            (None, None)
+        }
     }
 }
 
@@ -248,12 +265,12 @@ mod tests {
     #[test]
     fn a_label_is_that_of_its_task_only() {
         let record = Record::new();
-        let label = |generation| record.label(record.tally(|| generation));
-        record.set_label(Some("one"));
+        let label = |generation| record.described(record.tally(|| generation)).0;
+        record.describe(Some("one"), None);
         assert_eq!((label(0), label(1)), (None, Some("one")));
         record.count_end(Ended::Completed);
         assert_eq!((label(1), label(2)), (None, None), "the next has none");
-        record.set_label(Some("two"));
+        record.describe(Some("two"), None);
         assert_eq!(label(2), Some("two"));
     }
 

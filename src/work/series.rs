@@ -7,6 +7,7 @@ use metrics::{
     Level, Metadata, Recorder, SharedString, Unit,
 };
 use std::sync::OnceLock;
+use std::time::Duration;
 
 const DELAY: &str = "lazypool_task_start_delay_seconds";
 const DURATION: &str = "lazypool_task_duration_seconds";
@@ -92,11 +93,16 @@ impl Drop for Series {
 
 /// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
 /// just now.
-pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
+pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     let pool = SharedString::from(pool.to_owned());
     for (name, text, value) in gauges(stats, limit) {
         describe_gauge!(name, Unit::Count, text);
         gauge!(target: "lazypool", name, "pool" => pool.clone()).set(value as f64);
+    }
+    for (name, text, age) in ages(stats).into_iter().filter(|_| tracks_ages) {
+        describe_gauge!(name, Unit::Seconds, text);
+        let age = age.unwrap_or_default().as_secs_f64();
+        gauge!(target: "lazypool", name, "pool" => pool.clone()).set(age);
     }
     for (name, text, value) in counters(stats) {
         describe_counter!(name, Unit::Count, text);
@@ -114,7 +120,7 @@ pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
     describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 
-/// Their names, what they are, and their values.
+/// Returns the gauges' names, what they are, and their values.
 #[rustfmt::skip]
 fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
     [
@@ -128,7 +134,15 @@ fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 
     ]
 }
 
-/// The same.
+#[rustfmt::skip]
+fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
+    [
+        ("lazypool_longest_running_seconds", "Age of the task that runs for longest", stats.longest_running),
+        ("lazypool_oldest_queued_seconds", "Age of the oldest queued task", stats.oldest_queued),
+    ]
+}
+
+/// Returns the counters' names, what they are, and their values.
 #[rustfmt::skip]
 fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
     [

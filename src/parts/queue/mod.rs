@@ -413,6 +413,28 @@ impl<T> Queue<T> {
         seen != at.stamp(State::Dead) && seen != at.stamp(State::Held)
     }
 
+    /// Returns the positions of the queued tasks, oldest first.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = u64> + '_ {
+        let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
+        // `tail` is not behind `head`, which was read first.
+        let positions =
+            (0..tail.wrapping_sub(head) / STEP).map(move |n| head.wrapping_add(n * STEP));
+        positions.filter(|position| {
+            let at = self.at(*position);
+            at.see() == at.stamp(State::Full)
+        })
+    }
+
+    /// Returns the number of cells.
+    pub(crate) fn cells(&self) -> usize {
+        (self.cells.mask() / STEP) as usize + 1
+    }
+
+    /// Returns the index of the cell that serves a position.
+    pub(crate) fn cell_of(&self, position: u64) -> usize {
+        ((position & self.cells.mask()) / STEP) as usize
+    }
+
     /// Tasks ever accepted.
     pub(crate) fn pushed(&self) -> u64 {
         (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP
