@@ -147,6 +147,7 @@ impl Worker<'_> {
                 // Not served here: that may start a thread, and the next task's caller could not leave
                 // meanwhile.
                 self.owe_line();
+                self.ctx.wake();
             } else if !self.searches.get() {
                 self.give_space();
             }
@@ -161,12 +162,13 @@ impl Worker<'_> {
 
     /// Gives space to the line, now that this worker is idle and its last task's waiter is released.
     fn give_space(&self) {
-        if self.core.line.waiting() != 0 {
-            // Serving the line may take its time, so no submission is to rely on this worker.
+        if self.core.line.waiting() != 0 || self.ctx.owes_wake() {
+            // Both may take their time, so no submission is to rely on this worker.
             self.stop_watching();
             self.core.serve_line();
         }
         self.ctx.pay_debts();
+        self.ctx.wake();
     }
 
     /// It has taken a queued task: the space goes to the line once that task counts as started.
@@ -282,6 +284,8 @@ impl Worker<'_> {
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
                     self.owe_line();
+                    self.stop_watching();
+                    self.ctx.wake();
                     return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => {
@@ -389,6 +393,7 @@ impl Worker<'_> {
                     drop(registry);
                     // For those who relied on it while it watched: the hook may take its time.
                     self.ctx.pay_debts();
+                    self.ctx.wake();
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -443,6 +448,7 @@ impl Worker<'_> {
         core.serve_line();
         // What was pushed before the slot was free for a thread of its own.
         core.notify_another();
+        self.ctx.wake();
         true
     }
 }

@@ -19,6 +19,8 @@ use std::panic::AssertUnwindSafe;
 const LOOK: u8 = 1;
 /// The pool tracks ages. Stays set.
 const NOTE_START: u8 = 2;
+/// This worker is still to call a handle's waker.
+const WAKE: u8 = 4;
 
 /// What a task can ask of the worker that runs it. Lives on the worker's stack; what other threads may
 /// ask as well is in the record.
@@ -34,8 +36,10 @@ pub(crate) struct Ctx<'a> {
     label: Cell<Option<&'static str>>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// What is to be done before the next task's code: [`LOOK`], [`NOTE_START`].
-    before_code: Cell<u8>,
+    /// What is still to be done: [`LOOK`], [`NOTE_START`] and [`WAKE`].
+    todo: Cell<u8>,
+    /// What the last task's end left to do: user code.
+    remains: Cell<Remains>,
     pub(crate) stretch: Stretch,
     /// When the task about to run was submitted.
     pub(crate) submitted: Cell<Submitted>,
@@ -73,7 +77,8 @@ impl<'a> Ctx<'a> {
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
-            before_code: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
+            todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
+            remains: Cell::default(),
             stretch: Stretch::new(),
             submitted: Cell::default(),
         }
@@ -180,25 +185,40 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Wakes the waiter of a task that has ended, and drops what nobody wants any more.
-    pub(crate) fn settle(&self, remains: Remains) {
+    /// Leaves a handle's waker to the worker, which calls it by [`Ctx::wake`].
+    pub(crate) fn owe_wake(&self, remains: Remains) {
         if !remains.is_empty() {
-            self.call_back(|| settle(remains));
+            self.remains.set(remains);
+            self.todo.set(self.todo.get() | WAKE);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn owes_wake(&self) -> bool {
+        self.todo.get() & WAKE != 0
+    }
+
+    /// Calls the waker that is owed. It may submit tasks, and then must not find its own worker searching:
+    /// the submission would wait for it.
+    pub(crate) fn wake(&self) {
+        if self.owes_wake() {
+            self.todo.set(self.todo.get() & !WAKE);
+            self.call_back(|| settle(self.remains.take()));
         }
     }
 
     /// This worker looks at the queue no more, or has made space: others are to learn it.
     #[inline]
     pub(crate) fn owe_look(&self) {
-        self.before_code.set(self.before_code.get() | LOOK);
+        self.todo.set(self.todo.get() | LOOK);
     }
 
     /// Does for others what could not be done before this task counted as started: it may start
     /// a thread, and the task's caller can leave only now.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        if self.before_code.get() & LOOK != 0 {
-            self.before_code.set(self.before_code.get() & !LOOK);
+        if self.todo.get() & LOOK != 0 {
+            self.todo.set(self.todo.get() & !LOOK);
             (self.look)();
         }
     }
@@ -206,7 +226,7 @@ impl<'a> Ctx<'a> {
     #[cold]
     fn prepare(&self) {
         self.pay_debts();
-        if self.before_code.get() & NOTE_START != 0 {
+        if self.todo.get() & NOTE_START != 0 {
             self.record
                 .describe(self.label(), Some(self.env.nanos_now()));
         }
@@ -227,7 +247,7 @@ impl<'a> Ctx<'a> {
     /// What the code captured is dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.before_code.get() != 0 {
+        if self.todo.get() != 0 {
             self.prepare();
         }
         if self.stretch.is_time_to_look() {

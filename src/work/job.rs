@@ -128,7 +128,7 @@ impl<S: Stored, J: Job> Held<S, J> {
         let mut release = self.discard(NeverRan::Expired);
         drop_contained(release.captured.take());
         end(Ended::Discarded);
-        ctx.settle(release.settle().0);
+        ctx.owe_wake(release.settle().0);
     }
 
     fn discard(self, why: NeverRan) -> Release {
