@@ -47,11 +47,9 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
-        if self.env.is_usual() && !options.is_cancelled() {
-            if self.line.waiting() == 0 {
-                if let Some(location) = self.submit_fast(task, options) {
-                    return Ok(location);
-                }
+        if self.env.is_usual(self.line.waiting()) && !options.is_cancelled() {
+            if let Some(location) = self.submit_fast(task, options) {
+                return Ok(location);
             }
             // First of all the rest, so that a saturated pool refuses cheaply.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
@@ -163,9 +161,7 @@ impl Core {
                 Err(Not::Saturated) => {
                     match self.wait_for_space(task, options, &room_within, submitted) {
                         Ok(location) => return Ok(location),
-                        Err(SubmitError::InLine(ticket)) => {
-                            return Err(SubmitError::InLine(ticket))
-                        }
+                        Err(SubmitError::InLine) => return Err(SubmitError::InLine),
                         Err(why) => break why,
                     }
                 }

@@ -36,7 +36,7 @@ fn reason(why: &SubmitError) -> usize {
         SubmitError::Refused(Refusal::Forked) => 5,
         SubmitError::Expired => 6,
         SubmitError::Refused(Refusal::GroupFull) => 7,
-        SubmitError::InLine(_) => unreachable!("it has not come back"),
+        SubmitError::InLine => unreachable!("it has not come back"),
     }
 }
 

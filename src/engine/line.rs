@@ -92,20 +92,21 @@ impl Core {
         room_within: &Deadline,
         submitted: u64,
     ) -> Result<Location, SubmitError> {
-        let wake_up = match options.waker {
+        let wake_up = match options.queuer {
             None => WakeUp::Thread(thread::current()),
-            Some(waker) => WakeUp::Task(waker.clone()),
+            Some(future) => WakeUp::Task(future.waker.clone()),
         };
         let wanted = Wanted {
             task: task.take(),
             members: options.members.cloned(),
-            is_future: options.waker.is_some(),
+            is_future: options.queuer.is_some(),
             submitted,
         };
         let ticket = self.line.join(wanted, wake_up);
         self.serve_waiting();
-        if options.waker.is_some() {
-            return Err(SubmitError::InLine(ticket));
+        if let Some(future) = options.queuer {
+            future.ticket.set(ticket);
+            return Err(SubmitError::InLine);
         }
         let Some(answer) = self.await_answer(ticket, options.earlier(room_within), task) else {
             return Err((options.expired()).unwrap_or(SubmitError::Refused(Refusal::Saturated)));

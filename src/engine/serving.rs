@@ -3,7 +3,7 @@
 
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
-use super::request::{Extras, SubmitError, SubmitOptions};
+use super::request::{Extras, Queuer, SubmitError, SubmitOptions};
 use crate::error::{Refusal, Refused};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{pair, HandleSide, TaskSide};
@@ -13,6 +13,7 @@ use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Submitted;
 use crate::work::options::Times;
+use std::cell::Cell;
 use std::task::{Poll, Waker};
 
 type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
@@ -75,9 +76,13 @@ where
             None => Task::new(submitted, (), job),
             Some(members) => Task::new(submitted, Pending(Arc::clone(members)), job),
         });
+        let ticket = Cell::new(0);
         let options = SubmitOptions {
             members: self.members.as_ref(),
-            waker: Some(waker),
+            queuer: Some(Queuer {
+                waker,
+                ticket: &ticket,
+            }),
             ..Extras::NONE.plain()
         };
         match core.submit(&mut task, &options) {
@@ -87,7 +92,7 @@ where
                 }
                 Poll::Ready(Ok(Ticket::new(side, &core, location)))
             }
-            Err(SubmitError::InLine(ticket)) => self.look(ticket, side, waker),
+            Err(SubmitError::InLine) => self.look(ticket.get(), side, waker),
             Err(why) => {
                 let task = task.expect("a refused task stays");
                 if let Some(members) = &self.members {

@@ -147,7 +147,6 @@ impl Worker<'_> {
                 // Not served here: that may start a thread, and the next task's caller could not leave
                 // meanwhile.
                 self.owe_line();
-                self.ctx.wake();
             } else if !self.searches.get() {
                 self.give_space();
             }
@@ -168,7 +167,6 @@ impl Worker<'_> {
             self.core.serve_line();
         }
         self.ctx.pay_debts();
-        self.ctx.wake();
     }
 
     /// It has taken a queued task: the space goes to the line once that task counts as started.
@@ -182,7 +180,7 @@ impl Worker<'_> {
     /// limit the worker searches instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_usual() && self.is_to_look_closer() {
+        if !self.core.env.is_usual(0) && self.is_to_look_closer() {
             self.searches.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
@@ -284,8 +282,6 @@ impl Worker<'_> {
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
                     self.owe_line();
-                    self.stop_watching();
-                    self.ctx.wake();
                     return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => {
@@ -393,7 +389,6 @@ impl Worker<'_> {
                     drop(registry);
                     // For those who relied on it while it watched: the hook may take its time.
                     self.ctx.pay_debts();
-                    self.ctx.wake();
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -445,10 +440,9 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        core.serve_line();
-        // What was pushed before the slot was free for a thread of its own.
-        core.notify_another();
-        self.ctx.wake();
+        // For the line, and for what was pushed before the slot was free for a thread of its own.
+        self.ctx.owe_look();
+        self.ctx.pay_debts();
         true
     }
 }

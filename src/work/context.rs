@@ -185,7 +185,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Leaves a handle's waker to the worker, which calls it by [`Ctx::wake`].
+    /// Leaves a handle's waker to [`Ctx::pay_debts`]. It may submit tasks, and must not find its own
+    /// worker searching: the submission would wait for it.
     pub(crate) fn owe_wake(&self, remains: Remains) {
         if !remains.is_empty() {
             self.remains.set(remains);
@@ -198,28 +199,30 @@ impl<'a> Ctx<'a> {
         self.todo.get() & WAKE != 0
     }
 
-    /// Calls the waker that is owed. It may submit tasks, and then must not find its own worker searching:
-    /// the submission would wait for it.
-    pub(crate) fn wake(&self) {
-        if self.owes_wake() {
-            self.todo.set(self.todo.get() & !WAKE);
-            self.call_back(|| settle(self.remains.take()));
-        }
-    }
-
     /// This worker looks at the queue no more, or has made space: others are to learn it.
     #[inline]
     pub(crate) fn owe_look(&self) {
         self.todo.set(self.todo.get() | LOOK);
     }
 
-    /// Does for others what could not be done before this task counted as started: it may start
-    /// a thread, and the task's caller can leave only now.
+    /// Does for others what had to wait: until this worker is idle, or has started its next task, whose
+    /// caller could not leave before. It may start a thread, and calls user code.
     #[inline]
     pub(crate) fn pay_debts(&self) {
-        if self.todo.get() & LOOK != 0 {
-            self.todo.set(self.todo.get() & !LOOK);
+        let todo = self.todo.get();
+        if todo & (LOOK | WAKE) != 0 {
+            self.todo.set(todo & NOTE_START);
+            self.pay(todo);
+        }
+    }
+
+    #[cold]
+    fn pay(&self, todo: u8) {
+        if todo & LOOK != 0 {
             (self.look)();
+        }
+        if todo & WAKE != 0 {
+            self.call_back(|| settle(self.remains.take()));
         }
     }
 

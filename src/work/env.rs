@@ -108,11 +108,11 @@ impl Env {
         self.phase() & AGES != 0
     }
 
-    /// Returns `true` if the pool is open, has no surplus workers and tracks no ages, and this process built
-    /// it.
+    /// Returns `true` if the pool is open, has no surplus workers and tracks no ages, this process built
+    /// it, and `others`, a small number, is zero: by one comparison.
     #[inline]
-    pub(crate) fn is_usual(&self) -> bool {
-        self.phase() == fork::generation()
+    pub(crate) fn is_usual(&self, others: u64) -> bool {
+        self.phase() | others == fork::generation()
     }
 
     /// Whether the pool is closed, or has surplus workers.
