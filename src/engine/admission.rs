@@ -145,7 +145,7 @@ impl Core {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
             _ => Deadline::never(),
         };
-        let submitted = self.ages.as_ref().map_or(0, |_| self.env.nanos_now());
+        let submitted = self.submitted_at();
         let mut backoff = Backoff::default();
         let mut spin = BoundedSpin::new(self.parallel, false);
         let why = loop {
@@ -161,7 +161,6 @@ impl Core {
                 Err(Not::Saturated) => {
                     match self.wait_for_space(task, options, &room_within, submitted) {
                         Ok(location) => return Ok(location),
-                        Err(SubmitError::InLine) => return Err(SubmitError::InLine),
                         Err(why) => break why,
                     }
                 }
@@ -291,7 +290,11 @@ impl Core {
         }
     }
 
-    /// `submitted`: zero unless ages are tracked.
+    /// Returns the time of a submission, if ages are tracked; otherwise zero.
+    pub(super) fn submitted_at(&self) -> u64 {
+        self.ages.as_ref().map_or(0, |_| self.env.nanos_now())
+    }
+
     fn note_queued(&self, position: u64, submitted: u64) {
         if let (Some(ages), Some(queue)) = (&self.ages, &self.queue) {
             ages.note(queue, position, submitted);

@@ -36,7 +36,6 @@ fn reason(why: &SubmitError) -> usize {
         SubmitError::Refused(Refusal::Forked) => 5,
         SubmitError::Expired => 6,
         SubmitError::Refused(Refusal::GroupFull) => 7,
-        SubmitError::InLine => unreachable!("it has not come back"),
     }
 }
 

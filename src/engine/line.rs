@@ -11,13 +11,6 @@ use crate::parts::members::Members;
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
 use crate::work::panics::contain;
-use std::task::Waker;
-
-fn wake(wakers: Vec<Waker>) {
-    for waker in wakers {
-        contain(|| waker.wake());
-    }
-}
 
 impl Core {
     /// Gives the line what space there is. Every thread that has made space calls this. It may call
@@ -33,10 +26,11 @@ impl Core {
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
         // What this thread does for others leaves its own last worker as it is.
-        let wakers = Self::keep_affinity(|| {
+        while let Some(waker) = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
-        });
-        wake(wakers);
+        }) {
+            contain(|| waker.wake());
+        }
         for members in cancelled {
             self.discard_queued(&members);
         }
@@ -80,11 +74,33 @@ impl Core {
             let own = wanted.members.as_deref();
             own.is_some_and(|own| std::ptr::eq(own, members))
         };
-        wake((self.line).turn_away(is_member, |mut wanted| wanted.refuse(Refusal::Cancelled)));
+        let answer = |mut wanted: Wanted| wanted.refuse(Refusal::Cancelled);
+        for waker in self.line.turn_away(is_member, answer) {
+            contain(|| waker.wake());
+        }
     }
 
-    /// Leaves the task in line. A thread sleeps until it has its answer, or until the earlier of its deadline
-    /// and `room_within`; a future gets the ticket to fetch the answer with.
+    /// Leaves the task in line, and serves the line once. Returns the ticket.
+    pub(super) fn join_line(
+        self: &Arc<Self>,
+        task: Task,
+        members: Option<&Arc<Members>>,
+        submitted: u64,
+        thread: Option<WakeUp>,
+    ) -> u64 {
+        let wanted = Wanted {
+            task: Some(task),
+            members: members.cloned(),
+            is_future: thread.is_none(),
+            submitted,
+        };
+        let ticket = self.line.join(wanted, thread);
+        self.serve_waiting();
+        ticket
+    }
+
+    /// Leaves the task in line. This thread sleeps until it has its answer, or until the earlier of its
+    /// deadline and `room_within`.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -92,61 +108,47 @@ impl Core {
         room_within: &Deadline,
         submitted: u64,
     ) -> Result<Location, SubmitError> {
-        let wake_up = match options.queuer {
-            None => WakeUp::Thread(thread::current()),
-            Some(future) => WakeUp::Task(future.waker.clone()),
-        };
-        let wanted = Wanted {
-            task: task.take(),
-            members: options.members.cloned(),
-            is_future: options.queuer.is_some(),
-            submitted,
-        };
-        let ticket = self.line.join(wanted, wake_up);
-        self.serve_waiting();
-        if let Some(future) = options.queuer {
-            future.ticket.set(ticket);
-            return Err(SubmitError::InLine);
-        }
-        let Some(answer) = self.await_answer(ticket, options.earlier(room_within), task) else {
-            return Err((options.expired()).unwrap_or(SubmitError::Refused(Refusal::Saturated)));
-        };
-        match answer {
-            Ok(location) => {
+        let wanted = task.take().expect("a task to submit");
+        let thread = Some(WakeUp::Thread(thread::current()));
+        let ticket = self.join_line(wanted, options.members, submitted, thread);
+        match self.await_answer(ticket, options.earlier(room_within)) {
+            Ok(Ok(location)) => {
                 if let Location::Mailbox { slot, generation } = location {
                     self.set_affinity(slot, generation);
                 }
                 Ok(location)
             }
-            Err((back, why)) => {
+            Ok(Err((back, why))) => {
                 *task = Some(back);
                 Err(SubmitError::Refused(why))
+            }
+            Err(wanted) => {
+                *task = wanted.task;
+                Err((options.expired()).unwrap_or(SubmitError::Refused(Refusal::Saturated)))
             }
         }
     }
 
-    /// Sleeps until the answer is there. Returns `None` if the deadline came first; the task is back then.
-    fn await_answer(
-        &self,
-        ticket: u64,
-        deadline: &Deadline,
-        task: &mut Option<Task>,
-    ) -> Option<Answer> {
-        let mut backoff = Backoff::default();
+    /// Sleeps until the answer is there. Returns the task if the deadline came first.
+    fn await_answer(&self, ticket: u64, deadline: &Deadline) -> Result<Answer, Wanted> {
         loop {
             if let Some(answer) = self.line.fetch(ticket, None) {
-                return Some(answer);
+                return Ok(answer);
             }
-            if !deadline.has_passed() {
-                deadline.park();
-                continue;
+            if deadline.has_passed() {
+                return self.leave_line(ticket);
             }
+            deadline.park();
+        }
+    }
+
+    /// Leaves the line. Returns the answer, or the task if it had none.
+    pub(super) fn leave_line(&self, ticket: u64) -> Result<Answer, Wanted> {
+        let mut backoff = Backoff::default();
+        loop {
             match self.line.leave(ticket) {
-                Left::Answered(answer) => return Some(answer),
-                Left::Unanswered(wanted) => {
-                    *task = wanted.task;
-                    return None;
-                }
+                Left::Answered(answer) => return Ok(answer),
+                Left::Unanswered(wanted) => return Err(wanted),
                 Left::Served => backoff.wait(),
             }
         }

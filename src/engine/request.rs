@@ -9,8 +9,6 @@ use crate::sync::Arc;
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::options::Times;
-use std::cell::Cell;
-use std::task::Waker;
 use std::time::Duration;
 
 /// Where an accepted task went.
@@ -37,8 +35,6 @@ pub(crate) enum SubmitError {
     Refused(Refusal),
     /// The deadline passed before there was space.
     Expired,
-    /// It has not come back: it waits in line for a [`Queuer`], which has the ticket.
-    InLine,
 }
 
 impl SubmitError {
@@ -47,7 +43,7 @@ impl SubmitError {
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
             Self::Refused(why) => why,
-            Self::Expired | Self::InLine => unreachable!("only where an outcome is awaited"),
+            Self::Expired => unreachable!("only where an outcome is awaited"),
         }
     }
 }
@@ -107,17 +103,6 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) on_worker: bool,
     /// Its group, unless that is a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
-    /// A future waits for space, whatever the policy.
-    pub(crate) queuer: Option<Queuer<'a>>,
-}
-
-/// A future that may leave its task in line.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Queuer<'a> {
-    /// To be called once the line has an answer.
-    pub(crate) waker: &'a Waker,
-    /// Where the ticket is left.
-    pub(crate) ticket: &'a Cell<u64>,
 }
 
 #[cold]
@@ -177,7 +162,6 @@ impl<'a> SubmitOptions<'a> {
         awaited: false,
         on_worker: false,
         members: None,
-        queuer: None,
     };
 
     /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
@@ -191,7 +175,7 @@ impl<'a> SubmitOptions<'a> {
     /// submissions do.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
-        self.queuer.is_some() || self.extras.when_full.map_or(pool, WhenFull::blocks)
+        self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
     /// Why it is refused without space: on a worker of the pool that it must not wait there, if it would.

@@ -3,17 +3,14 @@
 
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
-use super::request::{Extras, Queuer, SubmitError, SubmitOptions};
+use super::request::{Answer, Extras, SubmitError};
 use crate::error::{Refusal, Refused};
-use crate::parts::backoff::Backoff;
 use crate::parts::completion::{pair, HandleSide, TaskSide};
-use crate::parts::line::Left;
 use crate::parts::members::{Members, Pending};
 use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Submitted;
 use crate::work::options::Times;
-use std::cell::Cell;
 use std::task::{Poll, Waker};
 
 type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
@@ -72,35 +69,19 @@ where
         let (_, times) = self.extras.times(&core.env);
         let (job, side) = pair(self.extras.label, (times, closure));
         let submitted = Submitted::now(&core.env);
-        let mut task = Some(match &self.members {
+        let task = match &self.members {
             None => Task::new(submitted, (), job),
             Some(members) => Task::new(submitted, Pending(Arc::clone(members)), job),
-        });
-        let ticket = Cell::new(0);
-        let options = SubmitOptions {
-            members: self.members.as_ref(),
-            queuer: Some(Queuer {
-                waker,
-                ticket: &ticket,
-            }),
-            ..Extras::NONE.plain()
         };
-        match core.submit(&mut task, &options) {
-            Ok(location) => {
-                if let Some(members) = &self.members {
-                    core.member_accepted(members, location);
-                }
-                Poll::Ready(Ok(Ticket::new(side, &core, location)))
-            }
-            Err(SubmitError::InLine) => self.look(ticket.get(), side, waker),
-            Err(why) => {
-                let task = task.expect("a refused task stays");
-                if let Some(members) = &self.members {
-                    members.leave();
-                }
-                Poll::Ready(Err(self.refused(task, why.into_refusal())))
-            }
+        let submitted = core.submitted_at();
+        let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
+        if !core.env.is_own_worker() {
+            return self.look(ticket, side, waker);
         }
+        Poll::Ready(match core.leave_line(ticket) {
+            Ok(answer) => self.answered(answer, side),
+            Err(wanted) => self.answered(Err((wanted.withdraw(), Refusal::OnWorker)), side),
+        })
     }
 
     /// Looks for the answer.
@@ -115,16 +96,18 @@ where
                 self.state = State::InLine(ticket, side);
                 Poll::Pending
             }
-            Some(Ok(location)) => Poll::Ready(Ok(Ticket::new(side, &self.core, location))),
-            Some(Err((task, why))) => {
-                let why = self.core.counts.refuse(SubmitError::Refused(why));
-                Poll::Ready(Err(self.refused(task, why.into_refusal())))
-            }
+            Some(answer) => Poll::Ready(self.answered(answer, side)),
         }
     }
 
-    fn refused(&self, task: Task, why: Refusal) -> Refused<F> {
-        Refused::new(self.take_apart(task), why)
+    fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
+        match answer {
+            Ok(location) => Ok(Ticket::new(side, &self.core, location)),
+            Err((task, why)) => {
+                let why = self.core.counts.refuse(SubmitError::Refused(why));
+                Err(Refused::new(self.take_apart(task), why.into_refusal()))
+            }
+        }
     }
 
     /// Returns the closure of a task that was not accepted.
@@ -153,16 +136,10 @@ where
         let State::InLine(ticket, side) = std::mem::replace(&mut self.state, State::Done) else {
             return;
         };
-        let mut backoff = Backoff::default();
-        let task = loop {
-            match self.core.line.leave(ticket) {
-                Left::Answered(Ok(location)) => {
-                    return drop(Ticket::new(side, &self.core, location));
-                }
-                Left::Answered(Err((task, _))) => break task,
-                Left::Unanswered(wanted) => break wanted.withdraw(),
-                Left::Served => backoff.wait(),
-            }
+        let task = match self.core.leave_line(ticket) {
+            Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
+            Ok(Err((task, _))) => task,
+            Err(wanted) => wanted.withdraw(),
         };
         drop(side);
         drop(self.take_apart(task));

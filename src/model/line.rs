@@ -34,20 +34,21 @@ impl Line {
 
     /// Joins the line as a thread. Returns the ticket.
     pub fn join(&self, number: u32) -> u64 {
-        self.0.join(number, WakeUp::Thread(thread::current()))
+        self.0.join(number, Some(WakeUp::Thread(thread::current())))
     }
 
     /// Joins the line as a future. Returns the ticket.
     pub fn join_as_future(&self, number: u32, waker: Waker) -> u64 {
-        self.0.join(number, WakeUp::Task(waker))
+        self.0.join(number, Some(WakeUp::Task(waker)))
     }
 
     /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns the
     /// answer to an entry, or `None` if there is no space for it.
     pub fn serve(&self, mut attempt: impl FnMut(u32) -> Option<u32>) {
         if self.0.waiting() != 0 {
-            let wakers = self.0.serve(|number| attempt(*number));
-            wakers.into_iter().for_each(Waker::wake);
+            while let Some(waker) = self.0.serve(|number| attempt(*number)) {
+                waker.wake();
+            }
         }
     }
 

@@ -47,7 +47,8 @@ struct Entry<T> {
     ticket: u64,
     /// `None` while the server attempts to submit it.
     wanted: Option<T>,
-    wake_up: WakeUp,
+    /// `None`: a future that has not looked for its answer yet.
+    wake_up: Option<WakeUp>,
 }
 
 /// How an owner leaves the line.
@@ -92,7 +93,7 @@ impl<T, A> Line<T, A> {
     }
 
     /// Joins the end of the line; returns the ticket. The caller serves the line next.
-    pub(crate) fn join(&self, wanted: T, wake_up: WakeUp) -> u64 {
+    pub(crate) fn join(&self, wanted: T, wake_up: Option<WakeUp>) -> u64 {
         let mut list = lock(&self.list);
         let ticket = list.next_ticket;
         list.next_ticket += 1;
@@ -110,19 +111,15 @@ impl<T, A> Line<T, A> {
     /// one that was stored.
     pub(crate) fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<A> {
         // A waker's clone and drop are user code: not under the lock.
-        let now = waker.cloned();
+        let mut other = waker.cloned().map(WakeUp::Task);
         let mut list = lock(&self.list);
         let answer = list.answers.remove(&ticket);
-        let place = list.find(ticket);
-        let before = match (place, now) {
-            (Some(place), Some(now)) => {
-                let stored = &mut list.entries[place].wake_up;
-                Some(std::mem::replace(stored, WakeUp::Task(now)))
-            }
-            (_, unused) => unused.map(WakeUp::Task),
-        };
+        let place = list.find(ticket).filter(|_| waker.is_some());
+        if let Some(place) = place {
+            std::mem::swap(&mut list.entries[place].wake_up, &mut other);
+        }
         drop(list);
-        drop(before);
+        drop(other);
         answer
     }
 
@@ -145,15 +142,16 @@ impl<T, A> Line<T, A> {
         Left::Unanswered(wanted)
     }
 
-    /// Makes attempts for the first entry as long as they succeed; see the module's doc. Wakes the threads
-    /// that have an answer now, and returns the wakers of the futures.
+    /// Makes attempts for the first entry as long as they succeed; see the module's doc. Wakes threads
+    /// itself. Returns the waker of the first future that gets its answer: the caller calls it, which is
+    /// user code and may serve the line, and then serves on.
     #[cold]
-    pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
+        let mut waker = None;
         let mut list = lock(&self.list);
         list.has_event = true;
         if list.is_served {
-            return wakers;
+            return None;
         }
         list.is_served = true;
         while std::mem::take(&mut list.has_event) {
@@ -172,15 +170,15 @@ impl<T, A> Line<T, A> {
                         .pop_front()
                         .expect("it stays while it is served");
                     list.has_event = true;
-                    let thread = self.answer(&mut list, entry, answer, &mut wakers);
-                    drop(list);
-                    thread.inspect(crate::sync::thread::Thread::unpark);
-                    list = lock(&self.list);
+                    waker = self.answer(&mut list, entry, answer);
+                    if waker.is_some() {
+                        break;
+                    }
                 }
             }
         }
         list.is_served = false;
-        wakers
+        waker
     }
 
     /// Answers all entries that are `unwanted`, and returns the wakers to be called. One that the
@@ -199,29 +197,22 @@ impl<T, A> Line<T, A> {
             match entry.wanted.take_if(|wanted| unwanted(wanted)) {
                 None => list.entries.push_back(entry),
                 Some(wanted) => {
-                    let thread = self.answer(&mut list, entry, answer(wanted), &mut wakers);
-                    thread.inspect(crate::sync::thread::Thread::unpark);
+                    wakers.extend(self.answer(&mut list, entry, answer(wanted)));
                 }
             }
         }
         wakers
     }
 
-    /// Stores the answer; returns the thread to be woken, if one waits for it.
-    fn answer(
-        &self,
-        list: &mut List<T, A>,
-        entry: Entry<T>,
-        answer: A,
-        wakers: &mut Vec<Waker>,
-    ) -> Option<crate::sync::thread::Thread> {
+    /// Stores the answer. Wakes the owner if it is a thread, and returns the waker of a future.
+    fn answer(&self, list: &mut List<T, A>, entry: Entry<T>, answer: A) -> Option<Waker> {
         list.answers.insert(entry.ticket, answer);
         // ORDERING: P5: under the lock.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        match entry.wake_up {
-            WakeUp::Thread(thread) => Some(thread),
-            WakeUp::Task(waker) => {
-                wakers.push(waker);
+        match entry.wake_up? {
+            WakeUp::Task(waker) => Some(waker),
+            WakeUp::Thread(thread) => {
+                thread.unpark();
                 None
             }
         }

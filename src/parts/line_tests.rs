@@ -8,11 +8,11 @@ use std::task::Wake;
 type Numbers = Line<u32, u32>;
 
 fn join(line: &Numbers, number: u32) -> u64 {
-    line.join(number, WakeUp::Thread(thread::current()))
+    line.join(number, Some(WakeUp::Thread(thread::current())))
 }
 
 /// Answers that many entries, each with its number.
-fn serve(line: &Numbers, mut space: usize) -> Vec<Waker> {
+fn serve(line: &Numbers, mut space: usize) -> Option<Waker> {
     line.serve(|number| {
         let answer = (space > 0).then_some(*number);
         space = space.saturating_sub(1);
@@ -34,7 +34,7 @@ fn entries_are_served_in_the_order_in_which_they_came() {
     let line = Line::new();
     let tickets = [10, 11, 12].map(|number| join(&line, number));
     assert_eq!(line.waiting(), 3);
-    assert!(serve(&line, 2).is_empty(), "threads have no waker");
+    assert!(serve(&line, 2).is_none(), "threads have no waker");
     let answers = tickets.map(|ticket| line.fetch(ticket, None));
     assert_eq!(answers, [Some(10), Some(11), None]);
     assert_eq!((line.waiting(), line.fetch(tickets[0], None)), (1, None));
@@ -74,7 +74,7 @@ fn space_that_comes_up_within_an_attempt_is_not_lost() {
         attempts.set(attempts.get() + 1);
         if attempts.get() == 1 {
             // Another server comes, and leaves an event.
-            assert!(serve(&line, 9).is_empty());
+            assert!(serve(&line, 9).is_none());
             return None;
         }
         Some(*number)
@@ -99,12 +99,27 @@ fn a_future_is_woken_by_its_latest_waker() {
     let line = Line::new();
     let wakes: [Arc<Wakes>; 2] = Default::default();
     let [old, new] = wakes.each_ref().map(|wakes| Waker::from(Arc::clone(wakes)));
-    let ticket = line.join(1, WakeUp::Task(old));
+    let ticket = line.join(1, Some(WakeUp::Task(old)));
     assert_eq!(line.fetch(ticket, Some(&new)), None);
-    serve(&line, 1).into_iter().for_each(Waker::wake);
+    serve(&line, 1).expect("a future").wake();
     let woken = wakes.map(|wakes| wakes.0.load(std::sync::atomic::Ordering::SeqCst));
     assert_eq!(woken, [0, 1]);
     assert_eq!(line.fetch(ticket, Some(&new)), Some(1));
+}
+
+#[test]
+fn the_line_goes_on_once_a_future_is_woken() {
+    let line = Line::new();
+    let wakes: Arc<Wakes> = Arc::default();
+    let future = || Some(WakeUp::Task(Waker::from(Arc::clone(&wakes))));
+    let tickets = [1, 2, 3].map(|number| line.join(number, future()));
+    for answered in [1, 2, 3] {
+        serve(&line, 9).expect("a future").wake();
+        assert_eq!(line.waiting(), 3 - answered);
+    }
+    assert!(serve(&line, 9).is_none());
+    let answers = tickets.map(|ticket| line.fetch(ticket, None));
+    assert_eq!(answers, [1, 2, 3].map(Some));
 }
 
 #[test]
