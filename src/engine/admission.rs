@@ -12,6 +12,7 @@ use crate::parts::queue::Queue;
 use crate::parts::slot::Claim;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
+use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
@@ -139,7 +140,7 @@ impl Core {
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
         let own = options.is_on_worker(&self.env);
-        let may_wait = !own && options.blocks(self.blocks);
+        let mut may_wait = !own && options.blocks(self.blocks);
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
         let room_within = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
@@ -155,12 +156,18 @@ impl Core {
             match self.attempt_after_line(task, may_wait, queue, submitted) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
+                Err(Not::Now) if backoff.is_long() && runs_idle() => {
+                    break options.no_room(&self.env, self.blocks);
+                }
                 Err(Not::Now) => backoff.wait(),
                 Err(Not::Saturated) if !may_wait => break options.no_room(&self.env, self.blocks),
                 Err(Not::Saturated) if self.may_make_room(&mut spin) => {}
                 Err(Not::Saturated) => {
                     match self.wait_for_space(task, options, &room_within, submitted) {
                         Ok(location) => return Ok(location),
+                        // The time of `BlockFor` is up. The line may have had space that its server
+                        // had not come to: the last attempt is that of one that must not wait.
+                        Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
                         Err(why) => break why,
                     }
                 }

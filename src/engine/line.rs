@@ -95,6 +95,10 @@ impl Core {
             submitted,
         };
         let ticket = self.line.join(wanted, thread);
+        if let Some(members) = members.filter(|members| members.is_cancelled()) {
+            // The cancel may have come too early to find it in line (P3).
+            self.turn_away(members);
+        }
         self.serve_waiting();
         ticket
     }

@@ -164,9 +164,11 @@ impl Worker<'_> {
         if self.core.line.waiting() != 0 || self.ctx.owes_wake() {
             // Both may take their time, so no submission is to rely on this worker.
             self.stop_watching();
-            self.core.serve_line();
         }
+        self.ctx.runs_idle.set(true);
+        self.core.serve_line();
         self.ctx.pay_debts();
+        self.ctx.runs_idle.set(false);
     }
 
     /// It has taken a queued task: the space goes to the line once that task counts as started.

@@ -267,6 +267,11 @@ impl Backoff {
             std::thread::sleep(NAP);
         }
     }
+
+    /// Returns `true` if it has lasted for so long that it may never end.
+    pub(crate) fn is_long(&self) -> bool {
+        self.0 >= TRIES + 64
+    }
 }
 
 /// Cores that can run threads of this process. Asked once: on Linux the answer takes

@@ -40,6 +40,8 @@ pub(crate) struct Ctx<'a> {
     todo: Cell<u8>,
     /// What the last task's end left to do: user code.
     remains: Cell<Remains>,
+    /// This worker is idle for all others, and runs user code: wakers, or drops.
+    pub(crate) runs_idle: Cell<bool>,
     pub(crate) stretch: Stretch,
     /// When the task about to run was submitted.
     pub(crate) submitted: Cell<Submitted>,
@@ -55,6 +57,13 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
     // SAFETY: not null only between `Ctx::enter` and its guard's drop, both on
     // this thread, during which the context is borrowed; `f` cannot keep it.
     f(unsafe { current.as_ref() })
+}
+
+/// Returns `true` if this thread is a worker that runs user code while it is idle. It may be told to look
+/// at the queue meanwhile, or to end: a submission by that code would wait for its own thread.
+#[cold]
+pub(crate) fn runs_idle() -> bool {
+    with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
 }
 
 /// Clears the thread's context when the worker's stack unwinds or returns.
@@ -79,6 +88,7 @@ impl<'a> Ctx<'a> {
             task_id: Cell::new(0),
             todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
             remains: Cell::default(),
+            runs_idle: Cell::new(false),
             stretch: Stretch::new(),
             submitted: Cell::default(),
         }
