@@ -252,7 +252,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
             let decision = &core.slots[slot].record.decision;
             if decision.leave(location.task_id(), left_at) {
                 // Relaxed: a count.
-                core.env.timed_out.fetch_add(1, Ordering::Relaxed);
+                core.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
                 return How::TimedOut;
             }
         }

@@ -13,6 +13,7 @@ use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
 use crate::work::thread::{Ended, Thread};
+use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -70,29 +71,41 @@ pub(crate) struct Worker {
     pub(crate) is_told: bool,
 }
 
+/// In memory, on lines of 128 bytes:
+///
+/// | fields | read by | written by |
+/// |---|---|---|
+/// | `env` to `ages` | every submission and worker | none in service: a close, a change of the limit |
+/// | `queue`, `ready`, `free`, `in_flight`, `line` | the same | the same; each moving word has a line of its own |
+/// | `benched` | submissions | sweeps, and claims from the bench |
+/// | `sweep_at` | workers about to sleep | sweeps |
+/// | `counts` | `stats` | refusals, a line for each of several threads; what is rare |
+/// | `registry` and the rest | starts, ends, `stats` | the same |
+#[repr(C)]
 pub(crate) struct Core {
-    // Read by every submission, written once or never.
     pub(crate) env: Env,
     pub(crate) slots: Box<[Slot<Task, Record>]>,
-    pub(crate) queue: Option<Queue<Task>>,
     pub(crate) settings: Settings,
     pub(crate) main: Main,
     /// More than one core: spinning can pay.
     pub(crate) parallel: bool,
-    /// Whether submissions wait for space, if they do not say otherwise.
+    /// Submissions wait for space, if they do not say otherwise.
     pub(crate) blocks: bool,
+    /// Of a pool with a queue that tracks them.
+    pub(super) ages: Option<Ages>,
 
+    pub(crate) queue: Option<Queue<Task>>,
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
     pub(crate) line: Line<Wanted, Answer>,
+
     /// The length of the bench; more during a sweep.
-    pub(crate) benched: AtomicU64,
+    pub(crate) benched: CachePadded<AtomicU64>,
     /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
-    pub(crate) sweep_at: AtomicU64,
+    pub(crate) sweep_at: CachePadded<AtomicU64>,
     pub(crate) counts: Counts,
-    /// Of a pool with a queue that tracks them.
-    pub(super) ages: Option<Ages>,
+
     pub(crate) registry: Mutex<Registry>,
     pub(crate) ended: Ended,
     /// Held by the shutdown that joins them.
@@ -128,8 +141,8 @@ impl Core {
             free: Ring::new(max, max),
             in_flight: InFlight::new(),
             line: Line::new(),
-            benched: AtomicU64::new(0),
-            sweep_at: AtomicU64::new(0),
+            benched: CachePadded::new(AtomicU64::new(0)),
+            sweep_at: CachePadded::new(AtomicU64::new(0)),
             counts: Counts::default(),
             registry: Mutex::new(Registry {
                 limit: max,
@@ -239,5 +252,46 @@ impl Core {
         free.extend(withheld);
         free.sort_unstable();
         assert_eq!(free, slots, "the free ring, and what is withheld from it");
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+    use static_assertions::const_assert_eq;
+    use std::mem::{align_of, offset_of, size_of};
+
+    const LINE: usize = 128;
+
+    /// Asserts that a field begins a line, so that the fields before it and it share none.
+    macro_rules! begin_a_line {
+        ($type:ty: $($field:ident)+) => {
+            $(const_assert_eq!(offset_of!($type, $field) % LINE, 0);)+
+        };
+    }
+    begin_a_line!(Core: env queue ready free in_flight line benched sweep_at counts registry);
+
+    #[test]
+    fn no_word_that_all_read_has_a_neighbor_that_is_written() {
+        assert_eq!(align_of::<Core>() % LINE, 0);
+        // What `Core` holds by value is whole lines, and so is what in it is written.
+        let whole = [
+            size_of::<Env>(),
+            size_of::<Queue<Task>>(),
+            size_of::<Ring>(),
+            size_of::<InFlight>(),
+            size_of::<Line<Wanted, Answer>>(),
+            size_of::<Counts>(),
+            size_of::<Slot<Task, Record>>(),
+        ];
+        assert!(whole.iter().all(|size| size % LINE == 0), "{whole:?}");
+        assert_eq!(align_of::<Slot<Task, Record>>() % LINE, 0);
+        assert_eq!(offset_of!(Env, counts) % LINE, 0);
+        let generation = crate::sync::fork::generation_address();
+        assert_eq!(
+            generation % LINE,
+            0,
+            "a static of the program's may be beside it"
+        );
     }
 }

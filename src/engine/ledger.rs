@@ -25,7 +25,7 @@ impl Core {
         let registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
-        stats.timed_out = load(&self.env.timed_out);
+        stats.timed_out = load(&self.env.counts.timed_out);
         let taken = self.add_slots(&registry, &mut stats);
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
@@ -43,7 +43,7 @@ impl Core {
         drop(registry);
         stats.waiting = self.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
-        stats.hook_panics = load(&self.env.hook_panics);
+        stats.hook_panics = load(&self.env.counts.hook_panics);
         stats
     }
 

@@ -27,4 +27,6 @@ pub(crate) const STEP: u64 = 1 << 32;
 )]
 mod imp;
 
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) use imp::generation_address;
 pub(crate) use imp::{end_child, generation, watch};

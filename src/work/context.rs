@@ -128,7 +128,7 @@ impl<'a> Ctx<'a> {
         self.record.clear_group();
         if self.is_late() {
             // Relaxed: a count.
-            self.env.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
         }
         self.record.set_due(NEVER);
         self.label.set(None);

@@ -5,6 +5,7 @@ use crate::parts::deadline::Deadline;
 use crate::stats::Shutdown;
 use crate::sync::{fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
 use crate::work::panics::contain;
+use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -60,11 +61,18 @@ pub(crate) struct Env {
     /// The flags above: none while the pool works as usual. In the upper half, the [`fork::generation`]
     /// that it was built in.
     phase: AtomicU64,
+    /// On lines of its own: every submission reads the rest.
+    pub(crate) counts: CachePadded<EnvCounts>,
+    #[cfg(feature = "metrics")]
+    pub(crate) series: crate::work::series::Series,
+}
+
+/// Written by workers, and by callers that leave.
+#[derive(Debug, Default)]
+pub(crate) struct EnvCounts {
     pub(crate) hook_panics: AtomicU64,
     /// Callers that left their running task, and tasks that ended past a deadline of their own.
     pub(crate) timed_out: AtomicU64,
-    #[cfg(feature = "metrics")]
-    pub(crate) series: crate::work::series::Series,
 }
 
 impl Env {
@@ -78,8 +86,7 @@ impl Env {
             epoch: now(),
             hooks,
             phase: AtomicU64::new(fork::generation() | if tracks_ages { AGES } else { 0 }),
-            hook_panics: AtomicU64::new(0),
-            timed_out: AtomicU64::new(0),
+            counts: CachePadded::default(),
             #[cfg(feature = "metrics")]
             series: crate::work::series::Series::default(),
         }
@@ -180,7 +187,7 @@ impl Env {
     pub(crate) fn hook(&self, f: impl FnOnce()) {
         if contain(f) {
             // Relaxed: a count.
-            self.hook_panics.fetch_add(1, Ordering::Relaxed);
+            self.counts.hook_panics.fetch_add(1, Ordering::Relaxed);
         }
     }
 

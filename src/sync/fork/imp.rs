@@ -11,3 +11,8 @@ pub(crate) fn end_child() -> ! {
 pub(crate) fn generation() -> u64 {
     0
 }
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) fn generation_address() -> usize {
+    0
+}

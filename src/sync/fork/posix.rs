@@ -1,10 +1,12 @@
 //! Where there is `fork`, and a system that says so.
 
 use crate::sync::PlainU64;
+use crossbeam_utils::CachePadded;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static GENERATION: PlainU64 = PlainU64::new(0);
+/// Every submission reads it, so no other static of the program may share its cache line.
+static GENERATION: CachePadded<PlainU64> = CachePadded::new(PlainU64::new(0));
 
 type Handler = Option<extern "C" fn()>;
 
@@ -58,6 +60,11 @@ pub(crate) fn watch() {
 pub(crate) fn end_child() -> ! {
     // SAFETY: ends the process, and runs nothing of its parent's. Declared as POSIX has it.
     unsafe { _exit(0) }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) fn generation_address() -> usize {
+    std::ptr::from_ref(&GENERATION).addr()
 }
 
 /// The number, in the upper half of a word.
