@@ -206,8 +206,10 @@ impl Builder {
     ///
     /// A worker that has been idle for this time ends, at the latest after twice this time. The
     /// resolution is about 1 ms: with a shorter time a worker may stay for two or three. The default
-    /// is 10 s. With [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as
-    /// soon as the pool finds it idle.
+    /// is 10 s. With [`Duration::MAX`] no worker retires.
+    ///
+    /// With [`Duration::ZERO`] each worker retires as soon as the pool finds it idle. Nearly every task then
+    /// costs the start of a thread: it suits rare and long tasks, such as a nightly job.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
@@ -247,8 +249,13 @@ impl Builder {
 
     /// Sets the name of the pool's threads, which are `"{name}-{slot}"`.
     ///
-    /// The default is `"lazypool"`. A name with a NUL byte makes [`build`](Builder::build) fail with
-    /// [`BuildError::BadThreadName`]. Linux shows the first 15 bytes.
+    /// The default is `"lazypool"`. An empty name, or one with a NUL byte, makes
+    /// [`build`](Builder::build) fail with [`BuildError::BadThreadName`].
+    ///
+    /// **On Linux, keep it to 12 bytes.** The system shows the first 15 bytes of a thread's name, in `top`,
+    /// `gdb` and `/proc`. Of a longer name the dash and the slot are cut off, all or in part, and the workers
+    /// cannot be told apart. (12 bytes leave room for slots up to 99.) Inside the process,
+    /// [`Thread::name`](std::thread::Thread::name) returns all of it.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -256,11 +263,15 @@ impl Builder {
 
     /// Sets the stack size of the workers in bytes.
     ///
-    /// The default is that of [`std::thread`]. Any number is allowed, and a number below the
-    /// OS's minimum is raised to it. If it is more than the OS can give, no thread can be
-    /// started: each submission is refused as [`SpawnFailed`](crate::Refusal::SpawnFailed), and
-    /// [`build`](Builder::build) with [`min_workers`](Builder::min_workers) fails with
-    /// [`BuildError::Spawn`].
+    /// The default is that of [`std::thread`]. Less than 16,384 bytes make [`build`](Builder::build) fail
+    /// with [`BuildError::StackTooSmall`]. Where the OS's own minimum is higher, the stack has that size:
+    /// about 24 KiB on Linux with a recent processor. That is enough for a small task, and not for one that
+    /// panics with `RUST_BACKTRACE=1`: such a thread overflows its stack, and that ends the process. Leave
+    /// 64 KiB or more to tasks that may panic.
+    ///
+    /// If it is more than the OS can give, no thread can be started: each submission is refused as
+    /// [`SpawnFailed`](crate::Refusal::SpawnFailed), and `build` with
+    /// [`min_workers`](Builder::min_workers) fails with [`BuildError::Spawn`].
     ///
     /// **Nested calls.** A task that is submitted by another task of the same pool never runs on top of
     /// it, on the same stack. If the submitting task would have to wait for it in the queue, the
@@ -378,6 +389,7 @@ impl Builder {
         check::min_workers(settings.min_workers, settings.max_workers)?;
         check::queue_capacity(settings.queue_capacity)?;
         check::thread_name(&thread_name)?;
+        settings.stack_size.map_or(Ok(()), check::stack_size)?;
         let core = Core::new(Env::new(thread_name, hooks), settings, worker::main);
         Ok((Arc::new(core), on_drop))
     }
@@ -385,7 +397,7 @@ impl Builder {
 
 /// What each setting may be; settings from a file are checked where they stand, too.
 pub(crate) mod check {
-    use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+    use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS, MIN_STACK};
 
     pub(crate) fn max_workers(given: usize) -> Result<(), BuildError> {
         let max = MAX_WORKERS;
@@ -412,8 +424,16 @@ pub(crate) mod check {
     }
 
     pub(crate) fn thread_name(given: &str) -> Result<(), BuildError> {
-        if given.contains('\0') {
+        if given.is_empty() || given.contains('\0') {
             return Err(BuildError::BadThreadName);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stack_size(given: usize) -> Result<(), BuildError> {
+        let min = MIN_STACK;
+        if given < min {
+            return Err(BuildError::StackTooSmall { given, min });
         }
         Ok(())
     }

@@ -31,9 +31,11 @@ const UNITS: &[(u128, &[&str])] = &[
 pub(crate) enum Invalid {
     Empty,
     NoNumber,
+    Word,
     NoUnit,
     UnknownUnit,
     TooLong,
+    Zero,
 }
 
 impl fmt::Display for Invalid {
@@ -41,9 +43,11 @@ impl fmt::Display for Invalid {
         f.write_str(match self {
             Self::Empty => "it is empty",
             Self::NoNumber => "each unit needs a whole number before it",
+            Self::Word => "it has no number; for no limit write \"never\"",
             Self::NoUnit => "a number needs a unit: ns, us, ms, s, m, h or d",
             Self::UnknownUnit => "the units are ns, us, ms, s, m, h and d",
             Self::TooLong => "it is too long; the longest is \"never\"",
+            Self::Zero => "a wait of zero is no wait: \"refuse\"",
         })
     }
 }
@@ -56,6 +60,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     }
     if rest == NEVER {
         return Ok(Duration::MAX);
+    }
+    // What people write for no limit: "forever", "infinite", "Never".
+    if rest.chars().all(char::is_alphabetic) {
+        return Err(Invalid::Word);
     }
     let mut nanos = 0_u128;
     while !rest.is_empty() {
@@ -148,11 +156,13 @@ mod tests {
         for (text, expected) in [
             ("", Invalid::Empty),
             ("  ", Invalid::Empty),
-            ("ms", Invalid::NoNumber),
             ("-1s", Invalid::NoNumber),
             ("1s, 2s", Invalid::NoNumber),
             ("1.5s", Invalid::NoNumber),
-            ("Never", Invalid::NoNumber),
+            ("ms", Invalid::Word),
+            ("Never", Invalid::Word),
+            ("forever", Invalid::Word),
+            ("infinite", Invalid::Word),
             ("10", Invalid::NoUnit),
             ("1s 5", Invalid::NoUnit),
             ("5 parsecs", Invalid::UnknownUnit),
@@ -165,6 +175,7 @@ mod tests {
             assert_eq!(parse(text), Err(expected), "{text:?}");
             assert!(!expected.to_string().is_empty());
         }
+        assert!(Invalid::Word.to_string().contains("\"never\""));
     }
 
     #[test]

@@ -28,12 +28,12 @@ use std::time::Duration;
 /// | `max_workers` | 1 to 65,536 | 4 per core |
 /// | `min_workers` | 0 to `max_workers` | 0 |
 /// | `queue_capacity` | 0 to 16,777,216 | 0 |
-/// | `when_full` | `"refuse"`, `"block"`, or `"block:"` and a duration, such as `"block:250ms"` | `"refuse"` |
-/// | `idle_timeout` | a duration | `"10s"` |
+/// | `when_full` | `"refuse"`, `"block"`, or `"block:"` and a duration above zero, such as `"block:250ms"` | `"refuse"` |
+/// | `idle_timeout` | a duration; `"0s"`: retire as soon as idle | `"10s"` |
 /// | `shutdown_on_drop` | `"drain"`, `"discard"` or `"cancel"` | `"drain"` |
 /// | `shutdown_timeout` | a duration | `"never"` |
-/// | `thread_name` | a text without a NUL byte | `"lazypool"` |
-/// | `stack_size` | bytes | that of `std::thread` |
+/// | `thread_name` | a text without a NUL byte, not empty | `"lazypool"` |
+/// | `stack_size` | bytes, 16,384 or more | that of `std::thread` |
 ///
 /// ```
 /// use lazypool::PoolSettings;
@@ -204,7 +204,11 @@ impl<'de> Visitor<'de> for Table {
                     s.thread_name =
                         map.next_value_seed(checked(key, |name: &String| check::thread_name(name)))?
                 }
-                "stack_size" => s.stack_size = map.next_value_seed(plain(key))?,
+                "stack_size" => {
+                    s.stack_size = map.next_value_seed(checked(key, |bytes: &Option<usize>| {
+                        bytes.map_or(Ok(()), check::stack_size)
+                    }))?;
+                }
                 _ => unreachable!("every key has its arm"),
             }
         }

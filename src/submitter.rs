@@ -333,8 +333,13 @@ impl<'a> Submitter<'a> {
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
     /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
-    /// no such deadline. If `d` is longer than the time from
-    /// submission to deadline, no task is ever started.
+    /// no such deadline.
+    ///
+    /// **Keep `d` below the whole time from submission to deadline.** With a longer one no task is ever
+    /// started, on an idle pool either. Each ends as `Expired`, and [`Stats::expired`](crate::Stats::expired)
+    /// grows with [`accepted`](crate::Stats::accepted). The error's text names `min_remaining`; it does not
+    /// say which of the two causes it was. If `d` is measured, limit it to a part of the deadline:
+    /// `d.min(deadline / 8 * 7)` leaves an eighth of it for the way to a worker.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};

@@ -316,7 +316,7 @@ fn bad_input_is_refused() {
             other => panic!("{other:?}"),
         }
     }
-    for name in ["\0", "nul\0inside", "end\0"] {
+    for name in ["", "\0", "nul\0inside", "end\0"] {
         let error = build(b().max_workers(1).thread_name(name));
         assert!(matches!(error, BuildError::BadThreadName), "{error:?}");
     }
@@ -326,6 +326,8 @@ fn bad_input_is_refused() {
         b().max_workers(1).min_workers(2),
         b().max_workers(1).queue_capacity(usize::MAX),
         b().max_workers(1).thread_name("\0"),
+        b().max_workers(1).thread_name(""),
+        b().max_workers(1).stack_size(0),
     ] {
         let error = build(builder);
         assert!(!error.to_string().is_empty());
@@ -337,11 +339,25 @@ fn bad_input_is_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_impossible_stack_is_refused() {
-    let builder = Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
-    match builder.min_workers(1).build() {
-        Err(error @ BuildError::Spawn(_)) => assert!(error.source().is_some()),
+    let builder = || Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
+    match builder().min_workers(1).build() {
+        Err(error @ BuildError::Spawn(_)) => tells_the_source(&error),
         other => panic!("{other:?}"),
     }
+    let pool = builder().build().unwrap();
+    tells_the_source(&pool.serve(|| ()).unwrap_err());
+    tells_the_source(&pool.do_with_deadline(|| (), LONG).unwrap_err());
+}
+
+/// A log that prints an error without its source still has the system's words.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn tells_the_source(error: &dyn Error) {
+    let source = error.source().expect("the system's error").to_string();
+    assert!(
+        error.to_string().ends_with(&format!(": {source}")),
+        "{error}"
+    );
 }
 
 /// Any number of workers from 1 to 65,536, not only powers of two, and any queue.
@@ -436,7 +452,6 @@ fn threads_have_names() {
         named(Pool::builder().thread_name("a").thread_name("b"), "b");
         let long = "longer than any system shows";
         named(Pool::builder().thread_name(long), long);
-        named(Pool::builder().thread_name(""), "");
     });
 }
 
@@ -460,6 +475,24 @@ fn stack_size_is_used() {
             .unwrap();
         // 300 frames of 32 KiB and more: beyond 9 MiB.
         assert_eq!(pool.do_with_deadline(|| deep(300), LONG).unwrap(), 300);
+    });
+}
+
+/// The smallest stack is large enough for the worker itself; a smaller one is refused.
+#[test]
+fn the_smallest_stack_runs_tasks() {
+    timed(|| {
+        let of = |bytes| Pool::builder().max_workers(1).stack_size(bytes).build();
+        let pool = of(16 << 10).unwrap();
+        assert_eq!(pool.do_with_deadline(|| 7, LONG).unwrap(), 7);
+        assert_eq!(pool.awaitable().serve(|| 8).unwrap().join().unwrap(), 8);
+        for bytes in [0, 1, (16 << 10) - 1] {
+            let error = of(bytes).unwrap_err();
+            assert!(
+                matches!(error, BuildError::StackTooSmall { given, min } if given == bytes && min == 16 << 10),
+                "{error:?}"
+            );
+        }
     });
 }
 

@@ -27,7 +27,7 @@ mod unfinished;
 mod unrun;
 
 pub use build::BuildError;
-pub(crate) use build::{MAX_QUEUE, MAX_WORKERS};
+pub(crate) use build::{MAX_QUEUE, MAX_WORKERS, MIN_STACK};
 pub use deadline::DeadlineError;
 pub use limit::LimitError;
 pub use panic::{Panic, TaskPanic};

@@ -52,6 +52,7 @@ pub enum Refusal {
     /// later, or run the closure on the calling thread with
     /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower
     /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size), or raise the OS's limit on threads.
+    /// `Display` has the OS's error, which is the `source()`, too.
     SpawnFailed(io::Error),
     /// The submission came from a worker of this pool and would have had to wait: for queue space, or for a
     /// queued task.
@@ -122,14 +123,17 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text of the io::Error is left to `source()`, so that a printed chain says it once.
         f.write_str(match self {
             Self::Saturated => {
                 "the pool is saturated: all workers are busy, no queue space is left"
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
-            Self::SpawnFailed(_) => "no worker thread could be started",
+            // In `source()`, too. Most logs print no source, and this is what tells a limit on threads from
+            // a lack of memory.
+            Self::SpawnFailed(error) => {
+                return write!(f, "no worker thread could be started: {error}");
+            }
             Self::OnWorker => "a worker of the pool must not wait for another one",
             Self::Forked => "the pool belongs to the parent of this forked process",
         })

@@ -52,7 +52,10 @@ impl fmt::Display for TaskError {
                 Some(message) => write!(f, "the task panicked: {message}"),
                 None => f.write_str("the task panicked with a payload that is not text"),
             },
-            Self::Expired => f.write_str("no worker started the task in time: it never ran"),
+            Self::Expired => f.write_str(
+                "no worker started the task in time, or less than its `min_remaining` was left: it \
+                 never ran",
+            ),
             Self::Cancelled => f.write_str("the task was cancelled before it started"),
             Self::Discarded => f.write_str("a shutdown discarded the task before it started"),
         }

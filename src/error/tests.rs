@@ -192,7 +192,7 @@ fn every_refusal_says_in_one_line_what_happened() {
             "the pool is saturated: all workers are busy, no queue space is left",
             "the pool is shut down",
             "the group is cancelled",
-            "no worker thread could be started",
+            "no worker thread could be started: no more threads",
             "a worker of the pool must not wait for another one",
             "the pool belongs to the parent of this forked process",
         ]
@@ -215,7 +215,9 @@ fn deadline_errors_say_what_became_of_the_closure() {
         DeadlineError::Expired(Unrun::new(())).to_string(),
         Unrun::new(()).to_string()
     );
-    let expired = "no worker started the closure in time: it never ran";
+    let expired =
+        "no worker started the closure in time, or less than its `min_remaining` was left: it \
+                   never ran";
     assert_eq!(Unrun::new(()).to_string(), expired);
     assert_eq!(
         DeadlineError::<()>::TimedOut.to_string(),
@@ -246,6 +248,10 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
             max: MAX_QUEUE,
         },
         BuildError::BadThreadName,
+        BuildError::StackTooSmall {
+            given: 4096,
+            min: MIN_STACK,
+        },
         BuildError::Spawn(spawn_error()),
     ]
     .map(|error| error.to_string());
@@ -256,8 +262,9 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
             "max_workers is 70000; allowed: 1..=65536",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
-            "thread_name contains a NUL byte; allowed: any text without one",
-            "a worker thread could not be started",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+            "stack_size is 4096; allowed: 16384 or more",
+            "a worker thread could not be started: no more threads",
         ]
     );
 }
@@ -303,6 +310,9 @@ fn source_is_none_elsewhere() {
     assert!(DeadlineError::<()>::Panicked(panic).source().is_none());
     assert!(BuildError::ZeroWorkers.source().is_none());
     assert!(BuildError::BadThreadName.source().is_none());
+    assert!(BuildError::StackTooSmall { given: 1, min: 2 }
+        .source()
+        .is_none());
     assert!(Unfinished::new(1).source().is_none());
     assert!(Unrun::new(()).source().is_none());
 }

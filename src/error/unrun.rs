@@ -108,7 +108,10 @@ impl<F> fmt::Debug for Unrun<F> {
 
 impl<F> fmt::Display for Unrun<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no worker started the closure in time: it never ran")
+        f.write_str(
+            "no worker started the closure in time, or less than its `min_remaining` was left: it never \
+             ran",
+        )
     }
 }
 

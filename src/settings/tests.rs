@@ -178,6 +178,11 @@ fn a_bad_number_is_an_error_that_names_its_key() {
             "\"2M\"",
             "stack_size: invalid type: string \"2M\"",
         ),
+        (
+            "stack_size",
+            "16383",
+            "stack_size is 16383; allowed: 16384 or more",
+        ),
     ]);
 }
 
@@ -212,7 +217,22 @@ fn a_bad_word_is_an_error_that_names_its_key() {
         (
             "thread_name",
             "\"a\\u0000b\"",
-            "thread_name contains a NUL byte",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+        ),
+        (
+            "thread_name",
+            "\"\"",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+        ),
+        (
+            "when_full",
+            "\"block:0s\"",
+            "when_full: \"block:0s\" is not allowed (a wait of zero is no wait: \"refuse\")",
+        ),
+        (
+            "when_full",
+            "\"block:forever\"",
+            "when_full: \"block:forever\" is not allowed (it has no number; for no limit write \"never\")",
         ),
     ]);
 }
@@ -239,6 +259,12 @@ fn a_bad_duration_is_an_error_that_names_its_key() {
             "idle_timeout",
             "\"Never\"",
             "idle_timeout: \"Never\" is not a duration",
+        ),
+        (
+            "idle_timeout",
+            "\"forever\"",
+            "idle_timeout: \"forever\" is not a duration such as \"250ms\": it has no number; for no \
+             limit write \"never\"",
         ),
         (
             "shutdown_timeout",

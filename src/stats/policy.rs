@@ -50,8 +50,11 @@ pub enum WhenFull {
     /// refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
     /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
-    /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
-    /// [`Duration::MAX`] the same as [`Block`](Self::Block).
+    /// passed, whichever is earlier. [`Duration::MAX`] is the same as [`Block`](Self::Block).
+    ///
+    /// [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), so that code can pass on what is left of
+    /// a time budget. `Display` then writes `refuse`. `FromStr` refuses `block:0s`: a person who writes that
+    /// into a file may mean no wait or no limit.
     BlockFor(Duration),
 }
 
@@ -70,7 +73,8 @@ impl WhenFull {
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Refuse => f.pad("refuse"),
+            // The word for what it does; `block:0s` could not be read again.
+            Self::Refuse | Self::BlockFor(Duration::ZERO) => f.pad("refuse"),
             Self::Block => f.pad("block"),
             Self::BlockFor(limit) => f.pad(&format!("{BLOCK_FOR}{}", duration::Text(limit))),
         }
@@ -102,9 +106,11 @@ impl FromStr for WhenFull {
             "block" => Ok(Self::Block),
             _ => match word.strip_prefix(BLOCK_FOR) {
                 None => Err(ParseSettingError::new(word, None, allowed)),
-                Some(limit) => duration::parse(limit)
-                    .map(Self::BlockFor)
-                    .map_err(|why| ParseSettingError::new(word, Some(why), allowed)),
+                Some(limit) => match duration::parse(limit) {
+                    Ok(Duration::ZERO) => Err(duration::Invalid::Zero),
+                    limit => limit.map(Self::BlockFor),
+                }
+                .map_err(|why| ParseSettingError::new(word, Some(why), allowed)),
             },
         }
     }

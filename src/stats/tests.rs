@@ -170,10 +170,9 @@ fn refusals_add_up_to_refused() {
     }
 }
 
-const POLICIES: [(WhenFull, &str); 5] = [
+const POLICIES: [(WhenFull, &str); 4] = [
     (WhenFull::Refuse, "refuse"),
     (WhenFull::Block, "block"),
-    (WhenFull::BlockFor(Duration::ZERO), "block:0s"),
     (
         WhenFull::BlockFor(Duration::from_millis(90_250)),
         "block:1m 30s 250ms",
@@ -204,6 +203,23 @@ fn policies_and_modes_are_written_as_they_are_read() {
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
 }
 
+/// In code a limit of zero may be what is left of a budget. As a word it would say `block` and not block.
+#[test]
+fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
+    let policy = WhenFull::BlockFor(Duration::ZERO);
+    assert_eq!(policy.to_string(), "refuse");
+    for word in ["block:0s", "block: 0ms 0ns"] {
+        let error = word.parse::<WhenFull>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{word:?} is not allowed (a wait of zero is no wait: \"refuse\"); allowed: refuse, \
+                 block, or block:<duration> such as block:250ms"
+            )
+        );
+    }
+}
+
 #[test]
 fn a_pool_refuses_by_default() {
     assert_eq!(WhenFull::default(), WhenFull::Refuse);
@@ -211,7 +227,7 @@ fn a_pool_refuses_by_default() {
 
 #[test]
 fn policies_and_modes_can_be_keys() {
-    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 5);
+    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 4);
     assert_eq!(HashSet::from(MODES.map(|(mode, _)| mode)).len(), 3);
 }
 
