@@ -8,7 +8,7 @@
 //! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
 //! | [`async_code`] | How does async code await a task of the pool? |
 //! | [`monitoring`] | Which metrics to watch? |
-//! | [`recipes`] | What to use for priorities, tasks in order, attributes of threads, periodic work, retries? |
+//! | [`recipes`] | How do I get priorities, tasks in order, attributes of threads, periodic work, retries? |
 //! | [`testing`] | How do I test code that uses a pool? |
 //! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |

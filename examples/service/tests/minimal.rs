@@ -124,9 +124,9 @@ fn under_load_and_with_a_slow_client_it_ends_in_its_stated_time() {
         server.stop()
     });
     let answers = answers.into_inner().unwrap();
-    for what in answers.keys() {
+    for answer in answers.keys() {
         let named = [(200, None), busy(), (504, None)];
-        assert!(named.contains(what), "{answers:?}");
+        assert!(named.contains(answer), "{answers:?}");
     }
     // The slow client holds its connection to the last.
     assert!((FOR_CLIENTS..LIMIT).contains(&took), "{took:?}");
