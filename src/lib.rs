@@ -29,6 +29,8 @@
 //! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
 //! | When is one process not enough? | [`docs::beyond_one_machine`] |
 //! | Which metrics to watch? | [`docs::monitoring`] |
+//! | How do I test code that uses a pool? | [`docs::testing`] |
+//! | How do I get priorities, tasks in order, periodic work, retries? | [`docs::recipes`] |
 //! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |
 //! | What replaces a call of another pool? | [`docs::migration`] |
@@ -38,6 +40,8 @@
 //! | How do I get the value of a task, in async code or later? | [`Handle`] |
 //! | How do I wait for many tasks, or cancel them? | [`Group`] |
 //! | How do tasks borrow? | [`Pool::scope`] |
+//! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [`Builder`](Builder#hooks) |
+//! | How do I set affinity, niceness or signals of the threads? | [`Builder::on_worker_start`]: [an example](docs::recipes#attributes-of-threads) |
 //! | How do I end a pool? | [`Pool::shutdown`] |
 //!
 //! # Features

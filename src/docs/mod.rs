@@ -8,6 +8,8 @@
 //! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
 //! | [`async_code`] | How does async code await a task of the pool? |
 //! | [`monitoring`] | Which metrics to watch? |
+//! | [`recipes`] | How do I get priorities, tasks in order, attributes of threads, periodic work, retries? |
+//! | [`testing`] | How do I test code that uses a pool? |
 //! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |
 //! | [`migration`] | How do I get here from threadpool, rayon, `spawn_blocking`, rusty_pool or Java's executors? |
@@ -46,6 +48,14 @@ pub mod protocol {
     #![doc = include_str!("protocol.md")]
 }
 
+pub mod recipes {
+    #![doc = include_str!("recipes.md")]
+}
+
 pub mod sizing {
     #![doc = include_str!("sizing.md")]
+}
+
+pub mod testing {
+    #![doc = include_str!("testing.md")]
 }

@@ -4,6 +4,7 @@
 //! tells apart what a load generator usually does not: a request that was refused, one
 //! that was answered, and one that was lost.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -53,6 +54,18 @@ impl Client {
     pub fn send(&mut self, path: &str) -> io::Result<()> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())
+    }
+
+    /// Sends a POST that announces a body of `length` bytes, and `part` of that body.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn send_post(&mut self, path: &str, length: usize, part: &[u8]) -> io::Result<()> {
+        let mut request =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
+                .into_bytes();
+        request.extend_from_slice(part);
+        self.stream.get_mut().write_all(&request)
     }
 
     /// Sends a request and reads the answer.
@@ -120,13 +133,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the program with a settings file and waits until it listens.
+    /// Starts the program with an argument, such as its settings file, and waits until it listens.
     ///
     /// # Errors
     /// Those of the system; and if it does not say where it listens, what it says.
-    pub fn start(program: &Path, settings: &Path) -> io::Result<Self> {
+    pub fn start(program: &Path, argument: impl AsRef<OsStr>) -> io::Result<Self> {
         let mut child = Command::new(program)
-            .arg(settings)
+            .arg(argument)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;

@@ -1,12 +1,12 @@
 //! The `offload` of the guide to async code, for each way in which a request can end: the very file
 //! that the guide shows, which `guides.rs` compares.
 
-#[allow(dead_code)] // its `main` and its route
+#[allow(dead_code)] // its `main` and its server
 #[path = "../examples/minimal.rs"]
 mod minimal;
 
-use axum::http::StatusCode;
 use lazypool::{task, Pool, Shutdown};
+use minimal::Failed;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
@@ -25,7 +25,7 @@ async fn offload<T: Send + 'static>(
     pool: &Pool,
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StatusCode> {
+) -> Result<T, Failed> {
     minimal::offload(pool, deadline, Duration::ZERO, work).await
 }
 
@@ -100,8 +100,8 @@ async fn time_out() {
         }),
         offload(&pool, deadline, move || ran.store(true, Ordering::SeqCst)),
     );
-    assert_eq!(running, Err(StatusCode::GATEWAY_TIMEOUT));
-    assert_eq!(queued, Err(StatusCode::GATEWAY_TIMEOUT));
+    assert_eq!(running, Err(Failed::Late));
+    assert_eq!(queued, Err(Failed::Late));
     let stats = pool.stats();
     assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
     hear.send(()).expect("it waits");
@@ -121,7 +121,7 @@ async fn too_late_to_start() {
     let work = move || ran.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let late = minimal::offload(&pool, LONG, 2 * LONG, work).await;
-    assert_eq!(late, Err(StatusCode::GATEWAY_TIMEOUT));
+    assert_eq!(late, Err(Failed::Late));
     assert!(start.elapsed() < LONG);
     until("the count", || pool.stats().expired == 1).await;
     assert!(!never.load(Ordering::SeqCst));
@@ -131,7 +131,7 @@ async fn too_late_to_start() {
 async fn panic() {
     let pool = pool(0);
     let answer = offload(&pool, LONG, || resume_unwind(Box::new("on purpose"))).await;
-    assert_eq!(answer, Err::<(), _>(StatusCode::INTERNAL_SERVER_ERROR));
+    assert_eq!(answer, Err::<(), _>(Failed::Panicked));
     until("the count", || pool.stats().panicked == 1).await;
 }
 
@@ -156,9 +156,9 @@ async fn shutdown() {
         "it saw the cancel, and returned"
     );
     let discarded = second.await.expect("no panic");
-    assert_eq!(discarded, Err(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(discarded, Err(Failed::Closed));
     let refused = offload(&pool, LONG, || ()).await;
-    assert_eq!(refused, Err(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(refused, Err(Failed::Closed));
 }
 
 /// The runtime drops its futures, and with them the handles: a running task is cancelled, a queued one
@@ -204,7 +204,7 @@ async fn refusal() {
     });
     until("it to run", || pool.stats().running == 1).await;
     let refused = offload(&pool, LONG, || ()).await;
-    assert_eq!(refused, Err(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(refused, Err(Failed::Busy));
     assert_eq!(pool.stats().refusals.saturated, 1);
     first.abort();
 }

@@ -2,8 +2,8 @@
 #![cfg(unix)]
 
 use service::client::{Answer, Client, Process};
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -259,6 +259,20 @@ fn sigterm_names_the_stragglers_and_answers_for_them() {
     assert!(log.contains("clients left 0, unanswered 0"), "{log}");
     let answer = client.read().unwrap();
     assert_eq!((answer.status, answer.close), (503, true));
+}
+
+/// One that sends the first byte of a request, and no more, does not hold up the end: `linger`, then a
+/// second for the last answers.
+#[test]
+fn sigterm_ends_it_although_a_client_sends_one_byte() {
+    let service = start("linger = \"100ms\"", "max_workers = 1");
+    let mut slow = TcpStream::connect(service.address).unwrap();
+    slow.write_all(b"G").unwrap();
+    // One that came later has been answered.
+    assert_eq!(get(service.address, "/health").status, 200);
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("clients left 0, unanswered 0"), "{log}");
 }
 
 #[test]

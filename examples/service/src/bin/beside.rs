@@ -9,7 +9,7 @@
 //! Each round has a runtime and a pool of its own, and the two take turns. It talks to the loopback
 //! interface only, and stops by itself.
 
-#[allow(dead_code)] // its own `main` and route
+#[allow(dead_code)] // its own `main` and server
 #[path = "../../examples/minimal.rs"]
 mod minimal;
 
@@ -65,7 +65,7 @@ fn work(turns: u64) -> u64 {
     black_box((0..black_box(turns)).fold(1, step))
 }
 
-async fn on_the_pool(State(app): State<App>) -> Result<String, StatusCode> {
+async fn on_the_pool(State(app): State<App>) -> Result<String, minimal::Failed> {
     let work = move || work(app.turns);
     let value = minimal::offload(&app.pool, DEADLINE, TAKES, work).await?;
     Ok(format!("{value}\n"))
