@@ -19,7 +19,8 @@ pub(crate) fn submit_member<J: Job>(
         members: Some(members),
         ..options
     };
-    if !members.enter() {
+    // In a forked child before the group is touched: a thread of the parent's may have held its lock.
+    if core.env.is_forked() || !members.enter() {
         return Err((job, core.refuse_member(members)));
     }
     let pending = Pending(Arc::clone(members));
@@ -29,11 +30,12 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 impl Core {
-    /// Returns why a submission through a full group is refused, and counts it.
+    /// Returns why a submission through a full group, or in a forked child, is refused, and counts it.
     #[cold]
     pub(super) fn refuse_member(&self, members: &Members) -> Refusal {
+        let forked = self.env.is_forked().then_some(Refusal::Forked);
         let cancelled = members.is_cancelled().then_some(Refusal::Cancelled);
-        let why = cancelled.or_else(|| self.may_not_submit());
+        let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
         let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
         self.counts.refuse(why).into_refusal()
     }

@@ -65,7 +65,8 @@ where
     /// Submits the task, or leaves it in line.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        if let Some(members) = self.members.as_ref().filter(|members| !members.enter()) {
+        let may_enter = |members: &Members| !core.env.is_forked() && members.enter();
+        if let Some(members) = self.members.as_ref().filter(|members| !may_enter(members)) {
             return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
         }
         let (_, times) = self.extras.times(&core.env);
