@@ -157,6 +157,9 @@ impl Core {
             match self.attempt_after_line(task, may_wait, queue, submitted) {
                 Ok(location) => return Ok(location),
                 Err(Not::Refused(why)) => break SubmitError::Refused(why),
+                Err(Not::Now) if own && self.waits_for_itself(queue) => {
+                    break options.no_room(&self.env, self.blocks);
+                }
                 Err(Not::Now) => backoff.wait(),
                 Err(Not::Saturated) if !may_wait => break options.no_room(&self.env, self.blocks),
                 Err(Not::Saturated) if self.may_make_room(&mut spin) => {}

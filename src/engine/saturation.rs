@@ -11,7 +11,10 @@
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
+use crate::parts::in_flight::{Count, NOBODY, NOTIFIED, RETURNING};
 use crate::parts::queue::Queue;
+use crate::parts::slot::State;
+use crate::work::context::with_current;
 use crate::work::job::Task;
 
 /// What a submission saw before its push: nobody idle and no slot free, after so many pushes
@@ -27,8 +30,13 @@ impl Core {
     /// nobody in flight.
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
+        self.all_busy_but(NOBODY)
+    }
+
+    #[inline(always)]
+    fn all_busy_but(&self, own: Count) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
-        let all_busy = self.is_nobody_in_flight()
+        let all_busy = self.is_only_in_flight(own)
             && self.ready.is_drained(ready)
             && self.free.is_drained(freed);
         all_busy.then_some(AllBusy { ready, freed })
@@ -48,28 +56,50 @@ impl Core {
     /// first. Who comes to it after this look has been in the ready ring: the pushes tell, or the next
     /// look at the bench.
     #[inline]
-    fn is_nobody_in_flight(&self) -> bool {
-        !self.is_any_benched() && self.in_flight.see().is_nobody()
+    fn is_only_in_flight(&self, own: Count) -> bool {
+        !self.is_any_benched() && self.in_flight.see().is_only(own)
     }
 
     /// Whether every worker was busy and the queue full at one moment during this call;
     /// see the module's doc.
     #[inline(always)]
     pub(super) fn is_saturated(&self, queue: Option<&Queue<Task>>) -> bool {
+        self.is_saturated_but_for(NOBODY, queue)
+    }
+
+    #[inline(always)]
+    fn is_saturated_but_for(&self, own: Count, queue: Option<&Queue<Task>>) -> bool {
         let Some(queue) = queue else {
-            return self.are_all_busy_while(|| true);
+            return self.are_all_busy_while(own, || true);
         };
         let pops = queue.load_head();
         // The oldest cell at the end: a dead one stays until `head` moves.
-        self.are_all_busy_while(|| queue.is_full(pops))
+        self.are_all_busy_while(own, || queue.is_full(pops))
             && queue.is_oldest_there(pops)
             && queue.load_head() == pops
     }
 
     #[inline(always)]
-    fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
-        let all_busy = self.all_busy();
-        all_busy.is_some_and(|then| full() && self.is_nobody_in_flight() && self.is_still(then))
+    fn are_all_busy_while(&self, own: Count, full: impl Fn() -> bool) -> bool {
+        let all_busy = self.all_busy_but(own);
+        all_busy.is_some_and(|then| full() && self.is_only_in_flight(own) && self.is_still(then))
+    }
+
+    /// Returns `true` if the pool is saturated but for this thread's own worker, which calls a waker and
+    /// was meanwhile told to look at the queue, or to end. It obeys only after this submission, which
+    /// would wait for itself.
+    #[cold]
+    pub(super) fn waits_for_itself(&self, queue: Option<&Queue<Task>>) -> bool {
+        let is_idle = with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()));
+        let Some(slot) = self.env.own_slot().filter(|_| is_idle) else {
+            return false;
+        };
+        let own = match self.slots[slot].see().state() {
+            State::Searching => NOTIFIED,
+            State::Retiring if self.env.hooks.stop.is_none() => RETURNING,
+            _ => return false,
+        };
+        self.is_saturated_but_for(own, queue)
     }
 
     /// Watches for space, which is a few short tasks' ends away, before it is worth the while

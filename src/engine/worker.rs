@@ -162,6 +162,7 @@ impl Worker<'_> {
 
     /// Gives space to the line, now that this worker is idle and its last task's waiter is released.
     fn give_space(&self) {
+        self.ctx.runs_idle.set(true);
         if self.core.line.waiting() != 0 || self.ctx.owes_wake() {
             // Both may take their time, so no submission is to rely on this worker.
             self.stop_watching();
@@ -169,6 +170,7 @@ impl Worker<'_> {
         }
         self.ctx.pay_debts();
         self.ctx.wake();
+        self.ctx.runs_idle.set(false);
     }
 
     /// It has taken a queued task: the space goes to the line once that task counts as started.

@@ -17,6 +17,7 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
+pub(crate) const NOBODY: Count = Count(0);
 pub(crate) const AWAKE: Count = Count(1);
 pub(crate) const NOTIFIED: Count = Count(1 << 20);
 pub(crate) const RETURNING: Count = Count(1 << 40);
@@ -48,9 +49,15 @@ impl Seen {
         self.0 >= RETURNING.0
     }
 
+    /// Returns `true` if no worker counts, or `own` alone.
     #[inline]
+    pub(crate) fn is_only(self, own: Count) -> bool {
+        self.0 == own.0
+    }
+
+    #[cfg(any(test, lazypool_loom, lazypool_shuttle))]
     pub(crate) fn is_nobody(self) -> bool {
-        self.0 == 0
+        self.is_only(NOBODY)
     }
 }
 

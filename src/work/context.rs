@@ -38,6 +38,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) task_id: Cell<u64>,
     /// What is still to be done: [`LOOK`], [`NOTE_START`] and [`WAKE`].
     todo: Cell<u8>,
+    /// This worker has published that it is idle, or was given an order since, and runs user code.
+    pub(crate) runs_idle: Cell<bool>,
     /// What the last task's end left to do: user code.
     remains: Cell<Remains>,
     pub(crate) stretch: Stretch,
@@ -78,6 +80,7 @@ impl<'a> Ctx<'a> {
             label: Cell::new(None),
             task_id: Cell::new(0),
             todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
+            runs_idle: Cell::new(false),
             remains: Cell::default(),
             stretch: Stretch::new(),
             submitted: Cell::default(),
