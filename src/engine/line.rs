@@ -13,13 +13,18 @@ use crate::work::job::Task;
 use crate::work::panics::contain;
 use std::task::Waker;
 
-fn wake(wakers: Vec<Waker>) {
-    for waker in wakers {
-        contain(|| waker.wake());
-    }
-}
-
 impl Core {
+    /// Calls wakers, which is user code.
+    fn wake(&self, mut wakers: Vec<Waker>) {
+        if wakers.is_empty() {
+            return;
+        }
+        for waker in wakers.drain(..) {
+            contain(|| waker.wake());
+        }
+        self.line.give_back(wakers);
+    }
+
     /// Gives the line what space there is. Every thread that has made space calls this. It may call
     /// wakers and drop what tasks captured, that is, run user code.
     #[inline]
@@ -36,7 +41,7 @@ impl Core {
         let wakers = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
         });
-        wake(wakers);
+        self.wake(wakers);
         for members in cancelled {
             self.discard_queued(&members);
         }
@@ -80,7 +85,7 @@ impl Core {
             let own = wanted.members.as_deref();
             own.is_some_and(|own| std::ptr::eq(own, members))
         };
-        wake((self.line).turn_away(is_member, |mut wanted| wanted.refuse(Refusal::Cancelled)));
+        self.wake((self.line).turn_away(is_member, |mut wanted| wanted.refuse(Refusal::Cancelled)));
     }
 
     /// Leaves the task in line. A thread sleeps until it has its answer, or until the earlier of its deadline

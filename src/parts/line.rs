@@ -40,6 +40,8 @@ struct List<T, A> {
     is_served: bool,
     /// Space may have come up since the server's last attempt began.
     has_event: bool,
+    /// Empty. Kept so that a wake-up allocates nothing (law 12).
+    spare: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -80,6 +82,7 @@ impl<T, A> Line<T, A> {
                 answers: HashMap::with_capacity(4),
                 is_served: false,
                 has_event: false,
+                spare: Vec::with_capacity(4),
             }),
         }
     }
@@ -156,6 +159,7 @@ impl<T, A> Line<T, A> {
             return wakers;
         }
         list.is_served = true;
+        wakers = std::mem::take(&mut list.spare);
         while std::mem::take(&mut list.has_event) {
             let first = list.entries.front_mut();
             let Some(mut wanted) = first.and_then(|first| first.wanted.take()) else {
@@ -180,7 +184,18 @@ impl<T, A> Line<T, A> {
             }
         }
         list.is_served = false;
+        if wakers.is_empty() {
+            list.spare = std::mem::take(&mut wakers);
+        }
         wakers
+    }
+
+    /// Takes the memory of a list back whose wakers have been called.
+    pub(crate) fn give_back(&self, wakers: Vec<Waker>) {
+        let mut list = lock(&self.list);
+        if list.spare.capacity() < wakers.capacity() {
+            list.spare = wakers;
+        }
     }
 
     /// Answers all entries that are `unwanted`, and returns the wakers to be called. One that the
