@@ -377,7 +377,7 @@ pub fn await_started(pool: &Pool) {
 pub fn check_moment(pool: &Pool, s: &Stats) {
     let r = s.refusals;
     let by_state = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
-    let by_place = r.on_worker + r.forked;
+    let by_place = r.on_worker + r.forked + r.group_full;
     assert_eq!(s.refused, by_state + by_place, "{s:?}");
     assert!(s.abandoned <= s.running, "{s:?}");
     let max = pool.max_workers();
