@@ -5,10 +5,12 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{task, DeadlineError, Pool, Refused, Shutdown};
+
+const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 
 /// A pool whose drop would wait for ever.
 fn pool(max: usize, queue: usize) -> Pool {
@@ -61,13 +63,74 @@ fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
             );
             let workers = pool.workers();
             assert_eq!(workers.iter().filter(|w| w.abandoned).count(), 1);
-            // Told explicitly, it waits for all.
-            let report = pool.shutdown(Shutdown::Drain, ms(20));
-            assert_eq!(report.stragglers.len(), 1, "{cause}");
             let start = Instant::now();
             drop(pool);
             assert!(start.elapsed() < LIMIT);
         }
+    });
+}
+
+/// Law 10: a shutdown waits for what was abandoned, too.
+#[test]
+fn law10_a_shutdown_waits_for_what_was_abandoned() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = pool(1, 0);
+        let group = pool.group();
+        must_serve_in(&group, gate.task());
+        gate.wait_entered(1);
+        group.cancel();
+        let report = pool.shutdown(Shutdown::Drain, ms(20));
+        assert_eq!(report.stragglers.len(), 1);
+        assert!(report.stragglers[0].abandoned);
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+    });
+}
+
+/// Law 10: a drop after a shutdown that reported stragglers does not wait again, whatever it was told to do, and
+/// although the task is wanted.
+#[test]
+fn law10_a_drop_after_a_shutdown_that_gave_up_does_not_wait_again() {
+    timed(|| {
+        for (mode, then) in MODES.into_iter().zip([0, 1, 2]) {
+            let gate = Gate::new();
+            let builder = Pool::builder().max_workers(2).queue_capacity(2);
+            let pool = builder
+                .shutdown_on_drop(MODES[2 - then], Duration::MAX)
+                .build()
+                .expect("pool");
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            let report = pool.shutdown(mode, ms(1));
+            assert_eq!(report.stragglers.len(), 1, "{mode:?}");
+            let ended = drop_aside(pool);
+            ended.recv_timeout(LIMIT).expect("it does not wait again");
+            assert_eq!(gate.entered(), 1, "the task is still at the gate");
+        }
+    });
+}
+
+/// Law 10: a drop does wait after a shutdown that did not: by a task of the pool, or within a discard.
+#[test]
+fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = Arc::new(pool(2, 2));
+        let (key, its) = (gate.key(), Arc::downgrade(&pool));
+        must_serve(&pool, move || {
+            let pool = its.upgrade().expect("it lives");
+            let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+            assert_eq!(report.stragglers.len(), 1, "itself");
+            drop(pool);
+            key.pass();
+        });
+        gate.wait_entered(1);
+        let pool = Arc::try_unwrap(pool).expect("the only one");
+        let ended = drop_aside(pool);
+        assert!(is_waiting(&ended));
+        gate.open();
+        ended.recv_timeout(LIMIT).expect("it has ended");
     });
 }
 
@@ -189,7 +252,8 @@ fn law10_a_drop_knows_of_deadlines_that_begin_later() {
 fn law10_cancelled_on_the_way() {
     timed(|| {
         let gate = Gate::new();
-        for round in 0..rounds(300) {
+        // Each drop may take 50 ms to notice.
+        for round in 0..rounds(90) {
             let pool = pool(1, usize::from(round % 2 == 0));
             let group = pool.group();
             let key = gate.key();

@@ -5,10 +5,10 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
 use std::hint::black_box;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::pin::{pin, Pin};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -70,9 +70,9 @@ static ALLOCATOR: Counting = Counting;
 
 const TURNS: u64 = 300;
 
-/// Words that `metrics` and `tracing` take of a closure's room, as their documentation says: what
-/// the law allows is less by so much.
-const TAKEN: usize = cfg!(feature = "metrics") as usize + cfg!(feature = "tracing") as usize;
+/// Words that `metrics` takes of a closure's room, as its documentation says: what the law allows is less by
+/// so much.
+const TAKEN: usize = cfg!(feature = "metrics") as usize;
 
 /// Allocations, and frees, of the whole process during `turns` turns of `op`, after a warm-up.
 fn count(pool: &Pool, turns: u64, mut op: impl FnMut()) -> (u64, u64) {
@@ -194,6 +194,15 @@ fn view_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (
 
 fn group_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
     let group = pool.group();
+    // Steady state: the group has noted the places of as many queued tasks as there can be.
+    let all = pool.max_workers() + pool.queue_capacity();
+    for tasks in [all, all / 3, all, all / 3, all] {
+        rest(pool);
+        let gate = Gate::new();
+        (0..tasks).for_each(|_| must_serve_in(&group, gate.task()));
+        gate.open();
+        group.wait();
+    }
     assert_eq!(
         count(pool, TURNS, || serve(pool, expect, f, |f| group
             .serve(f)
@@ -248,6 +257,42 @@ where
     );
 }
 
+/// Polls a future, which costs no allocation, until it is ready.
+fn ready<F: Future>(future: &mut Pin<&mut F>) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::yield_now(),
+        }
+    }
+}
+
+/// Law 22: the handle's allocation is the only one, also where the task has to wait in line.
+fn in_line_within(pool: &Pool) {
+    static HOLDS: AtomicBool = AtomicBool::new(false);
+    let all = pool.max_workers() + pool.queue_capacity();
+    let turn = || {
+        rest(pool);
+        HOLDS.store(true, Ordering::SeqCst);
+        for _ in 0..all {
+            let hold = || {
+                while HOLDS.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+            };
+            assert!(pool.serve(hold).is_ok(), "at rest");
+        }
+        let mut future = pin!(pool.awaitable().serve_async(|| 7_u64));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        HOLDS.store(false, Ordering::SeqCst);
+        let mut handle = ready(&mut future).map_err(|_| ()).unwrap();
+        assert_eq!(ready(&mut Pin::new(&mut handle)).unwrap(), 7);
+    };
+    assert_eq!(count(pool, TURNS, turn), ONE, "in line");
+}
+
 /// Law 21: one allocation a task, none for its waits, whatever it captures and returns.
 fn awaited_within<F, R>(pool: &Pool, f: F)
 where
@@ -277,6 +322,11 @@ where
             drop(handle.join());
         };
         assert_eq!(count(pool, TURNS, waits), ONE, "with a limit, {what}");
+        let space_awaited = || {
+            let mut handle = ready(&mut pin!(on.serve_async(f))).map_err(|_| ()).unwrap();
+            drop(black_box(ready(&mut Pin::new(&mut handle)).expect("a value")));
+        };
+        assert_eq!(count(pool, TURNS, space_awaited), ONE, "space, {what}");
     }
 }
 
@@ -340,6 +390,7 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
         let load = [black_box(7_u64); 4 - TAKEN];
         call_within(&pool, move || (load, [1_u8; 777]), d, NONE);
     }
+    in_line_within(&pool);
     awaited_within(&pool, words::<0>());
     awaited_within(&pool, words::<64>());
     awaited_within(&pool, || [black_box(1_u64); 99]);

@@ -7,6 +7,11 @@
 #![allow(dead_code, unreachable_pub)]
 
 mod cut;
+#[cfg(unix)]
+pub mod fork;
+pub mod futures;
+#[cfg(target_os = "linux")]
+pub mod os;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -372,7 +377,7 @@ pub fn await_started(pool: &Pool) {
 pub fn check_moment(pool: &Pool, s: &Stats) {
     let r = s.refusals;
     let by_state = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
-    let by_place = r.on_worker + r.forked;
+    let by_place = r.on_worker + r.forked + r.group_full;
     assert_eq!(s.refused, by_state + by_place, "{s:?}");
     assert!(s.abandoned <= s.running, "{s:?}");
     let max = pool.max_workers();
@@ -533,74 +538,4 @@ pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
         "{name} on its own: {}\n{stdout}\n{stderr}",
         output.status
     );
-}
-
-/// What the system says about this process's threads.
-#[cfg(target_os = "linux")]
-pub mod os {
-    use std::fs;
-
-    /// This process's threads, as directories.
-    fn tasks() -> Vec<std::path::PathBuf> {
-        fs::read_dir("/proc/self/task")
-            .expect("/proc/self/task")
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect()
-    }
-
-    /// Threads of this process.
-    pub fn thread_total() -> usize {
-        // Not by listing them: a listing ends early when one goes meanwhile.
-        let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
-        let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
-        (count.expect("a count").trim().parse()).expect("a number")
-    }
-
-    /// Workers of the pool named `name`: threads called `{name}-{digits}`. The system keeps 15
-    /// bytes of a name, so `name` must be short.
-    pub fn workers_named(name: &str) -> usize {
-        assert!(name.len() <= 11, "the system would truncate {name:?}");
-        let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
-        threads_of(name, is_number)
-    }
-
-    /// Threads called `{name}-...`.
-    fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
-        tasks()
-            .iter()
-            // A thread that ends meanwhile has no name any more.
-            .filter_map(|dir| fs::read_to_string(dir.join("comm")).ok())
-            .filter(|comm| {
-                comm.trim_end()
-                    .strip_prefix(name)
-                    .and_then(|rest| rest.strip_prefix('-'))
-                    .is_some_and(&is_wanted)
-            })
-            .count()
-    }
-
-    /// Nanoseconds of processor time and voluntary context switches of every thread of this
-    /// process but the calling one.
-    pub fn others_activity() -> (u64, u64) {
-        let me = fs::read_link("/proc/thread-self").expect("/proc/thread-self");
-        let me = me.file_name().expect("a thread id").to_owned();
-        let mut nanos = 0;
-        let mut switches = 0;
-        for dir in tasks() {
-            if dir.file_name() == Some(&me) {
-                continue;
-            }
-            if let Ok(text) = fs::read_to_string(dir.join("schedstat")) {
-                let first = text.split_whitespace().next().expect("schedstat");
-                nanos += first.parse::<u64>().expect("schedstat");
-            }
-            if let Ok(text) = fs::read_to_string(dir.join("status")) {
-                let line = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-                switches += line.map_or(0, |n| n.trim().parse::<u64>().expect("switches"));
-            }
-        }
-        (nanos, switches)
-    }
 }
