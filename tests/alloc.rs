@@ -324,7 +324,9 @@ where
         assert_eq!(count(pool, TURNS, waits), ONE, "with a limit, {what}");
         let space_awaited = || {
             let mut handle = ready(&mut pin!(on.serve_async(f))).map_err(|_| ()).unwrap();
-            drop(black_box(ready(&mut Pin::new(&mut handle)).expect("a value")));
+            drop(black_box(
+                ready(&mut Pin::new(&mut handle)).expect("a value"),
+            ));
         };
         assert_eq!(count(pool, TURNS, space_awaited), ONE, "space, {what}");
     }

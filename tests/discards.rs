@@ -50,7 +50,10 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
         },
     ];
     timed(move || {
-        for (by_shutdown, waits) in [true, false].into_iter().flat_map(|by| ways.map(|w| (by, w))) {
+        for (by_shutdown, waits) in [true, false]
+            .into_iter()
+            .flat_map(|by| ways.map(|w| (by, w)))
+        {
             discard(by_shutdown, 2, |_, group| {
                 let (give, take) = mpsc::channel();
                 let capture = OnDrop(Some(move || {

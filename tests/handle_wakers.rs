@@ -305,7 +305,11 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
                 group.cancel();
             }
             assert_eq!(tells.try_iter().collect::<Vec<_>>(), [(3, 0); 3]);
-            assert_eq!(drops.try_iter().collect::<Vec<_>>(), [0, 1, 2], "oldest first");
+            assert_eq!(
+                drops.try_iter().collect::<Vec<_>>(),
+                [0, 1, 2],
+                "oldest first"
+            );
             assert!(handles.iter().all(Handle::is_finished));
             gate.open();
         }

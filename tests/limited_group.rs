@@ -76,7 +76,10 @@ fn law14_a_limit_is_exact() {
             is_full(group.serve(|| ()));
             gate.open();
             group.wait();
-            assert_eq!((group.completed(), pool.stats().refusals.group_full), (3, 4));
+            assert_eq!(
+                (group.completed(), pool.stats().refusals.group_full),
+                (3, 4)
+            );
             check_at_rest(&pool, &settle(&pool));
         }
     });

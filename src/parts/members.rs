@@ -198,9 +198,11 @@ impl Members {
             // Positions may wrap.
             let passed = passed();
             queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
-            // Half of it stays free, so that this is rare.
-            let room = queued.len().max(8);
-            queued.reserve(room);
+            // Half of it is free after this, so that it is rare.
+            if 2 * queued.len() >= queued.capacity() {
+                let more = queued.len().max(8);
+                queued.reserve(more);
+            }
         }
         queued.push(position);
     }

@@ -102,7 +102,9 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
     }
     assert_groups_refuse(groups, &task);
     let mut served = pin!(pool.awaitable().serve_async(task()));
-    let polled = served.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let polled = served
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
     match polled {
         Poll::Ready(outcome) => is_forked(outcome.map(drop)),
         Poll::Pending => panic!("it waits"),
