@@ -102,9 +102,11 @@ impl Group {
     /// `limit`: how many tasks may be pending; `None`: any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+        // In steady state a submission into the queue allocates nothing (law 12).
+        let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
-            members: Arc::new(Members::new(limit)),
+            members: Arc::new(Members::new(limit, queued)),
             extras,
         }
     }

@@ -253,7 +253,7 @@ where
     let scope = Scope {
         core: Arc::clone(core),
         inner: Inner {
-            members: Arc::new(Members::new(u64::MAX)),
+            members: Arc::new(Members::new(u64::MAX, 0)),
             panic: Mutex::new(None),
         },
         extras,

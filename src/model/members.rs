@@ -22,7 +22,7 @@ impl Members {
 
     /// Returns a group of which at most `limit` tasks may be pending.
     pub fn limited(limit: u64) -> Self {
-        Self(Arc::new(members::Members::new(limit)))
+        Self(Arc::new(members::Members::new(limit, 0)))
     }
 
     /// Enters a task that is to be submitted. Returns `None` if the group is full.

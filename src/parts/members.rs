@@ -60,7 +60,9 @@ impl Ended {
 pub(crate) struct Pending(pub(crate) Arc<Members>);
 
 impl Members {
-    pub(crate) fn new(limit: u64) -> Self {
+    /// Returns a group of which at most `limit` tasks may be pending, with room for that many queued ones
+    /// before it allocates.
+    pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self {
             pending: AtomicU64::new(0),
             ended: Default::default(),
@@ -69,7 +71,7 @@ impl Members {
             zeros: CachePadded::new(AtomicU64::new(0)),
             sleeping: Mutex::new(0),
             all_ended: Condvar::new(),
-            queued: Mutex::default(),
+            queued: Mutex::new(Vec::with_capacity(queued)),
         }
     }
 

@@ -10,7 +10,7 @@ fn waits(members: &Members) -> bool {
 
 #[test]
 fn a_wait_ends_once_nothing_is_pending() {
-    let members = Members::new(u64::MAX);
+    let members = Members::new(u64::MAX, 0);
     assert!(waits(&members), "nothing was ever pending");
     assert!(members.enter() && members.enter());
     members.end(Ended::Completed);
@@ -22,7 +22,7 @@ fn a_wait_ends_once_nothing_is_pending() {
 
 #[test]
 fn a_wait_ends_although_the_next_task_enters_at_once() {
-    let members = Members::new(u64::MAX);
+    let members = Members::new(u64::MAX, 0);
     for parallel in [false, true] {
         assert!(members.enter());
         thread::scope(|s| {
@@ -45,7 +45,7 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
 
 #[test]
 fn each_way_to_end_has_its_count() {
-    let members = Members::new(u64::MAX);
+    let members = Members::new(u64::MAX, 0);
     for (times, how) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
         .into_iter()
         .enumerate()
@@ -62,7 +62,7 @@ fn each_way_to_end_has_its_count() {
 #[test]
 fn a_limit_holds_beside_many_threads() {
     const LIMIT: u64 = 3;
-    let members = Members::new(LIMIT);
+    let members = Members::new(LIMIT, 0);
     let inside = AtomicU64::new(0);
     thread::scope(|s| {
         for _ in 0..4 {
@@ -85,12 +85,12 @@ fn a_limit_holds_beside_many_threads() {
         (members.pending(), members.ended(Ended::Completed)),
         (0, 4000)
     );
-    assert!(!Members::new(0).enter(), "a limit of zero takes nothing");
+    assert!(!Members::new(0, 0).enter(), "a limit of zero takes nothing");
 }
 
 #[test]
 fn positions_are_noted_until_they_are_popped() {
-    let members = Members::new(u64::MAX);
+    let members = Members::new(u64::MAX, 0);
     // Close to the wrap.
     let first = u64::MAX - 20;
     let at = |n: u64| first.wrapping_add(8 * n);
@@ -106,7 +106,7 @@ fn positions_are_noted_until_they_are_popped() {
 
 #[test]
 fn positions_that_are_queued_are_all_kept() {
-    let members = Members::new(u64::MAX);
+    let members = Members::new(u64::MAX, 0);
     for n in 0..1000 {
         members.note(n, || 0);
     }

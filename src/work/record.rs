@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_group_abandons_its_own_task_only() {
-        let (record, own, other) = (Record::new(), Members::new(1), Members::new(1));
+        let (record, own, other) = (Record::new(), Members::new(1, 0), Members::new(1, 0));
         record.set_group(&own);
         record.abandon_group(&other);
         assert!(!record.is_abandoned_by_waiter());
