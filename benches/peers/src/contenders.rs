@@ -20,7 +20,7 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     /// be told when it is built.
     fn build(workers: usize, queue: usize, full: WhenFull) -> Self;
 
-    /// Submits a task that nobody waits for; waits for room where the queue is bounded.
+    /// Submits a task without waiting for its end; waits for room if the queue is bounded.
     fn execute(&self, f: impl FnOnce() + Send + 'static);
 
     /// Submits it only if there is room at once.
@@ -100,7 +100,7 @@ pub(crate) fn all() -> [Entry; 13] {
 }
 
 pub(crate) const OURS: &str = "lazypool";
-/// A second copy of the same code: how far the table says that nothing at all is apart.
+/// A second copy of the same code, which shows the noise.
 pub(crate) const AGAIN: &str = "lazypool, again";
 pub(crate) const UNQUEUED: &str = "lazypool, no queue";
 /// `Handle::join` in place of `do_with_deadline`.
@@ -163,7 +163,7 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
 
 pub(crate) type Boxed = Box<dyn FnOnce() + Send + 'static>;
 
-/// A channel of boxed closures and some threads: what one writes without a pool.
+/// Implements a pool as programs without one do: a channel of boxed closures, and some threads.
 macro_rules! channel {
     ($name:literal, $sender:ty, $bounded:expr) => {
         impl Contender for $sender {
@@ -200,7 +200,7 @@ channel! { "parkring channel", parkring::channel::Sender<Boxed>, |n: usize| {
     parkring::channel::bounded(n.max(1))
 } }
 
-/// A pool that has nothing of its own for waits.
+/// Implements a pool that has no waits of its own.
 macro_rules! pool {
     ($name:literal, $pool:ty, $execute:ident, $build:expr) => {
         impl Contender for $pool {
@@ -245,7 +245,7 @@ impl Contender for tokio::runtime::Runtime {
         drop(self.spawn_blocking(f));
     }
 
-    /// Nobody waits for it after the limit: a task that has not started then never does.
+    /// Aborts the task after the limit: if it has not started, it never does.
     fn call(&self, f: impl FnOnce() -> u64 + Send + 'static, limit: Duration) -> Option<u64> {
         self.block_on(async {
             let mut task = tokio::task::spawn_blocking(f);

@@ -1,9 +1,8 @@
 //! Instructions per operation, as callgrind counts them: the same on a busy machine.
 //!
-//! An operation is counted in a process that does some, and in one that does twice as many; the
-//! difference is free of what start and end cost. A timed wait is not among them, as its two sides
-//! look for each other a varying number of times; nor a task for a worker that sleeps, which is
-//! mostly the kernel's work.
+//! An operation is counted in a process that does some, and in one that does twice as many: start
+//! and end cancel out. A timed wait is not among them, as its two sides look for each other a varying
+//! number of times; nor a task for a worker that sleeps, which is mostly the kernel's work.
 
 use crate::contenders::{self, Contender, OURS};
 use crate::table::Run;
@@ -26,7 +25,7 @@ const RUN: &str = "push, pop and run";
 const REFUSAL: &str = "refusal";
 const UNQUEUED_REFUSAL: &str = "refusal, no queue";
 
-/// What is counted of whom: of those that can queue all tasks while their worker is busy.
+/// The operations of each contender that can queue all tasks while its worker is busy.
 const COUNTED: [(&str, &[&str]); 4] = [
     (OURS, &[PUSH, RUN, REFUSAL, UNQUEUED_REFUSAL]),
     ("crossbeam-channel", &[PUSH, RUN, REFUSAL]),

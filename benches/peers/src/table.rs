@@ -67,7 +67,7 @@ impl Row {
     }
 }
 
-/// What the machine allows without a pool.
+/// The row that no call can go below.
 pub(crate) const LIMIT: &str = "spinning round trip";
 
 const HEADS: &str = "||rounds|over layouts|beside base|beside best peer|beside limit";
@@ -184,8 +184,8 @@ impl Run {
         ]
     }
 
-    /// Prints the rows of ours and of the limits, or all rows; then how far two copies of the same
-    /// code are apart.
+    /// Prints our rows and the limits, or all rows; then the distance between two copies of the same
+    /// code.
     pub(crate) fn print(&self, all: bool) {
         let mut lines: Vec<Vec<_>> = vec![HEADS.split('|').map(str::to_owned).collect()];
         let shown = self.rows.iter().filter(|row| all || row.kind != "peer");

@@ -1,7 +1,7 @@
 //! Counts the tasks that ran, so that no figure can be of tasks that did not.
 //!
 //! Each thread counts on 128 bytes of its own: a counter that two workers share, or that lies
-//! beside a word that the pool reads, costs more than most of what this program measures.
+//! beside a word that the pool reads, costs more than most operations that are measured.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

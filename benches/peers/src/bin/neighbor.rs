@@ -2,8 +2,8 @@
 //! or allocations of the program, unpadded.
 //!
 //! If the counter shares a line with a word that each submission reads, a task costs several times
-//! as much. Most linkers keep the order of what they are given: the program's statics, then those
-//! of its dependencies. So this is a program of its own with one static, which ends where the
+//! as much. Most linkers keep the order of their input: the program's statics, then those of its
+//! dependencies. So this is a program of its own with one static, which ends where the
 //! library's begin. Each of its words is tried. `peers` builds and starts it, with the layout.
 
 use crossbeam_utils::CachePadded;
@@ -12,7 +12,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Two words more in each layout: what follows lies a quarter of a line further on.
+/// Each layout has two words more, so that the library's statics lie a quarter of a line further on.
 const LAYOUT: usize = match option_env!("PEERS_LAYOUT") {
     Some(layout) => layout.as_bytes()[0] as usize - b'0' as usize,
     None => 0,
@@ -37,7 +37,7 @@ fn sample(pool: &Pool, counter: &'static AtomicU64) -> f64 {
         }
         submitted += 256;
     }
-    // Looked at only now: to look moves its line, too.
+    // Read only now: each read moves the counter's line, too.
     while counter.load(Relaxed) - before < submitted {
         spin_loop();
     }

@@ -24,7 +24,7 @@ fn call<C: Contender>(pool: &C, i: u64) {
     assert_eq!(pool.call(task, LIMIT), Some(i + 1), "its own value");
 }
 
-/// Back to back: time per call, all callers together.
+/// Measures calls back to back: time per call, all callers together.
 pub(super) fn timed<C: Contender>(callers: u64) -> Vec<f64> {
     let pool = C::build(WORKERS, QUEUE, WhenFull::Block);
     let figures = paced(|n| {
@@ -48,7 +48,7 @@ pub(super) fn timed<C: Contender>(callers: u64) -> Vec<f64> {
     figures.into()
 }
 
-/// Apart: the caller sleeps before each call, and so does its worker.
+/// Measures calls that come apart: the caller sleeps before each call, and so does the worker.
 pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
     let calls = 10 * BUDGET.as_millis() as u64;
     let pool = C::build(1, QUEUE, WhenFull::Block);
@@ -65,8 +65,8 @@ pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
     vec![p50, p99, cpu]
 }
 
-/// What no call can go below: two threads bounce one cache line. Returns nanoseconds of a round
-/// trip in the best of some stretches: in others, the two may have shared a core.
+/// Returns the nanoseconds that a cache line takes from one spinning thread to another and back, in
+/// the best of some stretches: in others, the two threads may have shared a core.
 pub(crate) fn spinning_round_trip() -> f64 {
     const STRETCHES: u64 = 64;
     const TRIPS: u64 = 128;

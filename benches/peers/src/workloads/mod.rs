@@ -1,4 +1,4 @@
-//! The workloads: what is measured of every contender.
+//! The workloads, as each contender runs them.
 
 mod calls;
 mod overload;
@@ -26,9 +26,9 @@ pub(crate) const TIMED: &str = "timed/";
 /// One workload, for one contender.
 pub(crate) struct Workload {
     pub(crate) name: String,
-    /// More is better of those whose name begins with "good".
+    /// More is better if a figure's name begins with "good".
     pub(crate) figures: &'static [&'static str],
-    /// Whether the contender takes part.
+    /// Set if the contender takes part.
     pub(crate) admits: bool,
     /// Measures once: returns a value for each figure.
     pub(crate) sample: Box<dyn Fn() -> Vec<f64>>,

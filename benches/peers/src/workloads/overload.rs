@@ -1,8 +1,8 @@
-//! Three times as much work as the pool can do in time, with deadlines: how much of it is done.
+//! Three times as much work with deadlines as the pool can do: how much of it is done in time.
 //!
 //! Each of 64 clients calls with a deadline, and calls again once it has its value or has given up;
 //! refused, it waits for a tenth of a task. So they ask for 2,560 tasks a second, and eight workers
-//! do 800. Tasks sleep: who is started when is measured, not who has a core.
+//! do 800. Tasks sleep, so the figure depends on which of them the pool starts, not on free cores.
 
 use super::BUDGET;
 use crate::contenders::Contender;
@@ -33,7 +33,7 @@ fn call<C: Contender>(pool: &C, alive: Arc<()>) -> u64 {
     u64::from(value.is_some() && in_time)
 }
 
-/// Values in time, in percent of what the workers can do.
+/// Returns the values that came in time, in percent of the tasks that the workers can do.
 pub(super) fn overload<C: Contender>(queue: usize) -> Vec<f64> {
     let pool = C::build(WORKERS, queue, WhenFull::Refuse);
     let alive = Arc::new(());
@@ -53,7 +53,7 @@ pub(super) fn overload<C: Contender>(queue: usize) -> Vec<f64> {
         good.load(Relaxed) - before
     });
     drop(pool);
-    // Tasks that are left run before the next contender's turn, or never will.
+    // Tasks that are left must not run in the next contender's turn.
     while Arc::strong_count(&alive) > 1 {
         thread::sleep(TASK);
     }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that `producers` threads take for `n` tasks, until all of them have run. They take from
-/// what is left, so that none is done long before the others: it would wait on a core that the
-/// pool's workers then lack.
+/// Returns the time that `producers` threads take for `n` tasks, until all of them have run. They
+/// share one count of the tasks left, so that no producer is done long before the others: it would
+/// occupy a core that the pool's workers need.
 fn served(producers: u64, n: u64, submit: impl Fn() + Sync) -> Duration {
     let portion = (n / producers / 64).clamp(1, 256);
     let left = CachePadded::new(AtomicU64::new(n));
@@ -36,7 +36,7 @@ fn served(producers: u64, n: u64, submit: impl Fn() + Sync) -> Duration {
     })
 }
 
-/// A task that captures an array, and uses all of it.
+/// Returns a task that captures an array, and uses all of it.
 fn carrying() -> impl FnOnce() + Clone + Send + 'static {
     let words = [1_u64, 2, 3];
     move || {
@@ -45,7 +45,7 @@ fn carrying() -> impl FnOnce() + Clone + Send + 'static {
     }
 }
 
-/// Tasks through a queue; producers wait for room. Without a queue, for a worker.
+/// Measures tasks through a queue, or without one; producers wait for room.
 pub(super) fn queue<C: Contender>(shape: (usize, usize), producers: u64, bytes: usize) -> Vec<f64> {
     let pool = C::build(shape.0, shape.1, WhenFull::Block);
     let [ns, _] = paced(|n| match bytes {
@@ -55,7 +55,7 @@ pub(super) fn queue<C: Contender>(shape: (usize, usize), producers: u64, bytes: 
     vec![ns]
 }
 
-/// 64 tasks onto a pool whose workers sleep, until all have run.
+/// Measures 64 tasks onto a pool whose workers sleep, until all have run.
 pub(super) fn burst<C: Contender>(workers: usize, queue: usize, micros: u64) -> Vec<f64> {
     const TASKS: u64 = 64;
     let pool = C::build(workers, queue, WhenFull::Block);
@@ -82,7 +82,7 @@ pub(super) fn burst<C: Contender>(workers: usize, queue: usize, micros: u64) -> 
     quantiles(samples, [0.5, 0.95]).into()
 }
 
-/// A group of 1,024 tasks and its wait: time per task.
+/// Measures a group of 1,024 tasks and its wait: time per task.
 pub(super) fn group<C: Contender>() -> Vec<f64> {
     const TASKS: usize = 1024;
     let pool = C::build(WORKERS, QUEUE, WhenFull::Block);
@@ -101,7 +101,7 @@ pub(super) fn group<C: Contender>() -> Vec<f64> {
     vec![ns / TASKS as f64]
 }
 
-/// A refusal: every worker occupied, the queue full.
+/// Measures refusals: all workers are occupied, and the queue is full.
 pub(super) fn refusal<C: Contender>() -> Vec<f64> {
     let gate = Arc::default();
     let closed = Mutex::lock(&gate).expect("nobody panics");
