@@ -66,7 +66,7 @@ pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
 }
 
 /// Returns the nanoseconds that a cache line takes from one spinning thread to another and back, in
-/// the best of some stretches: in others, the two threads may have shared a core.
+/// a stretch of the best quarter: in others, the two threads may have shared a core.
 pub(crate) fn spinning_round_trip() -> f64 {
     const STRETCHES: u64 = 64;
     const TRIPS: u64 = 128;
@@ -96,8 +96,9 @@ pub(crate) fn spinning_round_trip() -> f64 {
         let stretch = |i| {
             let start = Instant::now();
             (i * TRIPS..(i + 1) * TRIPS).for_each(trip);
-            start.elapsed().as_nanos() as f64 / TRIPS as f64
+            start.elapsed().as_nanos() as u64
         };
-        (0..STRETCHES).map(stretch).fold(f64::INFINITY, f64::min)
+        let [quarter, _] = quantiles((0..STRETCHES).map(stretch).collect(), [0.25, 0.5]);
+        1e3 * quarter / TRIPS as f64
     })
 }
