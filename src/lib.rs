@@ -109,9 +109,6 @@ pub use scope::Scope;
 pub use settings::PoolSettings;
 pub use stats::{RefusalCounts, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 pub use submitter::Submitter;
-#[cfg(lazypool_pauses)]
-#[doc(hidden)]
-pub use sync::pauses;
 
 /// The README's code blocks, run as doc tests.
 #[cfg(doctest)]

@@ -32,7 +32,6 @@ const NAMES: [&str; COUNT] = [
     "min remaining",
     "pool dropped",
     "min workers",
-    "thread paused",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,16 +57,9 @@ enum Fault {
     MinRemaining,
     Dropped,
     MinWorkers,
-    Paused,
 }
 
-const COUNT: usize = Fault::Paused as usize + 1;
-/// The library tells of the last one only where it has pauses.
-const MET: usize = if cfg!(lazypool_pauses) {
-    COUNT
-} else {
-    Fault::Paused as usize
-};
+const COUNT: usize = Fault::MinWorkers as usize + 1;
 
 /// How often each fault happened to one pool, and its closures' fates.
 #[derive(Debug, Default)]
@@ -344,19 +336,6 @@ fn serve(pool: &Arc<Pool>, group: &Group, plan: Plan, rng: &mut Rng, seen: &Arc<
     }
 }
 
-#[cfg(lazypool_pauses)]
-use lazypool::pauses;
-
-/// As a library without them.
-#[cfg(not(lazypool_pauses))]
-mod pauses {
-    pub(super) fn pause_one_in(_: u32) {}
-
-    pub(super) fn count() -> u64 {
-        0
-    }
-}
-
 /// What happens to the pool while others submit.
 fn disturb(pool: &Pool, group: &Group, round: &mut Round, seen: &Seen, busy: &AtomicUsize) {
     let (plan, calm, rng) = (round.plan, round.calm, &mut round.rng);
@@ -453,8 +432,6 @@ fn play(mut round: Round) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let plan = round.plan;
     let threads = os::threads();
-    let paused = pauses::count();
-    pauses::pause_one_in(if plan.has(Fault::Paused) { 300 } else { 0 });
     let Some(pool) = build(plan, &mut round.rng, &seen) else {
         wait_for_threads(threads);
         return seen;
@@ -498,7 +475,6 @@ fn play(mut round: Round) -> Arc<Seen> {
         wait_for_threads(threads);
         check_ledger(&pool, &seen);
     }
-    pauses::pause_one_in(0);
     let (made, gone) = (&seen.made, &seen.gone);
     let (made, gone) = (made.load(Ordering::SeqCst), gone.load(Ordering::SeqCst));
     assert!(made == gone, "{made} closures, {gone} dropped");
@@ -506,7 +482,6 @@ fn play(mut round: Round) -> Arc<Seen> {
         (Fault::NoThread, spawn_failures > 0),
         (Fault::TakenBack, plan.has(Fault::TakenBack) && expired > 0),
         (Fault::Retired, retired),
-        (Fault::Paused, pauses::count() > paused),
     ] {
         if happened {
             seen.note(fault);
@@ -600,7 +575,7 @@ impl Table {
     }
 
     fn never(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = (0..MET).flat_map(|a| (0..=a).map(move |b| (a, b)));
+        let pairs = (0..COUNT).flat_map(|a| (0..=a).map(move |b| (a, b)));
         let never = pairs.filter(|&(a, b)| self.met[a][b] == 0);
         never.map(|(a, b)| (NAMES[b], NAMES[a]))
     }
@@ -614,7 +589,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("those that had both faults; last in a line, the fault itself.\n\n")?;
-        for (a, line) in self.met.iter().enumerate().take(MET) {
+        for (a, line) in self.met.iter().enumerate() {
             write!(f, "{a:2} {:16}", NAMES[a])?;
             for count in &line[..=a] {
                 write!(f, "{count:5}")?;

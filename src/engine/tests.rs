@@ -346,22 +346,6 @@ fn who_is_not_needed_for_the_timeout_is_told_to_end() {
     assert!(report.is_clean());
 }
 
-/// The abstract specification's steps, from `spec/steps.pml`.
-#[test]
-fn the_specifications_steps_are_the_codes() {
-    let listed = |table: &str| -> Vec<(String, String)> {
-        let lines = include_str!("../../spec/steps.pml").lines();
-        let rows = lines.filter_map(|line| {
-            let row = line.trim().strip_prefix(table)?.strip_prefix('(')?;
-            let (from, rest) = row.split_once(", ")?;
-            Some((from.to_owned(), rest.split_once(')')?.0.to_owned()))
-        });
-        rows.collect()
-    };
-    assert_eq!(listed("SLOT"), steps(slot_steps()));
-    assert_eq!(listed("CELL"), steps(cell_steps()));
-}
-
 /// Laws 4 and 6: a slot that a spawner has popped, and not begun, is no worker too many: no other has to
 /// end for it.
 #[test]

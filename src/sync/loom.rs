@@ -7,25 +7,47 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 // loom's cannot be a receiver, and the counts of ours decide nothing.
 pub(crate) use std::sync::Arc;
 
-use super::mutant::{self, atomics, Act};
 use loom::sync::atomic;
 pub(crate) use loom::sync::atomic::AtomicPtr;
 
-// A first value counts as a `SeqCst` store: loom lets a `SeqCst` load skip the
-// newest `SeqCst` store for an older value only if that was stored otherwise, as by
-// `new`. Words that see nothing but `SeqCst` accesses (both sides of every pair in
-// the protocol page that announces and then looks) are then as sequentially consistent as
-// C++20 says.
-atomics! {
-    first = |atomic, value| atomic.store(value, Ordering::SeqCst)
+/// loom's atomics, but a first value counts as a `SeqCst` store: loom lets a `SeqCst` load skip the
+/// newest `SeqCst` store for an older value only if that was stored otherwise, as by `new`. Words that
+/// see nothing but `SeqCst` accesses (both sides of every pair in the protocol page that announces and
+/// then looks) are then as sequentially consistent as C++20 says.
+macro_rules! atomics {
+    ($($name:ident($value:ty))*) => {$(
+        #[derive(Debug)]
+        pub(crate) struct $name(atomic::$name);
+
+        impl $name {
+            #[track_caller]
+            pub(crate) fn new(value: $value) -> Self {
+                let word = atomic::$name::new(value);
+                word.store(value, Ordering::SeqCst);
+                Self(word)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(<$value>::default())
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = atomic::$name;
+
+            fn deref(&self) -> &atomic::$name {
+                &self.0
+            }
+        }
+    )*};
 }
+atomics! { AtomicBool(bool) AtomicU32(u32) AtomicU64(u64) }
 
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
-    match mutant::at("store_release", Ordering::Release, None) {
-        Act::Omit => {}
-        act => drop(word.0.swap(value, act.order(Ordering::AcqRel))),
-    }
+    word.swap(value, Ordering::AcqRel);
 }
 
 /// For a thread that has looked in vain a few times for a step of another.

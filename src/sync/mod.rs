@@ -4,8 +4,6 @@
 
 mod clock;
 pub(crate) mod fork;
-#[cfg(lazypool_pauses)]
-pub mod pauses;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
@@ -19,16 +17,10 @@ mod imp;
 #[path = "shuttle/mod.rs"]
 mod imp;
 
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
-mod mutant;
-
-#[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-pub(crate) mod steps;
-
 pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
 
-/// `std`'s, also in models and where threads pause.
+/// `std`'s, also in models.
 #[cfg(target_has_atomic = "64")]
 pub(crate) type PlainU64 = std::sync::atomic::AtomicU64;
 /// Everything rests on this type. The compiler says nothing more of a type that contains an
@@ -109,8 +101,6 @@ pub(crate) fn wait<'a, T>(
 /// has already been reported by that panic; the data behind it is counters and
 /// lists that are valid after every step, so poisoning adds nothing.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(lazypool_pauses)]
-    pauses::step();
     match mutex.lock() {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),

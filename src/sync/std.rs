@@ -1,14 +1,9 @@
 //! The real thing: `std`'s primitives.
 
-#[cfg(lazypool_pauses)]
-pub(crate) use super::pauses::{AtomicBool, AtomicU32, AtomicU64};
-#[cfg(not(lazypool_pauses))]
 pub(crate) use super::PlainU64 as AtomicU64;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::panic::catch_unwind;
-#[cfg(not(lazypool_pauses))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32};
-pub(crate) use std::sync::atomic::{AtomicPtr, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use std::{thread, thread_local};
 

@@ -37,7 +37,7 @@ impl State {
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
-/// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
+/// A step has been taken: it is asserted to be legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
 pub(super) fn taken(from: State, to: State) {
@@ -45,8 +45,6 @@ pub(super) fn taken(from: State, to: State) {
         from.next().contains(&to),
         "{from:?} -> {to:?} is no step of a queue's cell"
     );
-    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    crate::sync::steps::CELL.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
 }
 
 /// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it

@@ -139,8 +139,7 @@ impl std::fmt::Debug for Word {
     }
 }
 
-/// The word has changed, by a step or in its flags alone. That is asserted to be legal, and a step is
-/// recorded where somebody replays it.
+/// The word has changed, by a step or in its flags alone. That is asserted to be legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
 pub(super) fn changed(from: Word, to: Word) {
@@ -149,9 +148,4 @@ pub(super) fn changed(from: Word, to: Word) {
         from.state() == to.state() || from.state().next().contains(&to.state()),
         "{from:?} -> {to:?} is no step of a slot"
     );
-    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    if from.state() != to.state() {
-        let (from, to) = (from.state(), to.state());
-        crate::sync::steps::SLOT.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
-    }
 }

@@ -1,7 +1,6 @@
 //! shuttle's threads, and on top of them what the crate uses of `std`. See [`world`]
 //! for time and for what is checked.
 
-use super::mutant::{self, atomics, Act};
 use std::cell::UnsafeCell as UnsafeStdCell;
 pub(crate) use std::panic::catch_unwind;
 use std::sync::LockResult;
@@ -39,6 +38,12 @@ mod atomic {
     pub(crate) type AtomicU32 = Atomic<u32>;
     pub(crate) type AtomicU64 = Atomic<u64>;
     pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
+
+    impl<T: Copy + Default + PartialEq + std::fmt::Debug> Default for Atomic<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
 
     impl<T: Copy + PartialEq + std::fmt::Debug> Atomic<T> {
         pub(crate) const fn new(value: T) -> Self {
@@ -154,18 +159,11 @@ mod atomic {
     }
 }
 
-pub(crate) use atomic::AtomicPtr;
-
-atomics! {
-    first = |_, _| ()
-}
+pub(crate) use atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
-    match mutant::at("store_release", Ordering::Release, None) {
-        Act::Omit => {}
-        act => word.0.store(value, act.order(Ordering::Release)),
-    }
+    word.store(value, Ordering::Release);
 }
 
 /// A cell whose accesses must be ordered. It may lie in zeroed memory or be gone when
@@ -327,7 +325,7 @@ impl Condvar {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// For an edit of the mutation run.
+    /// For a planted fault.
     #[allow(dead_code)]
     pub(crate) fn notify_one(&self) {
         self.waiters.notify_one();
