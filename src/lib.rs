@@ -70,6 +70,7 @@
 // | `model` | what the models in `loom-tests` and the scenarios in `shuttle-tests` see of all that |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::too_many_lines)]
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
 mod builder;
