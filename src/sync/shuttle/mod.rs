@@ -131,7 +131,9 @@ mod atomic {
     }
 
     macro_rules! arithmetic {
-        ($($t:ty)*) => {$(impl Atomic<$t> {
+        ($($t:ty)*) => {$(
+        #[allow(dead_code)] // not every word has every access
+        impl Atomic<$t> {
             #[track_caller]
             pub(crate) fn fetch_add(&self, by: $t, order: Ordering) -> $t {
                 self.modify(order, |was| was.wrapping_add(by))
