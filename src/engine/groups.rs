@@ -21,7 +21,7 @@ pub(crate) fn submit_member<J: Job>(
     };
     // In a forked child before the group is touched: a thread of the parent's may have held its lock.
     if core.env.is_forked() || !members.enter() {
-        return Err((job, core.refuse_member(members)));
+        return Err((job, core.refuse_member(Some(members))));
     }
     let pending = Pending(Arc::clone(members));
     let location = submit_with(core, pending, job, options)?;
@@ -32,9 +32,10 @@ pub(crate) fn submit_member<J: Job>(
 impl Core {
     /// Returns why a submission through a full group, or in a forked child, is refused, and counts it.
     #[cold]
-    pub(super) fn refuse_member(&self, members: &Members) -> Refusal {
+    pub(super) fn refuse_member(&self, members: Option<&Members>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
-        let cancelled = members.is_cancelled().then_some(Refusal::Cancelled);
+        let is_cancelled = members.is_some_and(Members::is_cancelled);
+        let cancelled = is_cancelled.then_some(Refusal::Cancelled);
         let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
         let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
         self.counts.refuse(why).into_refusal()

@@ -63,8 +63,9 @@ where
     /// Submits the task, or leaves it in line.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        let may_enter = |members: &Members| !core.env.is_forked() && members.enter();
-        if let Some(members) = self.members.as_ref().filter(|members| !may_enter(members)) {
+        let members = self.members.as_deref();
+        // In a forked child before any lock is taken: a thread of the parent's may have held it.
+        if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
             return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
         }
         let (_, times) = self.extras.times(&core.env);
