@@ -1,12 +1,12 @@
 //! `jobs --help`
 
-use jobs::queue::{Job, Place};
+use jobs::queue::{Job, Letter, Place};
 use jobs::story::{self, kinds};
 use jobs::work::{work, Settings};
 use lazypool::Pool;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::fmt::Display;
 use std::fs::File;
@@ -26,16 +26,17 @@ jobs            the whole story in about twenty seconds: starts its own redis-se
 jobs work       takes jobs and runs them until SIGTERM
 jobs produce    adds jobs
 jobs status     shows what waits, what is pending with whom, the last dead letters
+jobs dead       lists the dead letters, sends them again or deletes them
 
-options of all three, with their defaults
+options of all four, with their defaults
   --redis redis://127.0.0.1:6379/
   --stream jobs           also names STREAM:retry, STREAM:dead and STREAM:done;
                           in a cluster write it in braces
   --group workers         the only one of the stream: what is acknowledged is deleted
 
 jobs work
-  --name HOST-PID         of this consumer: no other has it at the same time. Redis keeps each name,
-                          so give a process the name of the one that it replaces
+  --name HOST-PID         of this consumer: no other has it at the same time. A process that has the
+                          name of the one that it replaces has its jobs again at once
   --workers 4             jobs that run at once
   --queue 4               jobs taken ahead; each waits, within its deadline, for a worker
   --deadline-ms 5000      from delivery to end; a job may have its own
@@ -43,11 +44,15 @@ jobs work
                           the deadline, so that a job has ended by then, whatever silenced it
   --attempts 3            then to the dead letters
   --backoff-ms 200        before the second attempt; twice as long before each further one
-  --deaths 3              a job whose consumers died so often goes there, too: perhaps it kills them
+  --bytes 268435456       of payloads that it has at once, running or not; the last one may exceed it
+  --deaths 3              a job whose consumers died so often goes there, too: perhaps it kills them.
+                          Before its last chance it waits, and runs alone in its process
   --lost WORKERS/2        exit with 3 when so many workers hang. No thread can be stopped from outside:
                           only a new process has all its workers again. With a higher number capacity
                           is missing for longer; with a lower one few bad jobs cause many restarts
   --grace-ms 5000         at SIGTERM: running jobs may go on for so long; others are given back
+  --done-ms 86400000      keys that are done are skipped for so long; at most so many are kept:
+  --done-keys 1000000
   --metrics ADDR          serves Prometheus metrics, for instance at 127.0.0.1:9100
   --effects FILE          appends `key consumer` for each job that ran, as a job's effect outside
 
@@ -59,6 +64,10 @@ jobs produce
                           skipped, so after an error run the same command again
   --job-deadline-ms N     of these jobs. It may be longer than the visibility timeout, which a
                           consumer extends for all that it has
+
+jobs dead
+  --send ID               adds this dead letter to the stream again; `all`: each
+  --delete ID             deletes it; `all`: each
 
 exit codes: 0 all is well, 1 an error, 2 bad options, 3 too many workers hang (start it again)
 ";
@@ -121,6 +130,7 @@ fn main() {
         Some("work") => run_work(options),
         Some("produce") => produce(options),
         Some("status") => status(options),
+        Some("dead") => dead(options),
         Some(word) => end(2, format!("unknown command `{word}`; see --help")),
     };
     exit(result.unwrap_or_else(|e| end(1, e)));
@@ -136,6 +146,11 @@ fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
         deaths: options.get("deaths", 3),
         lost: options.get("lost", workers.div_ceil(2)),
         grace: options.ms("grace-ms", 5_000),
+        bytes: options.get("bytes", 256 << 20),
+        keep: (
+            options.ms("done-ms", 86_400_000),
+            options.get("done-keys", 1_000_000),
+        ),
     };
     let append = |path: String| match File::options().append(true).create(true).open(&path) {
         Ok(file) => file,
@@ -200,9 +215,59 @@ fn produce(mut options: Options) -> Result<i32, Box<dyn Error>> {
     Ok(0)
 }
 
+/// Shows what waits, what is pending with whom, and the last dead letters.
 fn status(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let place = options.place();
     options.none_left();
-    print!("{}", place.status().map_err(|e| place.explain(&e))?);
+    let found = place.open().and_then(|mut queue| {
+        let mut letters = VecDeque::new();
+        queue.letters("list", "-", "+", |letter| {
+            letters.push_front(letter);
+            letters.truncate(10);
+        })?;
+        Ok((queue.status()?, letters))
+    });
+    let ((stream, retries, dead, done, pending), letters) = found.map_err(|e| place.explain(&e))?;
+    let all: usize = pending.iter().map(|(_, count)| count).sum();
+    let waiting = stream.saturating_sub(all + retries);
+    println!("waiting {waiting}, pending {all}, retries {retries}, done {done}, dead {dead}");
+    for (consumer, count) in pending {
+        println!("pending with {consumer}: {count}");
+    }
+    letters.iter().for_each(show);
+    Ok(0)
+}
+
+fn show((id, key, kind, why): &Letter) {
+    let [key, kind, why] = [key, kind, why].map(|text| String::from_utf8_lossy(text));
+    println!("dead: {key} ({kind}): {why} [{id}]");
+}
+
+/// Lists dead letters, sends them again, or deletes them.
+fn dead(mut options: Options) -> Result<i32, Box<dyn Error>> {
+    let place = options.place();
+    let send = options.0.remove("send").map(|which| ("send", which));
+    let delete = options.0.remove("delete").map(|which| ("delete", which));
+    options.none_left();
+    let (act, which) = send.or(delete).unwrap_or(("list", "all".to_owned()));
+    // Of all: those until now. What is sent again may come back.
+    let now = UNIX_EPOCH.elapsed()?.as_millis().to_string();
+    let (from, to) = match which.as_str() {
+        "all" => ("-", now.as_str()),
+        id => (id, id),
+    };
+    let mut count = 0;
+    let told = place.open().and_then(|mut queue| {
+        queue.letters(act, from, to, |letter| {
+            count += 1;
+            show(&letter);
+        })
+    });
+    told.map_err(|e| place.explain(&e))?;
+    match act {
+        "send" => println!("sent again: {count}"),
+        "delete" => println!("deleted: {count}"),
+        _ => {}
+    }
     Ok(0)
 }

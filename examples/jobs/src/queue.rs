@@ -1,16 +1,17 @@
 //! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys that are done.
 
-use redis::{cmd, pipe, Connection, RedisError, RedisResult, ToRedisArgs, Value};
-use std::collections::BTreeMap;
+use redis::{cmd, pipe, Cmd, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo};
+use redis::{RedisError, RedisResult, ToRedisArgs};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// For how long to claim nothing once Redis answers: consumers that it was gone for, too, report
 /// first.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// Of a stream: each with its id.
-pub type Entries = Vec<(String, Fields)>;
-pub type Fields = BTreeMap<String, Vec<u8>>;
+/// The limit of each socket call. A server that waits for its disk may be silent for a while.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No text about a job is longer: reasons, logs and `status` hold no payloads.
+const SHORT: usize = 200;
 
 /// Why a job did not succeed; the texts are the reasons in the dead letters.
 #[derive(Clone, Debug)]
@@ -24,9 +25,9 @@ pub enum Failure {
 }
 
 /// A job, as an entry of the stream holds it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Job {
-    /// Of the entry; each attempt is an entry of its own.
+    /// Of the entry.
     pub id: String,
     /// The idempotency key. A job can run twice, if its consumer dies between the work and the
     /// acknowledgment: let what it does outside be done once for each key.
@@ -37,11 +38,25 @@ pub struct Job {
     pub attempt: u32,
     /// Its own; 0: that of its consumer.
     pub deadline_ms: u32,
-    /// How often this entry was delivered; more than once: a consumer died with it.
-    pub deliveries: u64,
+    /// Its delivery count in Redis: 1000 * attempts + deliveries.
+    pub times: u64,
+    /// One more death makes it a dead letter: it begins when nothing else runs, and only then counts.
+    pub alone: bool,
     /// Why it cannot be run.
     pub bad: Option<String>,
 }
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, kind, attempt) = (short(&self.key), short(&self.kind), self.attempt + 1);
+        write!(f, "{key} ({kind}), attempt {attempt}")
+    }
+}
+
+/// Names and values in turn. They may be anything: other programs add them, too.
+type Fields = Vec<Vec<u8>>;
+/// An entry's id, its delivery count, and whether it runs alone.
+type Delivery = (String, u64, bool, Fields);
 
 impl Job {
     pub fn new(key: String, kind: &str, payload: &str) -> Self {
@@ -50,40 +65,53 @@ impl Job {
         job
     }
 
-    fn read(id: String, mut fields: Fields, deliveries: u64) -> Self {
+    fn read((id, times, alone, mut fields): Delivery) -> Self {
+        let mut field = |name: &str| {
+            let mut names = fields.iter().step_by(2);
+            let at = names.position(|field| field == name.as_bytes());
+            at.and_then(|at| fields.get_mut(2 * at + 1).map(std::mem::take))
+        };
         let mut bad = None;
-        let mut number = |name| {
-            let number = text(&fields, name, "0").parse();
-            number.unwrap_or_else(|_| {
-                bad = Some(format!("bad payload: `{name}` is not a number"));
-                0
+        let mut text = |name: &str, bytes: Option<Vec<u8>>, default: &str| {
+            let text = bytes.map_or(Ok(default.to_owned()), String::from_utf8);
+            text.unwrap_or_else(|_| {
+                bad = Some(format!("bad {name}: it is not UTF-8"));
+                default.to_owned()
             })
         };
+        let key = text("key", field("key"), &id);
+        let kind = text("kind", field("kind"), "");
+        let deadline = text("deadline_ms", field("deadline_ms"), "0").parse();
+        if deadline.is_err() {
+            bad = Some("bad deadline_ms: it is not a number".to_owned());
+        }
         Self {
-            attempt: number("attempt"),
-            deadline_ms: number("deadline_ms"),
-            key: text(&fields, "key", &id),
-            kind: text(&fields, "kind", ""),
-            payload: fields.remove("payload").unwrap_or_default(),
+            key,
+            kind,
+            payload: field("payload").unwrap_or_default(),
+            attempt: u32::try_from(times / 1000).unwrap_or(u32::MAX),
+            deadline_ms: deadline.unwrap_or_default(),
             id,
-            deliveries,
+            times,
+            alone,
             bad,
         }
     }
+}
 
-    fn fields(&self, attempt: u32) -> impl ToRedisArgs + '_ {
-        let Self { key, kind, .. } = self;
-        let named = ("key", key, "kind", kind, "payload", &self.payload);
-        (named, "attempt", attempt, "deadline_ms", self.deadline_ms)
-    }
+/// Returns the beginning of a text.
+pub fn short(text: &str) -> &str {
+    text.char_indices()
+        .nth(SHORT)
+        .map_or(text, |(end, _)| &text[..end])
 }
 
 /// What becomes of a job that was taken.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Done,
-    /// Why, and after how long.
-    Retried(String, Duration),
+    /// Why, after how long, and as which attempt.
+    Retried(String, Duration, u32),
     Dead(String),
     /// Left to other consumers.
     Released,
@@ -99,53 +127,83 @@ pub struct Place {
     pub visibility: Duration,
 }
 
-/// A field as text.
-pub fn text(fields: &Fields, name: &str, default: &str) -> String {
-    let value = fields.get(name).map(|value| String::from_utf8_lossy(value));
-    value.unwrap_or(default.into()).into_owned()
-}
+/// What is known of the jobs: entries of each kind (those of the stream include the retries), and how
+/// many are pending with each consumer that has any.
+pub type Status = (usize, usize, usize, usize, Vec<(String, usize)>);
+
+/// A dead letter: its id, and the key, kind and reason, shortened.
+pub type Letter = (String, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
 }
 
 impl Place {
-    pub fn open(&self) -> RedisResult<Connection> {
-        let client = redis::Client::open(self.url.as_str())?;
-        // A server that waits for its disk may be silent for a while.
-        let patience = Duration::from_secs(5);
-        let con = client.get_connection_with_timeout(patience)?;
-        con.set_read_timeout(Some(patience))?;
-        con.set_write_timeout(Some(patience))?;
-        Ok(con)
-    }
-
-    /// Connects, and makes the functions, the stream and the group.
-    pub fn connect(&self) -> RedisResult<Queue> {
-        let mut con = self.open()?;
-        let functions = ("LOAD", "REPLACE", include_str!("jobs.lua"));
-        cmd("FUNCTION").arg(functions).exec(&mut con)?;
-        let group = ("CREATE", &self.stream, &self.group, "0", "MKSTREAM");
-        let made = cmd("XGROUP").arg(group).exec(&mut con);
-        let queue = Queue {
-            place: self.clone(),
-            con,
-            claim_at: Instant::now() + PAUSE,
-            cursor: "0-0".to_owned(),
-        };
-        match made {
-            Err(e) if e.code() != Some("BUSYGROUP") => Err(e),
-            _ => Ok(queue),
+    /// Connects, and follows a cluster to the node that has the stream.
+    pub fn open(&self) -> RedisResult<Queue> {
+        let mut info = self.url.as_str().into_connection_info()?;
+        loop {
+            let client = redis::Client::open(info.clone())?;
+            let mut con = client.get_connection_with_timeout(PATIENCE)?;
+            con.set_read_timeout(Some(PATIENCE))?;
+            con.set_write_timeout(Some(PATIENCE))?;
+            let Err(moved) = cmd("EXISTS").arg(&self.stream).exec(&mut con) else {
+                let load = ("LOAD", include_str!("jobs.lua"));
+                let script = cmd("SCRIPT").arg(load).query(&mut con)?;
+                let (place, claim_at) = (self.clone(), Instant::now() + PAUSE);
+                return Ok(Queue {
+                    place,
+                    con,
+                    script,
+                    claim_at,
+                });
+            };
+            let node = moved
+                .redirect_node()
+                .and_then(|(node, _)| node.rsplit_once(':'));
+            let Some((host, port)) = node else {
+                return Err(moved);
+            };
+            let port = port.parse().unwrap_or_default();
+            info = info.set_addr(ConnectionAddr::Tcp(host.to_owned(), port));
         }
     }
 
+    /// Connects, and makes the stream and the group.
+    pub fn connect(&self) -> RedisResult<Queue> {
+        let mut queue = self.open()?;
+        queue.step("open", "").exec(&mut queue.con)?;
+        Ok(queue)
+    }
+
+    /// Says in one sentence what is wrong, and whose turn it is.
     pub fn explain(&self, error: &RedisError) -> String {
         let Self { url, stream, .. } = self;
-        let what = match error.code() {
-            Some("WRONGTYPE") => format!("`{stream}` (or a key that begins so) is no stream"),
-            Some("NOGROUP") => format!("no group reads the stream `{stream}`"),
-            Some(_) => format!("Redis at {url}"),
-            None => format!("no Redis answers at {url}"),
+        // Without a password.
+        let server = url
+            .rsplit_once('@')
+            .map_or(url.as_str(), |(_, server)| server);
+        let tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
+        let what = match (error.kind(), error.code()) {
+            (ErrorKind::InvalidClientConfig, _) if tls => format!(
+                "no TLS for {server}: build the crate `redis` with its feature `tls-rustls`"
+            ),
+            (ErrorKind::InvalidClientConfig, _) => {
+                format!("bad URL {server}: it is written redis://HOST:PORT/")
+            }
+            (_, Some("WRONGTYPE")) => {
+                format!("`{stream}`, or a key that begins so, is of the wrong type")
+            }
+            (_, Some("NOGROUP")) => format!("no group reads the stream `{stream}`"),
+            (_, Some("OOM")) => {
+                format!("Redis at {server} is full (maxmemory): it takes no new jobs")
+            }
+            (_, Some("CROSSSLOT")) => {
+                format!("in a cluster write the stream in braces, {{{stream}}}")
+            }
+            _ if error.is_timeout() => format!("Redis at {server} is silent"),
+            (ErrorKind::Io, _) => format!("no Redis answers at {server}"),
+            _ => format!("Redis at {server}"),
         };
         format!("{what}: {error}")
     }
@@ -154,149 +212,139 @@ impl Place {
     pub fn keys(&self) -> [String; 4] {
         ["", ":retry", ":dead", ":done"].map(|suffix| format!("{}{suffix}", self.stream))
     }
-
-    /// The first arguments of each function.
-    fn arguments(&self) -> impl ToRedisArgs + '_ {
-        (4, self.keys().to_vec(), &self.group, &self.consumer)
-    }
-
-    /// How many entries are in each of the keys.
-    pub fn counts(&self) -> RedisResult<[usize; 4]> {
-        let mut all = pipe();
-        all.atomic(); // a job goes from one to the other
-        for (count, key) in ["XLEN", "ZCARD", "XLEN", "SCARD"].iter().zip(self.keys()) {
-            all.cmd(count).arg(key);
-        }
-        all.query(&mut self.open()?)
-    }
-
-    /// How many jobs are pending with each consumer that has any.
-    pub fn pending(&self) -> RedisResult<Vec<(String, usize)>> {
-        type Summary = (usize, Value, Value, Option<Vec<(String, usize)>>);
-        let group = (&self.stream, &self.group);
-        let (.., consumers): Summary = cmd("XPENDING").arg(group).query(&mut self.open()?)?;
-        Ok(consumers.unwrap_or_default())
-    }
-
-    /// For people: what waits, what is pending with whom, the last dead letters.
-    pub fn status(&self) -> RedisResult<String> {
-        let (pending, [stream, retries, dead, done]) = (self.pending()?, self.counts()?);
-        let last = (&self.keys()[2], "+", "-", "COUNT", 10);
-        let letters: Entries = cmd("XREVRANGE").arg(last).query(&mut self.open()?)?;
-        let all = pending.iter().map(|(_, count)| count).sum();
-        let waiting = stream.saturating_sub(all);
-        let mut status = format!("waiting {waiting}, pending {all}, retries {retries}, ");
-        status += &format!("done {done}, dead {dead}\n");
-        for (consumer, count) in pending {
-            status += &format!("pending with {consumer}: {count}\n");
-        }
-        for (_, letter) in letters {
-            let [key, kind, why] = ["key", "kind", "reason"].map(|name| text(&letter, name, ""));
-            status += &format!("dead: {key} ({kind}): {why}\n");
-        }
-        Ok(status)
-    }
 }
 
 /// A connection.
 #[allow(missing_debug_implementations)]
 pub struct Queue {
     place: Place,
-    con: Connection,
-    /// When to look for jobs whose consumer died, and from where in the stream.
+    pub con: Connection,
+    /// The name of `jobs.lua` in the server.
+    script: String,
+    /// When to look for jobs whose consumer died.
     claim_at: Instant,
-    cursor: String,
 }
 
 impl Queue {
-    /// Adds jobs. After an error nobody knows which: add all of them again, with the same keys.
+    fn step(&self, step: &str, args: impl ToRedisArgs) -> Cmd {
+        let (p, mut call) = (&self.place, cmd("EVALSHA"));
+        call.arg(&self.script).arg(4).arg(&p.keys()).arg(step);
+        call.arg((&p.group, &p.consumer, millis(p.visibility)))
+            .arg(args);
+        call
+    }
+
+    /// Adds jobs. After an error it is unknown which: add all of them again, with the same keys.
     pub fn produce(&mut self, jobs: &[Job]) -> RedisResult<()> {
         for some in jobs.chunks(500) {
             let mut all = pipe();
             for job in some {
-                let entry = (&self.place.stream, "*", job.fields(0));
-                all.cmd("XADD").arg(entry);
+                let named = ("key", &job.key, "kind", &job.kind, "payload", &job.payload);
+                let entry = all.cmd("XADD").arg((&self.place.stream, "*", named));
+                entry.arg(("deadline_ms", job.deadline_ms));
             }
             all.exec(&mut self.con)?;
         }
         Ok(())
     }
 
-    /// Takes up to `count` new jobs.
-    pub fn take(&mut self, count: usize) -> RedisResult<Vec<Job>> {
-        let (p, con) = (&self.place, &mut self.con);
-        let who = ("GROUP", &p.group, &p.consumer, "COUNT", count);
-        let new = (who, "STREAMS", &p.stream, ">");
-        let reply: Option<Vec<(String, Entries)>> = cmd("XREADGROUP").arg(new).query(con)?;
-        let entries = reply.into_iter().flatten().flat_map(|(_, entries)| entries);
-        let jobs = entries.map(|(id, fields)| Job::read(id, fields, 1));
-        Ok(jobs.collect())
+    /// Takes up to `count` jobs, until they have `room` bytes. Returns what is wrong with a key, how
+    /// long until a retry is due, and the jobs.
+    pub fn take(
+        &mut self,
+        count: usize,
+        room: usize,
+        deaths: u64,
+    ) -> RedisResult<(String, Duration, Vec<Job>)> {
+        let claims = u8::from(Instant::now() >= self.claim_at);
+        let take = self.step("take", (count, room, deaths, claims));
+        let (complaint, due, taken): (_, _, Vec<Delivery>) = take.query(&mut self.con)?;
+        let jobs = taken.into_iter().map(Job::read);
+        Ok((complaint, Duration::from_millis(due), jobs.collect()))
     }
 
-    /// Claims a job past its visibility timeout.
-    pub fn claim(&mut self) -> RedisResult<Option<Job>> {
-        if Instant::now() < self.claim_at {
-            return Ok(None);
-        }
-        let (p, con) = (&self.place, &mut self.con);
-        let (of, silent) = ((&p.stream, &p.group), millis(p.visibility));
-        let next = (of, &p.consumer, silent, &self.cursor, "COUNT", 1);
-        let (cursor, claimed, _): (_, Entries, Value) = cmd("XAUTOCLAIM").arg(next).query(con)?;
-        self.cursor = cursor;
-        if self.cursor == "0-0" {
-            self.claim_at = Instant::now() + (p.visibility / 8).min(Duration::from_secs(1));
-        }
-        let Some((id, fields)) = claimed.into_iter().next() else {
+    /// Waits in the server for a new job, and takes it.
+    pub fn wait(&mut self, most: Duration) -> RedisResult<Option<Job>> {
+        let p = &self.place;
+        let who = (
+            "GROUP",
+            &p.group,
+            &p.consumer,
+            "COUNT",
+            1,
+            "BLOCK",
+            millis(most),
+        );
+        let new = cmd("XREADGROUP")
+            .arg((who, "STREAMS", &p.stream, ">"))
+            .clone();
+        let reply: Option<[(String, [(String, Fields); 1]); 1]> = new.query(&mut self.con)?;
+        let Some([(_, [(id, fields)])]) = reply else {
             return Ok(None);
         };
-        type Pending = Vec<(String, String, u64, u64)>;
-        let pending: Pending = cmd("XPENDING").arg((of, &id, &id, 1)).query(con)?;
-        let deliveries = pending.first().map(|entry| entry.3);
-        Ok(deliveries.map(|deliveries| Job::read(id, fields, deliveries)))
+        let job = Job::read((id, 1, false, fields));
+        Ok(self.begin(&job)?.then_some(job))
     }
 
-    /// Starts the visibility timeout of jobs again.
-    pub fn extend(&mut self, ids: &[&String]) -> RedisResult<()> {
-        let extend = ("jobs_extend", self.place.arguments(), ids);
-        cmd("FCALL").arg(extend).exec(&mut self.con)
+    /// Counts a delivery. Returns whether the job may begin: it is not done, and still this consumer's.
+    pub fn begin(&mut self, job: &Job) -> RedisResult<bool> {
+        let times = job.times + u64::from(job.alone);
+        self.step("begin", (&job.id, times)).query(&mut self.con)
     }
 
-    /// Leaves to others what was delivered to this consumer, except these: an answer can be lost
-    /// with its connection.
-    pub fn give_away_unknown(&mut self, known: &[&String]) -> RedisResult<()> {
-        let of = (self.place.arguments(), millis(self.place.visibility));
-        let unknown = ("jobs_unknown", of, known);
-        cmd("FCALL").arg(unknown).exec(&mut self.con)
+    /// Starts the visibility timeout of these jobs again, and leaves to others what was delivered to
+    /// this consumer besides: an answer can be lost with its connection. That is a death if `counted`
+    /// is 0. Keeps keys that are done for so long, and so many.
+    pub fn extend(
+        &mut self,
+        known: &[&String],
+        counted: u8,
+        keep: (Duration, usize),
+    ) -> RedisResult<String> {
+        let extend = self.step("extend", (counted, millis(keep.0), keep.1, known));
+        extend.query(&mut self.con)
     }
 
-    /// Which of these jobs were done before, under their keys.
-    pub fn done(&mut self, jobs: &[Job]) -> RedisResult<Vec<bool>> {
-        if jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let keys: Vec<&String> = jobs.iter().map(|job| &job.key).collect();
-        let done = (&self.place.keys()[3], keys);
-        cmd("SMISMEMBER").arg(done).query(&mut self.con)
-    }
-
-    /// Writes down what became of jobs (after an error, do it again), and moves retries that are
-    /// due into the stream.
-    pub fn settle(&mut self, jobs: &[(&Job, &Outcome)]) -> RedisResult<()> {
-        let (mut all, arguments) = (pipe(), self.place.arguments());
+    /// Writes down what became of jobs; after an error, do it again. Returns what is wrong with a key.
+    pub fn settle(&mut self, jobs: &[(&Job, &Outcome)]) -> RedisResult<String> {
+        let mut all = pipe();
         for (job, outcome) in jobs {
-            let (call, of) = (all.cmd("FCALL"), (&arguments, &job.id));
-            let (attempt, visibility) = (job.attempt, millis(self.place.visibility));
-            match outcome {
-                Outcome::Done => call.arg(("jobs_done", of, &job.key)),
-                Outcome::Retried(why, delay) => {
-                    let next = job.fields(attempt + 1);
-                    call.arg(("jobs_failed", of, millis(*delay), why, next))
+            let id = &job.id;
+            all.add_command(match outcome {
+                Outcome::Done => self.step("done", (id, &job.key)),
+                Outcome::Retried(why, delay, attempt) => {
+                    self.step("failed", (id, short(why), millis(*delay), attempt))
                 }
-                Outcome::Dead(why) => call.arg(("jobs_failed", of, -1, why, job.fields(attempt))),
-                Outcome::Released => call.arg(("jobs_released", of, visibility)),
-            };
+                Outcome::Dead(why) => self.step("failed", (id, short(why), -1)),
+                Outcome::Released => self.step("released", (id, u8::from(!job.alone))),
+            });
         }
-        all.cmd("FCALL").arg(("jobs_due", arguments));
-        all.exec(&mut self.con)
+        let complaints: Vec<String> = all.query(&mut self.con)?;
+        Ok(complaints.into_iter().max().unwrap_or_default())
+    }
+
+    pub fn status(&mut self) -> RedisResult<Status> {
+        self.step("status", "").query(&mut self.con)
+    }
+
+    /// Applies `list`, `send` (again) or `delete` to the dead letters from one id to another, and tells
+    /// each.
+    pub fn letters(
+        &mut self,
+        act: &str,
+        from: &str,
+        to: &str,
+        mut tell: impl FnMut(Letter),
+    ) -> RedisResult<()> {
+        let mut from = from.to_owned();
+        loop {
+            let step = self.step("letters", (act, &from, to));
+            let letters: Vec<Letter> = step.query(&mut self.con)?;
+            let Some((last, ..)) = letters.last() else {
+                return Ok(());
+            };
+            from = format!("({last}");
+            letters.into_iter().for_each(&mut tell);
+        }
     }
 }

@@ -42,7 +42,7 @@ fn act(job: &Job) -> Result<(), Failure> {
             let why = format!("failed: attempt {}", job.attempt + 1);
             return Err(Failure::Passing(why));
         }
-        "panic" => panic!("{}", String::from_utf8_lossy(&job.payload)),
+        "panic" => panic!("as it was told"),
         // Does not ask whether it should stop.
         "hang" => loop {
             sleep(Duration::from_secs(1));
@@ -61,5 +61,6 @@ fn go_on() -> Result<(), Failure> {
 
 fn number(job: &Job) -> Result<u64, Failure> {
     let text = String::from_utf8_lossy(&job.payload);
-    (text.parse()).map_err(|_| Failure::Lasting(format!("bad payload: `{text}` is not a number")))
+    (text.trim().parse())
+        .map_err(|_| Failure::Lasting("bad payload: it is not a number".to_owned()))
 }

@@ -4,14 +4,12 @@ pub mod kinds;
 pub mod ledger;
 pub mod process;
 
-use crate::queue::{Job, Place};
+use crate::queue::Job;
 use ledger::Ledger;
-use process::{log, Process, Server};
+use process::{Process, Site};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{stdout, IsTerminal, Write};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -20,11 +18,11 @@ use std::time::{Duration, Instant};
 const JOBS: usize = 10_000;
 const ALONE: usize = 1_000;
 
-/// The usual mix, and every so often one that fails.
+/// Returns the usual mix; with faults, every so often one that fails.
 fn jobs(prefix: &str, count: usize, faults: bool) -> Vec<Job> {
     let job = |n: usize| {
         let (kind, payload) = match n % 1_000 {
-            7 | 507 if faults => ("panic", "at the disco"),
+            7 | 507 if faults => ("panic", ""),
             250 if faults && n < 3_000 => ("hang", ""),
             333 | 666 if faults => ("flaky", "2"),
             800 if faults && n < 3_000 => ("juggle", "3"),
@@ -36,40 +34,50 @@ fn jobs(prefix: &str, count: usize, faults: bool) -> Vec<Job> {
     (0..count).map(job).collect()
 }
 
-/// Processes that run `jobs work`; one that ends is replaced, as a service manager would do.
+/// Processes that run `jobs work`.
+#[derive(Default)]
 struct Fleet {
-    place: Place,
-    effects: PathBuf,
-    folder: PathBuf,
     workers: Vec<Process>,
-    started: usize,
     hung: usize,
 }
 
 impl Fleet {
-    fn keep(&mut self, size: usize) -> Result<(), String> {
-        let mut hung = 0;
-        self.workers.retain_mut(|worker| {
-            let ended = worker.ended();
-            hung += usize::from(ended.is_some_and(|status| status.code() == Some(3)));
-            ended.is_none()
-        });
-        self.hung += hung;
+    /// Replaces processes that have ended, as a service manager would do.
+    fn keep(&mut self, site: &mut Site, size: usize) {
+        let ended = self.workers.iter_mut().filter_map(Process::ended);
+        self.hung += ended.filter(|status| status.code() == Some(3)).count();
+        self.workers.retain_mut(|worker| worker.ended().is_none());
         while self.workers.len() < size {
-            self.started += 1;
-            let name = format!("{}-{}", self.place.stream, self.started);
-            let Place {
-                url, stream, group, ..
-            } = &self.place;
-            let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-            let mut command = Command::new(exe);
-            command.args(["work", "--redis", url, "--stream", stream, "--group", group]);
-            command.args(["--name", &name]);
-            command.args(["--deadline-ms", "800", "--visibility-ms", "1600"]);
-            command.arg("--effects").arg(&self.effects);
-            command.stderr(log(&self.folder, &name));
-            let worker = Process::start(&mut command).map_err(|e| e.to_string())?;
-            self.workers.push(worker);
+            self.workers.push(site.worker("--visibility-ms 1600").1);
+        }
+    }
+
+    /// Does what goes wrong when so many percent are done.
+    fn fault(&mut self, site: &mut Site, percent: usize) -> Result<(), String> {
+        match percent {
+            25 => {
+                println!("kill -9 for the first process; its jobs are claimed later");
+                drop(self.workers.remove(0));
+            }
+            45 => {
+                println!("SIGTERM for the next: it finishes what runs, and gives back the rest");
+                let mut worker = self.workers.remove(0);
+                worker.signal("TERM");
+                let status = worker.wait();
+                // 3: just then too many of its workers hung.
+                if !matches!(status.code(), Some(0 | 3)) {
+                    return Err(format!("after SIGTERM: {status}"));
+                }
+            }
+            _ => {
+                println!("kill -9 for redis-server; it starts again from its append-only file");
+                site.stop("KILL");
+                sleep(Duration::from_millis(300));
+                println!("kill -9 for a process: what it cannot report is done twice");
+                drop(self.workers.remove(0));
+                sleep(Duration::from_millis(300));
+                site.start_again()?;
+            }
         }
         Ok(())
     }
@@ -81,40 +89,39 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
-    let mut server = Server::start("story")?;
+    let mut site = Site::new("story", std::env::current_exe()?, "")?;
+    println!("redis-server answers at {}", site.place.url);
+    let (alone, all) = (jobs("alone", ALONE, false), jobs("story", JOBS, true));
+    let (took, ..) = run(&mut site, &alone, 1, &asked)?;
     println!(
-        "redis-server answers at {}; its data are in {}",
-        server.url(),
-        server.folder.display()
+        "{:.0} jobs/s by one process in peace",
+        ALONE as f64 / took.as_secs_f64()
     );
-    let alone = jobs("alone", ALONE, false);
-    let (took, _, _) = run(&mut server, &alone, 1, &asked)?;
-    let one = ALONE as f64 / took.as_secs_f64();
-    let all = jobs("story", JOBS, true);
-    let (took, ledger, hung) = run(&mut server, &all, 3, &asked)?;
-    let three = JOBS as f64 / took.as_secs_f64();
+    let (took, ledger, hung) = run(&mut site, &all, 3, &asked)?;
+    println!(
+        "{:.0} jobs/s by three, through all this",
+        JOBS as f64 / took.as_secs_f64()
+    );
 
     let keys: Vec<String> = all.iter().map(|job| job.key.clone()).collect();
     let lost = ledger.lost(&keys);
-    println!("\nthe ledger");
-    println!("  added                {JOBS:>6}");
-    println!("  done at least once   {:>6}", ledger.done.len());
+    println!("\nthe ledger\n  added                {JOBS:>6}");
+    println!("  done at least once   {:>6}", ledger.done.len() - ALONE);
     println!("  work done twice      {:>6}", ledger.twice().count());
-    for (key, consumers) in ledger.twice().take(3) {
-        println!("    key {key}: by {}", consumers.join(" and "));
-    }
     println!("  dead letters         {:>6}", ledger.dead.len());
-    for (reason, count) in ledger.reasons() {
+    let mut reasons = BTreeMap::new();
+    for why in ledger.dead.values().filter_map(|why| why.split(':').next()) {
+        *reasons.entry(why).or_insert(0) += 1;
+    }
+    for (reason, count) in reasons {
         println!("    {reason:<18} {count:>6}");
     }
     println!("  lost                 {:>6} {lost:?}", lost.len());
     println!("  processes that ended because half of their workers hung: {hung}");
-    println!("throughput: {three:.0} jobs/s by three processes, through all this; {one:.0} by one in peace");
     // Those that cannot succeed, and no other, are dead.
-    let bad = all
-        .iter()
-        .filter(|job| ["panic", "hang", "juggle"].contains(&job.kind.as_str()));
-    let right = bad.map(|job| &job.key).eq(ledger.dead.keys());
+    let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
+    let bad = all.iter().filter(bad).map(|job| &job.key);
+    let right = bad.eq(ledger.dead.keys());
     if !right {
         println!(
             "others are dead than those that cannot succeed: {:?}",
@@ -126,106 +133,49 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
 
 /// Runs jobs on so many processes; with more than one, things go wrong.
 fn run(
-    server: &mut Server,
+    site: &mut Site,
     jobs: &[Job],
     processes: usize,
     asked: &AtomicBool,
 ) -> Result<(Duration, Ledger, usize), String> {
-    let (stream, folder) = (format!("by-{processes}"), server.folder.clone());
-    let (url, visibility) = (server.url(), Duration::from_millis(1600));
-    let (group, consumer) = ("story".to_owned(), "producer".to_owned());
-    let place = Place {
-        url,
-        stream,
-        group,
-        consumer,
-        visibility,
-    };
-    let explain = |e| place.explain(&e);
-    place
-        .connect()
-        .and_then(|mut queue| queue.produce(jobs))
-        .map_err(explain)?;
-    let mut fleet = Fleet {
-        place: place.clone(),
-        effects: folder.join(format!("effects-{processes}")),
-        folder,
-        workers: Vec::new(),
-        started: 0,
-        hung: 0,
-    };
+    site.produce(jobs);
     println!(
-        "{} jobs for {processes} process(es) of 4 workers",
+        "\n{} jobs for {processes} process(es) of 4 workers",
         jobs.len()
     );
-    let faults = if processes > 1 {
-        &[25, 45, 65][..]
-    } else {
-        &[]
-    };
-    let (start, mut next, mut shown) = (Instant::now(), faults.iter(), 0);
-    let mut due = next.next();
+    let faults: &[usize] = if processes > 1 { &[25, 45, 65] } else { &[] };
+    let (start, mut faults, mut shown) = (Instant::now(), faults.iter().peekable(), 0);
+    let mut fleet = Fleet::default();
     loop {
         if asked.load(Ordering::Relaxed) {
             return Err("stopped by a signal".to_owned());
         }
-        fleet.keep(processes)?;
-        let [waiting, later, dead, done] = place.counts().map_err(explain)?;
-        let left = waiting + later;
-        let percent = 100 * (done + dead) / jobs.len();
-        let seconds = start.elapsed().as_secs_f64();
-        if stdout().is_terminal() {
-            print!("\r{percent:>3} %  done {done}, dead {dead}, waiting or pending {left}, {seconds:.1} s  ");
-        } else if percent >= shown {
-            println!("{percent:>3} %  done {done}, dead {dead}, waiting or pending {left}, {seconds:.1} s");
+        fleet.keep(site, processes);
+        let status = site.place.open().and_then(|mut queue| queue.status());
+        let left = status.map_err(|e| site.place.explain(&e))?.0;
+        let percent = 100 * jobs.len().saturating_sub(left) / jobs.len();
+        if percent >= shown {
+            println!(
+                "{percent:>3} %  {left} left, {:.1} s",
+                start.elapsed().as_secs_f64()
+            );
             shown = percent + 10;
         }
-        let _ = stdout().flush();
-        if done + dead >= jobs.len() && left == 0 {
+        if left == 0 {
             break;
         }
-        if due.is_some_and(|&at| percent >= at) {
-            match due {
-                Some(25) => {
-                    println!("\nkill -9 for the first process; another is started, its jobs are claimed later");
-                    drop(fleet.workers.remove(0));
-                }
-                Some(45) => {
-                    println!(
-                        "\nSIGTERM for the next: it finishes what runs, and gives back the rest"
-                    );
-                    let mut worker = fleet.workers.remove(0);
-                    worker.signal("TERM");
-                    let status = worker.wait(Duration::from_secs(20));
-                    // 3: just then too many of its workers hung.
-                    if !matches!(status.code(), Some(0 | 3)) {
-                        return Err(format!("after SIGTERM: {status}"));
-                    }
-                }
-                _ => {
-                    println!(
-                        "\nkill -9 for redis-server; it is started again from its append-only file"
-                    );
-                    server.stop("KILL");
-                    sleep(Duration::from_millis(300));
-                    println!("kill -9 for the next process: what it has done and cannot report is done twice");
-                    drop(fleet.workers.remove(0));
-                    sleep(Duration::from_millis(300));
-                    server.start_again()?;
-                }
-            }
-            due = next.next();
+        if let Some(&due) = faults.next_if(|&&due| percent >= due) {
+            fleet.fault(site, due)?;
         }
         sleep(Duration::from_millis(50));
     }
-    println!();
     let took = start.elapsed();
-    for worker in &fleet.workers {
-        worker.signal("TERM");
-    }
+    fleet
+        .workers
+        .iter()
+        .for_each(|worker| worker.signal("TERM"));
     for worker in &mut fleet.workers {
-        worker.wait(Duration::from_secs(20));
+        worker.wait();
     }
-    let ledger = Ledger::read(&place, &fleet.effects).map_err(explain)?;
-    Ok((took, ledger, fleet.hung))
+    Ok((took, site.ledger(), fleet.hung))
 }

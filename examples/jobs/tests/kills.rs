@@ -4,11 +4,10 @@
 
 mod common;
 
-use common::{some, Site};
-use jobs::queue::Job;
+use common::{job, site, some};
 use std::collections::BTreeSet;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -16,29 +15,24 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn nothing_is_lost_in_kills_at_random_moments() {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a time");
-    let (kills, mut seed) = (
-        setting("LAZYPOOL_KILLS", 20),
-        setting("LAZYPOOL_SEED", now.as_micros() as u64),
-    );
+    let now = UNIX_EPOCH.elapsed().expect("a time").as_micros() as u64;
+    let (kills, mut seed) = (setting("LAZYPOOL_KILLS", 20), setting("LAZYPOOL_SEED", now));
     println!("LAZYPOOL_SEED={seed}");
     let mut below = |n: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) % n
     };
-    let mut site = Site::new("kills");
+    let mut site = site("kills");
     // A job may be in many kills; none of these is to be blamed.
     let options =
-        "--workers 3 --queue 3 --deaths 1000 --attempts 5 --deadline-ms 500 --visibility-ms 700";
+        "--workers 3 --queue 3 --deaths 900 --attempts 5 --deadline-ms 500 --visibility-ms 700";
     let mut workers: Vec<_> = (0..3).map(|_| site.worker(options).1).collect();
     let (mut all, mut fatal) = (BTreeSet::new(), BTreeSet::new());
     for round in 0..kills {
         let mut jobs = some(40, &format!("sleep-{round}"), "sleep", "20");
         jobs.extend(some(20, &format!("hash-{round}"), "hash", "100"));
         jobs.extend(some(4, &format!("flaky-{round}"), "flaky", "2"));
-        let bad = Job::new(format!("panic-{round}"), "panic", "as it should");
+        let bad = job(&format!("panic-{round}"), "panic", "");
         fatal.insert(bad.key.clone());
         jobs.push(bad);
         all.extend(jobs.iter().map(|job| job.key.clone()));
