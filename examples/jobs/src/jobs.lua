@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
 -- All that changes jobs. Redis runs a step alone and logs its writes as one: a process or a server
--- killed in the middle leaves all of them or none. With `allow-oom` the steps work in a full Redis, too.
+-- killed in the middle leaves all of them or none. With `allow-oom` the steps work in a full Redis,
+-- too. A dead letter replaces its entry, and the done keys are bounded: they do not fill it further.
 --
 -- KEYS: the stream; retries ("ID ATTEMPT" by due time: the entry stays in the stream and is not
--- pending); dead letters (a stream); done keys (by time). ARGV: step, group, consumer, visibility
--- timeout in ms, and what the step names. An entry's delivery count is 1000 * attempts + deliveries.
+-- pending); dead letters (a stream); done keys (by time). ARGV: step, group, consumer, the rules (times
+-- in ms), and what the step names. An entry's delivery count is 1000 * attempts + deliveries.
 local stream, retry, dead, done = unpack(KEYS)
-local step, group, me, visibility = unpack(ARGV, 1, 4)
+local step, group, me, visibility, deaths, _, backoff, keep, most = unpack(ARGV)
 local steps, complaint = {}, ''
 
--- Returns nil if the key is of the wrong type. The reply says so, and the rest goes on.
+-- Returns nil if the key is of the wrong type. `extend` says so, and the rest goes on.
 local function try(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  complaint = '`' .. key .. '`: ' .. reply.err
+  complaint = reply.err .. ': ' .. key
 end
 
 local function millis()
@@ -42,15 +43,10 @@ local function leave(id)
   redis.call('XDEL', stream, id)
 end
 
-local function field(fields, name)
-  for i = 1, #fields, 2 do
-    if fields[i] == name then return fields[i + 1] end
-  end
-end
-
 local function is_done(fields)
-  local key = field(fields, 'key')
-  return key and try('ZSCORE', done, key)
+  for i = 1, #fields, 2 do
+    if fields[i] == 'key' then return try('ZSCORE', done, fields[i + 1]) end
+  end
 end
 
 -- Adds a dead letter. `unpack` has a limit.
@@ -68,32 +64,31 @@ end
 function steps.open()
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
   if made.err and not made.err:find('BUSYGROUP') then return made end
-  return complaint
 end
 
 -- Takes jobs of dead consumers if `claims` is 1, then retries that are due, then new ones: up to
--- `count`, and until they have `room` bytes. A job that one more death makes a dead letter comes as
--- the last one, and its delivery counts once it begins. Returns how long until a retry is due, too.
-function steps.take(count, room, deaths, claims)
+-- `count`, and until they have `room` bytes. A job that one more death makes a dead letter comes
+-- alone, to a consumer that has no `others`. Returns how long until a retry is due, too.
+function steps.take(count, room, others, claims)
   count, room, deaths = tonumber(count), tonumber(room), tonumber(deaths)
-  local taken, alone, now = {}, 0, millis()
+  local taken, alone, now = {}, false, millis()
   local function add(entry, times)
     if is_done(entry[2]) then return leave(entry[1]) end
     for _, text in ipairs(entry[2]) do room = room - #text end
-    table.insert(taken, {entry[1], times, alone, entry[2]})
+    table.insert(taken, {entry[1], times, entry[2]})
   end
-  local function full() return #taken >= count or room <= 0 or alone > 0 end
+  local function full() return #taken >= count or room <= 0 or alone end
 
   local silent = claims == '1' and redis.call('XPENDING', stream, group, 'IDLE', visibility, '-', '+', 100)
   for _, job in ipairs(silent or {}) do
-    if full() then break end
     local id, times, died = job[1], job[4], job[4] % 1000
+    if full() then break end
     if died >= deaths then
       kill(id, 'consumers died: ' .. died, times)
     else
-      if died > 0 and died + 1 >= deaths then alone = 1 else times = times + 1 end
-      local entry = claim(me, id, 'RETRYCOUNT', times)
-      if entry then add(entry, times) end
+      alone = died > 0 and died + 1 >= deaths
+      local entry = not (alone and others + #taken > 0) and claim(me, id, 'RETRYCOUNT', times + 1)
+      if entry then add(entry, times + 1) end
     end
   end
   for _, member in ipairs(try('ZRANGE', retry, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100) or {}) do
@@ -110,76 +105,60 @@ function steps.take(count, room, deaths, claims)
     add(new[1][2][1], 1)
   end
   local due = try('ZRANGE', retry, 0, 0, 'WITHSCORES') or {}
-  return {complaint, math.max((tonumber(due[2]) or now + 60000) - now, 0), taken}
+  return {math.max((tonumber(due[2]) or now + 60000) - now, 0), taken}
 end
 
--- Returns 1 if a job may begin, which then counts as this delivery; 0 if it is done, or with others.
-function steps.begin(id, times)
-  local entry = mine(id) and claim(me, id, 'RETRYCOUNT', times)
-  if entry and is_done(entry[2]) then leave(id) end
-  return mine(id) and 1 or 0
+-- Returns 1 if a job is done, and acknowledges it.
+function steps.skip(id, key)
+  if not is_done({'key', key}) then return 0 end
+  leave(id)
+  return 1
 end
 
 -- Whoever has the job by now: it is done.
 function steps.done(id, key)
   leave(id)
   try('ZADD', done, millis(), key)
-  return complaint
 end
 
--- A delay below 0: to the dead letters. Nothing if another consumer has the job: it reports it.
-function steps.failed(id, reason, delay, attempt)
+-- To be tried again, or to the dead letters. Nothing if another consumer has the job: it reports it.
+function steps.failed(id, reason, attempts)
   local job = mine(id)
-  if not job then return complaint end
-  if tonumber(delay) >= 0 and try('ZADD', retry, millis() + delay, id .. ' ' .. attempt) then
+  if not job then return end
+  local attempt = math.floor(job[4] / 1000) + 1
+  local due = millis() + backoff * 2 ^ math.min(attempt - 1, 10)
+  if attempt < tonumber(attempts) and try('ZADD', retry, due, id .. ' ' .. attempt) then
     redis.call('XACK', stream, group, id)
   else
     kill(id, reason, job[4])
   end
-  return complaint
 end
 
--- Gives a job back at once, and takes this delivery back unless it never counted.
-function steps.released(id, counted)
+-- Gives a job back at once, and takes this delivery back.
+function steps.released(id)
   local job = mine(id)
-  if job then give(id, visibility, job[4] - counted) end
-  return complaint
+  if job then give(id, visibility, job[4] - 1) end
 end
 
--- Starts the visibility timeout of all that this consumer knows (ARGV from 8) again, and gives back
--- what it does not know: its answer was lost. Forgets old keys, and consumers that have gone.
-function steps.extend(counted, keep, most)
+-- Starts the visibility timeout of all that this consumer knows (ARGV from 11) again, and gives back
+-- what it does not know: its answer was lost, or its process died if this is the `start`. Forgets old
+-- keys, and consumers that have gone. Returns what is wrong with a key: an error at the start.
+function steps.extend(start)
   local known = {}
-  for i = 8, #ARGV do known[ARGV[i]] = true end
+  for i = 11, #ARGV do known[ARGV[i]] = true end
   for _, job in ipairs(redis.call('XPENDING', stream, group, '-', '+', 1000000, me)) do
-    if known[job[1]] then claim(me, job[1], 'JUSTID') else give(job[1], visibility, job[4] - counted) end
+    local id, count = job[1], job[4] - 1 + start
+    if known[id] then claim(me, id, 'JUSTID') else give(id, visibility, count) end
   end
-  try('ZREMRANGEBYSCORE', done, '-inf', millis() - keep)
-  try('ZREMRANGEBYRANK', done, 0, -1 - most)
   for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
     local gone = consumer[4] == 0 and consumer[6] > 4 * visibility
     if gone then redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer[2]) end
   end
-  return complaint
+  try('ZCARD', retry)
+  try('XLEN', dead)
+  try('ZREMRANGEBYSCORE', done, '-inf', millis() - keep)
+  try('ZREMRANGEBYRANK', done, 0, -1 - most)
+  return start == '1' and complaint ~= '' and redis.error_reply(complaint) or complaint
 end
 
-function steps.status()
-  local pending = redis.call('XPENDING', stream, group)[4] or {}
-  return {redis.call('XLEN', stream), redis.call('ZCARD', retry), redis.call('XLEN', dead),
-    redis.call('ZCARD', done), pending}
-end
-
--- Lists, sends again or deletes dead letters: at most 100, without their payloads.
-function steps.letters(act, from, to)
-  local letters = redis.call('XRANGE', dead, from, to, 'COUNT', 100)
-  for i, letter in ipairs(letters) do
-    local id, fields = letter[1], letter[2]
-    if act == 'send' then redis.call('XADD', stream, '*', unpack(fields, 5)) end
-    if act ~= 'list' then redis.call('XDEL', dead, id) end
-    local function short(name) return (field(fields, name) or ''):sub(1, 200) end
-    letters[i] = {id, short('key'), short('kind'), short('reason')}
-  end
-  return letters
-end
-
-return steps[step](unpack(ARGV, 5, 8))
+return steps[step](unpack(ARGV, 10, 13)) or ''

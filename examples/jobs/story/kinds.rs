@@ -37,9 +37,9 @@ fn act(job: &Job) -> Result<(), Failure> {
                 sleep(Duration::from_millis(5).min(end - Instant::now()));
             }
         }
-        "flaky" if u64::from(job.attempt) >= number(job)? => {}
+        "flaky" if u64::from(job.attempt()) >= number(job)? => {}
         "flaky" => {
-            let why = format!("failed: attempt {}", job.attempt + 1);
+            let why = format!("failed: attempt {}", job.attempt() + 1);
             return Err(Failure::Passing(why));
         }
         "panic" => panic!("as it was told"),

@@ -1,6 +1,6 @@
 //! What became of jobs: Redis's account beside that of the jobs' effects.
 
-use crate::queue::Place;
+use crate::queue::{Job, Settings};
 use redis::{cmd, RedisResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,13 +17,13 @@ pub struct Ledger {
 
 impl Ledger {
     /// Reads it. `effects` is the file that `jobs work --effects` has written.
-    pub fn read(place: &Place, effects: &Path) -> RedisResult<Self> {
-        let (mut queue, mut ledger) = (place.open()?, Self::default());
+    pub fn read(s: &Settings, effects: &Path) -> RedisResult<Self> {
+        let (mut queue, mut ledger) = (s.open()?, Self::default());
         // The stream first: a job goes from there to the others.
-        ledger.unsettled = cmd("XLEN").arg(&place.stream).query(&mut queue.con)?;
-        let done = (&place.keys()[3], 0, -1);
+        ledger.unsettled = cmd("XLEN").arg(&s.stream).query(&mut queue.con)?;
+        let done = (&s.redis_keys()[3], 0, -1);
         ledger.done = cmd("ZRANGE").arg(done).query(&mut queue.con)?;
-        queue.letters("list", "-", "+", |(_, key, _, why)| {
+        queue.letters("list", ("-", "+"), |(_, key, _, why)| {
             let [key, why] = [key, why].map(|text| String::from_utf8_lossy(&text).into_owned());
             ledger.dead.insert(key, why);
         })?;
@@ -36,16 +36,17 @@ impl Ledger {
     }
 
     /// Returns those of these jobs that are nowhere, and those that are done without an effect.
-    pub fn lost<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Vec<&'a String> {
-        let gone = |key: &&String| !self.done.contains(*key) && !self.dead.contains_key(*key);
+    pub fn lost<'a>(&'a self, jobs: &'a [Job]) -> Vec<&'a String> {
+        let is = |key: &String| self.done.contains(key) || self.dead.contains_key(key);
+        let gone = jobs.iter().map(|job| &job.key).filter(|key| !is(key));
         let undone = |key: &&String| !self.effects.contains_key(*key);
-        let undone = self.done.iter().filter(undone);
-        keys.into_iter().filter(gone).chain(undone).collect()
+        gone.chain(self.done.iter().filter(undone)).collect()
     }
 
-    /// Returns the jobs whose work was done more than once, and by whom.
-    pub fn twice(&self) -> impl Iterator<Item = (&String, &Vec<String>)> {
+    /// Returns the keys whose work was done more than once.
+    pub fn twice(&self) -> Vec<&String> {
         let effects = self.effects.iter();
-        effects.filter(|(_, consumers)| consumers.len() > 1)
+        let twice = effects.filter(|(_, consumers)| consumers.len() > 1);
+        twice.map(|(key, _)| key).collect()
     }
 }

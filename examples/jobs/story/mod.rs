@@ -34,53 +34,27 @@ fn jobs(prefix: &str, count: usize, faults: bool) -> Vec<Job> {
     (0..count).map(job).collect()
 }
 
-/// Processes that run `jobs work`.
-#[derive(Default)]
-struct Fleet {
-    workers: Vec<Process>,
-    hung: usize,
-}
-
-impl Fleet {
-    /// Replaces processes that have ended, as a service manager would do.
-    fn keep(&mut self, site: &mut Site, size: usize) {
-        let ended = self.workers.iter_mut().filter_map(Process::ended);
-        self.hung += ended.filter(|status| status.code() == Some(3)).count();
-        self.workers.retain_mut(|worker| worker.ended().is_none());
-        while self.workers.len() < size {
-            self.workers.push(site.worker("--visibility-ms 1600").1);
+/// Does what goes wrong when so many percent are done, to the first of the processes.
+fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), String> {
+    if percent == 25 {
+        println!("kill -9 for the first process; its jobs are claimed later");
+    } else if percent == 45 {
+        println!("SIGTERM for the next: it finishes what runs, and gives back the rest");
+        worker.signal("TERM");
+        let status = worker.wait();
+        // 3: just then too many of its workers hung.
+        if !matches!(status.code(), Some(0 | 3)) {
+            return Err(format!("after SIGTERM: {status}"));
         }
+    } else {
+        println!("kill -9 for redis-server; it starts again from its append-only file");
+        site.stop("KILL");
+        sleep(Duration::from_millis(300));
+        println!("kill -9 for a process: what it cannot report is done twice");
+        drop(worker);
+        site.start_again()?;
     }
-
-    /// Does what goes wrong when so many percent are done.
-    fn fault(&mut self, site: &mut Site, percent: usize) -> Result<(), String> {
-        match percent {
-            25 => {
-                println!("kill -9 for the first process; its jobs are claimed later");
-                drop(self.workers.remove(0));
-            }
-            45 => {
-                println!("SIGTERM for the next: it finishes what runs, and gives back the rest");
-                let mut worker = self.workers.remove(0);
-                worker.signal("TERM");
-                let status = worker.wait();
-                // 3: just then too many of its workers hung.
-                if !matches!(status.code(), Some(0 | 3)) {
-                    return Err(format!("after SIGTERM: {status}"));
-                }
-            }
-            _ => {
-                println!("kill -9 for redis-server; it starts again from its append-only file");
-                site.stop("KILL");
-                sleep(Duration::from_millis(300));
-                println!("kill -9 for a process: what it cannot report is done twice");
-                drop(self.workers.remove(0));
-                sleep(Duration::from_millis(300));
-                site.start_again()?;
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Tells it; returns whether the ledger is as it should be.
@@ -90,24 +64,15 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
     let mut site = Site::new("story", std::env::current_exe()?, "")?;
-    println!("redis-server answers at {}", site.place.url);
+    println!("redis-server answers at {}", site.s.url);
     let (alone, all) = (jobs("alone", ALONE, false), jobs("story", JOBS, true));
-    let (took, ..) = run(&mut site, &alone, 1, &asked)?;
-    println!(
-        "{:.0} jobs/s by one process in peace",
-        ALONE as f64 / took.as_secs_f64()
-    );
-    let (took, ledger, hung) = run(&mut site, &all, 3, &asked)?;
-    println!(
-        "{:.0} jobs/s by three, through all this",
-        JOBS as f64 / took.as_secs_f64()
-    );
+    run(&mut site, &alone, 1, &asked)?;
+    let (ledger, hung) = run(&mut site, &all, 3, &asked)?;
 
-    let keys: Vec<String> = all.iter().map(|job| job.key.clone()).collect();
-    let lost = ledger.lost(&keys);
+    let lost = ledger.lost(&all);
     println!("\nthe ledger\n  added                {JOBS:>6}");
     println!("  done at least once   {:>6}", ledger.done.len() - ALONE);
-    println!("  work done twice      {:>6}", ledger.twice().count());
+    println!("  work done twice      {:>6}", ledger.twice().len());
     println!("  dead letters         {:>6}", ledger.dead.len());
     let mut reasons = BTreeMap::new();
     for why in ledger.dead.values().filter_map(|why| why.split(':').next()) {
@@ -123,59 +88,56 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
     let bad = all.iter().filter(bad).map(|job| &job.key);
     let right = bad.eq(ledger.dead.keys());
     if !right {
-        println!(
-            "others are dead than those that cannot succeed: {:?}",
-            ledger.dead
-        );
+        println!("others are dead than those that cannot succeed: {ledger:?}");
     }
     Ok(lost.is_empty() && right)
 }
 
-/// Runs jobs on so many processes; with more than one, things go wrong.
+/// Runs jobs on so many processes; with more than one, things go wrong. Returns how many processes
+/// ended because their workers hung, too.
 fn run(
     site: &mut Site,
     jobs: &[Job],
     processes: usize,
     asked: &AtomicBool,
-) -> Result<(Duration, Ledger, usize), String> {
+) -> Result<(Ledger, usize), String> {
     site.produce(jobs);
-    println!(
-        "\n{} jobs for {processes} process(es) of 4 workers",
-        jobs.len()
-    );
+    let all = jobs.len();
+    println!("\n{all} jobs for {processes} process(es) of 4 workers");
     let faults: &[usize] = if processes > 1 { &[25, 45, 65] } else { &[] };
     let (start, mut faults, mut shown) = (Instant::now(), faults.iter().peekable(), 0);
-    let mut fleet = Fleet::default();
+    let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
         if asked.load(Ordering::Relaxed) {
             return Err("stopped by a signal".to_owned());
         }
-        fleet.keep(site, processes);
-        let status = site.place.open().and_then(|mut queue| queue.status());
-        let left = status.map_err(|e| site.place.explain(&e))?.0;
-        let percent = 100 * jobs.len().saturating_sub(left) / jobs.len();
+        // Replaces processes that have ended, as a service manager would do.
+        let ended = workers.iter_mut().filter_map(Process::ended);
+        hung += ended.filter(|status| status.code() == Some(3)).count();
+        workers.retain_mut(|worker| worker.ended().is_none());
+        while workers.len() < processes {
+            workers.push(site.worker("--visibility-ms 1600"));
+        }
+        let status = site.s.open().and_then(|mut queue| queue.status());
+        let left = status.map_err(|e| site.s.explain(&e))?.0;
+        let percent = 100 * all.saturating_sub(left) / all;
+        let took = start.elapsed().as_secs_f64();
         if percent >= shown {
-            println!(
-                "{percent:>3} %  {left} left, {:.1} s",
-                start.elapsed().as_secs_f64()
-            );
+            println!("{percent:>3} %  {left} left, {took:.1} s");
             shown = percent + 10;
         }
         if left == 0 {
+            println!("{:.0} jobs/s", all as f64 / took);
             break;
         }
         if let Some(&due) = faults.next_if(|&&due| percent >= due) {
-            fleet.fault(site, due)?;
+            fault(site, workers.remove(0), due)?;
         }
         sleep(Duration::from_millis(50));
     }
-    let took = start.elapsed();
-    fleet
-        .workers
-        .iter()
-        .for_each(|worker| worker.signal("TERM"));
-    for worker in &mut fleet.workers {
+    workers.iter().for_each(|worker| worker.signal("TERM"));
+    for worker in &mut workers {
         worker.wait();
     }
-    Ok((took, site.ledger(), fleet.hung))
+    Ok((site.ledger(), hung))
 }

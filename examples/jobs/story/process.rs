@@ -1,25 +1,23 @@
 //! Processes of the story and the tests. None outlives the process that started it.
 
 use super::ledger::Ledger;
-use crate::queue::{Job, Place};
-use std::fs;
+use crate::options::Options;
+use crate::queue::{Job, Settings};
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Generous: machines of CI are slow.
-pub const LONG: Duration = Duration::from_secs(60);
-
-/// Waits for a condition; panics if that takes long.
-pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+/// Waits until a condition holds; panics if that takes long, even for a slow machine.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(start.elapsed() < LONG, "not within {LONG:?}: {what}");
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "not within a minute: {what}"
+        );
         sleep(Duration::from_millis(10));
     }
 }
@@ -34,24 +32,18 @@ pub struct Process {
 impl Process {
     pub fn start(command: &mut Command) -> std::io::Result<Self> {
         let child = command.stdin(Stdio::null()).spawn()?;
-        let mut watcher = Command::new("sh");
-        watcher.args(["-c", "trap '' INT TERM; cat; kill -9 $0"]);
-        watcher.arg(child.id().to_string()).stdin(Stdio::piped());
-        let watcher = watcher
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let (id, mut watcher) = (child.id().to_string(), Command::new("sh"));
+        watcher.args(["-c", "trap '' INT TERM; cat; kill -9 $0", &id]);
+        let watcher = watcher.stdin(Stdio::piped()).stderr(Stdio::null());
+        let watcher = watcher.spawn()?;
         Ok(Self { child, watcher })
     }
 
     /// `KILL`, `TERM`, `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(
-            sent.is_ok_and(|sent| sent.success()),
-            "kill -s {name} {pid}"
-        );
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()), "kill -s {name} {id}");
     }
 
     /// How it ended, if it has.
@@ -60,7 +52,8 @@ impl Process {
     }
 
     pub fn wait(&mut self) -> ExitStatus {
-        until("a process ends", || self.ended())
+        until("a process ends", || self.ended().is_some());
+        self.child.wait().expect("it has ended")
     }
 }
 
@@ -79,34 +72,35 @@ impl Drop for Process {
 pub struct Site {
     server: Option<Process>,
     /// Removed when this is dropped.
-    pub folder: PathBuf,
-    pub place: Place,
-    pub exe: PathBuf,
+    folder: PathBuf,
+    pub s: Settings,
+    exe: PathBuf,
     options: String,
     started: usize,
 }
 
 impl Site {
+    /// Starts it with more options for the server.
     pub fn new(name: &str, exe: impl Into<PathBuf>, options: &str) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("jobs-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let address = free.map_err(|e| e.to_string())?;
-        let place = Place {
-            url: format!("redis://{address}/"),
-            stream: "{it}".to_owned(),
-            group: "g".to_owned(),
-            consumer: "test".to_owned(),
-            visibility: Duration::from_secs(1),
-        };
-        let (exe, options) = (exe.into(), format!("{options} --port {}", address.port()));
+        let (address, exe) = (free.map_err(|e| e.to_string())?, exe.into());
+        let mut s = Options::default().settings(4);
+        (s.url, s.stream, s.group) = (format!("redis://{address}/"), "{it}".into(), "g".into());
+        // `always`: what has been answered is on disk, also if the machine stops.
+        let options = format!(
+            "--bind 127.0.0.1 --port {} --appendonly yes --appendfsync always {options}",
+            address.port()
+        );
+        let (server, started) = (None, 0);
         let mut site = Self {
-            server: None,
+            server,
             folder,
-            place,
+            s,
             exe,
             options,
-            started: 0,
+            started,
         };
         site.start_again()?;
         Ok(site)
@@ -115,33 +109,16 @@ impl Site {
     /// Starts the server with the data that it left.
     pub fn start_again(&mut self) -> Result<(), String> {
         let mut command = Command::new("redis-server");
-        command.args([
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--dir",
-        ]);
-        command
-            .arg(&self.folder)
-            .args(self.options.split_whitespace());
-        // `always`: what has been answered is on disk, also if the machine stops.
-        command
-            .args(["--appendfsync", "always"])
-            .stdout(log(&self.folder, "redis"));
+        command.args(self.options.split_whitespace());
+        command.args(["--save", "", "--dir"]).arg(&self.folder);
+        command.stdout(log(&self.folder, "redis"));
         self.server = Some(Process::start(&mut command).map_err(|e| {
             format!(
                 "cannot run redis-server ({e}). Install it: apt-get install redis-server (Debian, \
                  Ubuntu), dnf install redis (Fedora), brew install redis (macOS)"
             )
         })?);
-        let url = self.place.url.as_str();
-        until("redis-server answers", || {
-            let mut con = redis::Client::open(url).ok()?.get_connection().ok()?;
-            redis::cmd("PING").exec(&mut con).ok()
-        });
+        until("redis-server answers", || self.s.open().is_ok());
         Ok(())
     }
 
@@ -155,67 +132,58 @@ impl Site {
         self.server.take().expect("it runs").wait();
     }
 
-    /// Returns a command of `jobs` for this place.
+    /// Returns a command of `jobs` for this place. Options may be given again: the last one counts.
     pub fn jobs(&self, words: &str) -> Command {
-        let Place {
+        let (mut command, mut words) = (Command::new(&self.exe), words.split_whitespace());
+        let Settings {
             url, stream, group, ..
-        } = &self.place;
-        let (mut command, (word, options)) = (
-            Command::new(&self.exe),
-            words.split_once(' ').unwrap_or((words, "")),
-        );
-        command.args([word, "--redis", url, "--stream", stream, "--group", group]);
-        command.args(options.split_whitespace());
+        } = &self.s;
+        command
+            .args(words.next())
+            .args(["--redis", url, "--stream", stream, "--group", group]);
+        command.args(words);
         command
     }
 
-    /// Starts a consumer; returns its name, too. Options may be given again: the last one counts.
-    pub fn worker(&mut self, options: &str) -> (String, Process) {
+    /// Starts a consumer, `w1`, `w2` and so on.
+    pub fn worker(&mut self, options: &str) -> Process {
         self.started += 1;
-        let name = format!("w{}", self.started);
-        let mut command =
-            self.jobs("work --deadline-ms 800 --visibility-ms 1000 --backoff-ms 20 --effects");
+        let (name, effects) = (format!("w{}", self.started), self.folder.join("effects"));
+        let mut command = self.jobs(&format!(
+            "work --deadline-ms 800 --visibility-ms 1000 --backoff-ms 20 --name {name} {options}"
+        ));
         command
-            .arg(self.folder.join("effects"))
-            .args(["--name", &name]);
-        command
-            .args(options.split_whitespace())
+            .arg("--effects")
+            .arg(effects)
             .stderr(log(&self.folder, &name));
-        (name, Process::start(&mut command).expect("a worker"))
+        Process::start(&mut command).expect("a worker")
     }
 
-    /// Returns what a consumer has written.
-    pub fn log(&self, name: &str) -> String {
-        let file = self.folder.join(format!("{name}.log"));
+    /// Returns what the last consumer has written.
+    pub fn log(&self) -> String {
+        let file = self.folder.join(format!("w{}.log", self.started));
         fs::read_to_string(file).expect("a log")
     }
 
     pub fn produce(&self, jobs: &[Job]) {
-        let added = self
-            .place
-            .connect()
-            .and_then(|mut queue| queue.produce(jobs));
-        added.unwrap_or_else(|e| panic!("{}", self.place.explain(&e)));
+        let added = self.s.connect().and_then(|mut queue| queue.produce(jobs));
+        added.unwrap_or_else(|e| panic!("{}", self.s.explain(&e)));
     }
 
     pub fn ledger(&self) -> Ledger {
-        Ledger::read(&self.place, &self.folder.join("effects")).expect("the ledger")
+        Ledger::read(&self.s, &self.folder.join("effects")).expect("the ledger")
     }
 
     /// Waits until nothing waits, is pending, or will be tried again.
     pub fn settled(&self) -> Ledger {
-        until("all is settled", || {
-            Some(self.ledger()).filter(|ledger| ledger.unsettled == 0)
-        })
+        until("all is settled", || self.ledger().unsettled == 0);
+        self.ledger()
     }
 
     /// Returns how many jobs are pending with each consumer that has any.
     pub fn pending(&self) -> Vec<(String, usize)> {
-        self.place
-            .open()
-            .and_then(|mut queue| queue.status())
-            .expect("an answer")
-            .4
+        let status = self.s.open().and_then(|mut queue| queue.status());
+        status.expect("an answer").4
     }
 }
 
@@ -229,6 +197,6 @@ impl Drop for Site {
 /// Returns a file that output is appended to.
 fn log(folder: &Path, name: &str) -> Stdio {
     let path = folder.join(format!("{name}.log"));
-    let file = fs::File::options().append(true).create(true).open(path);
+    let file = File::options().append(true).create(true).open(path);
     file.expect("the temporary folder can be written").into()
 }
