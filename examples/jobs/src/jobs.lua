@@ -2,24 +2,18 @@
 -- All that changes jobs. Redis runs a step alone and logs its writes as one: a process or a server
 -- killed in the middle leaves all of them or none. With `allow-oom` the steps work in a full Redis,
 -- too. A dead letter replaces its entry, and the done keys are bounded: they do not fill it further.
---
--- KEYS: the stream; retries ("ID ATTEMPT" by due time: the entry stays in the stream and is not
--- pending); dead letters (a stream); done keys (by time). ARGV: step, group, consumer, the rules (times
--- in ms), and what the step names. An entry's delivery count is 1000 * attempts + deliveries.
+-- In `retry` are "ID ATTEMPT" by due time: the entry stays in the stream and is not pending. Its
+-- delivery count is 1000 * attempts + deliveries. All times are in ms.
 local stream, retry, dead, done = unpack(KEYS)
-local step, group, me, visibility, deaths, _, backoff, keep, most = unpack(ARGV)
-local steps, complaint = {}, ''
+local step, group, me, visibility, backoff, keep, deaths, most = unpack(ARGV, 1, 8)
+local steps, complaint, time = {}, '', redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Returns nil if the key is of the wrong type. `extend` says so, and the rest goes on.
 local function try(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
   complaint = reply.err .. ': ' .. key
-end
-
-local function millis()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 -- Returns {id, consumer, idle, count} of an entry that is pending with this consumer, or nil.
@@ -40,7 +34,7 @@ end
 
 local function leave(id)
   redis.call('XACK', stream, group, id)
-  redis.call('XDEL', stream, id)
+  return redis.call('XDEL', stream, id)
 end
 
 local function is_done(fields)
@@ -71,7 +65,7 @@ end
 -- alone, to a consumer that has no `others`. Returns how long until a retry is due, too.
 function steps.take(count, room, others, claims)
   count, room, deaths = tonumber(count), tonumber(room), tonumber(deaths)
-  local taken, alone, now = {}, false, millis()
+  local taken, alone = {}, false
   local function add(entry, times)
     if is_done(entry[2]) then return leave(entry[1]) end
     for _, text in ipairs(entry[2]) do room = room - #text end
@@ -96,7 +90,7 @@ function steps.take(count, room, others, claims)
     local id, attempt = member:match('^(%d+%-%d+) (%d+)$')
     local times = (tonumber(attempt) or 0) * 1000 + 1
     local entry = id and claim(me, id, 'FORCE', 'RETRYCOUNT', times)
-    if entry or bury({'key', member}, 'unreadable retry') then redis.call('ZREM', retry, member) end
+    if id or bury({'key', member}, 'unreadable retry') then redis.call('ZREM', retry, member) end
     if entry then add(entry, times) end
   end
   while not full() do
@@ -110,15 +104,13 @@ end
 
 -- Returns 1 if a job is done, and acknowledges it.
 function steps.skip(id, key)
-  if not is_done({'key', key}) then return 0 end
-  leave(id)
-  return 1
+  return is_done({'key', key}) and leave(id) or 0
 end
 
 -- Whoever has the job by now: it is done.
 function steps.done(id, key)
   leave(id)
-  try('ZADD', done, millis(), key)
+  try('ZADD', done, now, key)
 end
 
 -- To be tried again, or to the dead letters. Nothing if another consumer has the job: it reports it.
@@ -126,7 +118,7 @@ function steps.failed(id, reason, attempts)
   local job = mine(id)
   if not job then return end
   local attempt = math.floor(job[4] / 1000) + 1
-  local due = millis() + backoff * 2 ^ math.min(attempt - 1, 10)
+  local due = now + backoff * 2 ^ math.min(attempt - 1, 10)
   if attempt < tonumber(attempts) and try('ZADD', retry, due, id .. ' ' .. attempt) then
     redis.call('XACK', stream, group, id)
   else
@@ -140,12 +132,12 @@ function steps.released(id)
   if job then give(id, visibility, job[4] - 1) end
 end
 
--- Starts the visibility timeout of all that this consumer knows (ARGV from 11) again, and gives back
+-- Starts the visibility timeout of all that this consumer knows (ARGV from 10) again, and gives back
 -- what it does not know: its answer was lost, or its process died if this is the `start`. Forgets old
 -- keys, and consumers that have gone. Returns what is wrong with a key: an error at the start.
 function steps.extend(start)
   local known = {}
-  for i = 11, #ARGV do known[ARGV[i]] = true end
+  for i = 10, #ARGV do known[ARGV[i]] = true end
   for _, job in ipairs(redis.call('XPENDING', stream, group, '-', '+', 1000000, me)) do
     local id, count = job[1], job[4] - 1 + start
     if known[id] then claim(me, id, 'JUSTID') else give(id, visibility, count) end
@@ -156,9 +148,9 @@ function steps.extend(start)
   end
   try('ZCARD', retry)
   try('XLEN', dead)
-  try('ZREMRANGEBYSCORE', done, '-inf', millis() - keep)
+  try('ZREMRANGEBYSCORE', done, '-inf', now - keep)
   try('ZREMRANGEBYRANK', done, 0, -1 - most)
   return start == '1' and complaint ~= '' and redis.error_reply(complaint) or complaint
 end
 
-return steps[step](unpack(ARGV, 10, 13)) or ''
+return steps[step](unpack(ARGV, 9, 12)) or ''

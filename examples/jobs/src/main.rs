@@ -144,10 +144,7 @@ fn produce(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let payload = options.get("payload", "1".to_owned());
     let (count, deadline_ms) = (options.get("count", 1), options.get("job-deadline-ms", 0));
     options.none_left();
-    let job = |n| Job {
-        deadline_ms,
-        ..Job::new(format!("{key}-{n}"), &kind, &payload)
-    };
+    let job = |n| Job { deadline_ms, ..Job::new(format!("{key}-{n}"), &kind, &payload) };
     let jobs: Vec<Job> = (0..count).map(job).collect();
     let added = s.connect().and_then(|mut queue| queue.produce(&jobs));
     added.map_err(|e| format!("{}; add them again with --key {key}", s.explain(&e)))?;

@@ -6,8 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// For how long to claim nothing once Redis answers: consumers that it was gone for, too, report
-/// first.
+/// For how long to claim nothing once Redis answers: others that it was gone for report first.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The limit of each socket call. A server that waits for its disk may be silent for a while.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,8 +68,7 @@ impl fmt::Debug for Job {
 
 /// Returns the beginning of a text: reasons and logs hold no payloads.
 pub fn short(text: &str) -> &str {
-    let end = text.char_indices().nth(200);
-    end.map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(200).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Names and values. They may be anything: other programs add entries, too.
@@ -80,9 +78,7 @@ type New = [(String, [(String, Fields); 1]); 1];
 
 impl Job {
     pub fn new(key: String, kind: &str, payload: &str) -> Self {
-        let mut job = Self::default();
-        (job.key, job.kind, job.payload) = (key, kind.to_owned(), payload.into());
-        job
+        Self { key, kind: kind.to_owned(), payload: payload.into(), ..Self::default() }
     }
 
     /// From 0.
@@ -91,8 +87,7 @@ impl Job {
     }
 
     fn read((id, times, mut fields): (String, u64, Fields)) -> Self {
-        let mut job = Self::new(id.clone(), "", "");
-        (job.id, job.times) = (id, times);
+        let mut job = Self { id: id.clone(), key: id, times, ..Self::default() };
         let mut read = || -> Result<(), Box<dyn Error>> {
             let mut field = |name: &str| fields.remove(name.as_bytes());
             job.payload = field("payload").unwrap_or_default();
@@ -151,70 +146,56 @@ impl Settings {
 impl Queue {
     fn step(&self, step: &str, args: impl ToRedisArgs) -> Cmd {
         let (s, mut call) = (&self.s, cmd("EVALSHA"));
-        let [visibility, backoff, keep] = [s.visibility, s.backoff, s.keep].map(millis);
+        let ms = [s.visibility, s.backoff, s.keep].map(|ms| ms.as_millis() as u64);
         let who = (step, &s.group, &s.consumer);
-        let rules = (visibility, s.deaths, s.attempts, backoff, keep, s.keys);
-        call.arg((&self.script, 4, &s.redis_keys(), who, rules, args));
+        call.arg((&self.script, 4, &s.redis_keys(), who, &ms, s.deaths, s.keys, args));
         call
     }
 
     /// Adds jobs. After an error it is unknown which: add all of them again, with the same keys.
     pub fn produce(&mut self, jobs: &[Job]) -> RedisResult<()> {
-        for some in jobs.chunks(500) {
-            let mut all = pipe();
-            for job in some {
-                let named = ("key", &job.key, "kind", &job.kind, "payload", &job.payload);
-                let entry = all.cmd("XADD").arg((&self.s.stream, "*", named));
-                entry.arg(("deadline_ms", job.deadline_ms));
-            }
-            all.exec(&mut self.con)?;
+        let mut all = pipe();
+        for job in jobs {
+            let named = ("key", &job.key, "kind", &job.kind, "payload", &job.payload);
+            let entry = (&self.s.stream, "*", named, "deadline_ms", job.deadline_ms);
+            all.cmd("XADD").arg(entry);
         }
-        Ok(())
+        jobs.first().map_or(Ok(()), |_| all.exec(&mut self.con))
     }
 
     /// Takes up to `count` jobs, until they have `room` bytes. One that must run alone comes to a
-    /// consumer that has 0 others. Returns how long until a retry is due, too.
-    pub fn take(
-        &mut self,
-        count: usize,
-        room: usize,
-        others: usize,
-    ) -> RedisResult<(u64, Vec<Job>)> {
+    /// consumer that is `busy` with 0 others. Returns in how many ms a retry is due, too.
+    pub fn take(&mut self, count: usize, room: usize, busy: usize) -> RedisResult<(u64, Vec<Job>)> {
         let claims = u8::from(Instant::now() >= self.claim_at);
-        let take = self.step("take", (count, room, others, claims));
+        let take = self.step("take", (count, room, busy, claims));
         let (due, taken): (_, Vec<_>) = take.query(&mut self.con)?;
         Ok((due, taken.into_iter().map(Job::read).collect()))
     }
 
     /// Waits in the server for a new job, and takes it.
-    pub fn wait(&mut self, most_ms: u64) -> RedisResult<Option<Job>> {
-        let (who, most) = ((&self.s.group, &self.s.consumer), most_ms.max(1));
+    pub fn wait(&mut self, most: Duration) -> RedisResult<Option<Job>> {
+        let (who, most) = ((&self.s.group, &self.s.consumer), most.as_millis() as u64 + 1);
         let mut new = cmd("XREADGROUP");
-        new.arg(("GROUP", who, "COUNT", 1, "BLOCK", most));
-        new.arg(("STREAMS", &self.s.stream, ">"));
+        new.arg(("GROUP", who, "COUNT", 1, "BLOCK", most, "STREAMS", &self.s.stream, ">"));
         let new: Option<New> = new.query(&mut self.con)?;
-        let Some([(_, [(id, fields)])]) = new else {
-            return Ok(None);
-        };
+        let Some([(_, [(id, fields)])]) = new else { return Ok(None) };
         let job = Job::read((id, 1, fields));
         let skip = self.step("skip", (&job.id, &job.key));
         let is_done: bool = skip.query(&mut self.con)?;
         Ok((!is_done).then_some(job))
     }
 
-    /// Starts the visibility timeout of these jobs again, and leaves to others what was delivered to
-    /// this consumer besides: an answer can be lost with its connection. At the `start` these are what
-    /// a former process of its name had. Returns what is wrong with a key.
+    /// Starts the visibility timeout of these jobs again, and leaves to others what else this consumer
+    /// has: the answer was lost, or, at the `start`, its process. Returns what is wrong with a key.
     pub fn extend(&mut self, known: &[&str], start: bool) -> RedisResult<String> {
-        self.step("extend", (u8::from(start), known))
-            .query(&mut self.con)
+        self.step("extend", (u8::from(start), known)).query(&mut self.con)
     }
 
     /// Writes down what became of jobs; after an error, do it again.
     pub fn settle(&mut self, jobs: &[(&Job, &Result<(), Failure>)]) -> RedisResult<()> {
         let mut all = pipe();
         for (job, end) in jobs {
-            let failed = |why, attempts| {
+            let failed = |why, attempts: u32| {
                 eprintln!("jobs: {job:?}: {}", short(why));
                 self.step("failed", (&job.id, short(why), attempts))
             };
@@ -225,10 +206,6 @@ impl Queue {
                 Err(Failure::Cancelled) => self.step("released", &job.id),
             });
         }
-        all.exec(&mut self.con)
+        jobs.first().map_or(Ok(()), |_| all.exec(&mut self.con))
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    duration.as_millis() as u64
 }

@@ -4,7 +4,6 @@ use crate::queue::{Failure, Job, Queue, Settings};
 use lazypool::{Handle, Pool, Shutdown, TaskError, WhenFull};
 use redis::RedisResult;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,14 +13,10 @@ use std::time::{Duration, Instant};
 
 /// How long the loop sleeps, at most, while it has jobs: how late it sees a deadline.
 const TICK: Duration = Duration::from_millis(20);
-/// How long it waits in the server while it has none, in ms.
-const IDLE: u64 = 300;
-/// How long past its deadline a job may tell by itself how it ended.
-const LATE: Duration = Duration::from_millis(50);
-/// A job that runs for so long after it was reported as timed out has cost a worker.
-const LOST: Duration = Duration::from_secs(1);
-/// How long to wait between tries to reach Redis, at most.
-const PAUSE: Duration = Duration::from_millis(500);
+/// How long it waits in the server while it has none, and between tries to reach Redis.
+const IDLE: Duration = Duration::from_millis(300);
+/// How long past its deadline a job may tell by itself how it ended. Then it has cost a worker.
+const LATE: Duration = Duration::from_secs(1);
 /// How much longer than the grace period a stop takes, at most: a socket call may be in the way.
 const OVER: Duration = Duration::from_millis(700);
 
@@ -34,8 +29,8 @@ struct Taken {
     until: Instant,
     run: Option<Handle<Result<(), Failure>>>,
     end: Option<Result<(), Failure>>,
-    /// Since when it runs although its end was reported.
-    hangs: Option<Instant>,
+    /// Its end was reported. If it runs, it hangs.
+    told: bool,
 }
 
 /// Wakes the loop when a job ends.
@@ -55,15 +50,13 @@ struct Consumer {
     end: Arc<OnceLock<Instant>>,
     taken: Vec<Taken>,
     link: Option<Queue>,
-    /// Between tries, while Redis is gone.
-    pause: Duration,
+    /// Redis does not answer.
+    down: bool,
     extended: Instant,
 }
 
-/// Runs until `stop` is set, or too many workers are lost: then it returns `true`.
-///
-/// # Errors
-/// If Redis or a key is not as it should be at the start.
+/// Runs until `stop` is set, or too many workers are lost: then it returns `true`. Fails if Redis or a
+/// key is not as it should be at the start.
 pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> RedisResult<bool> {
     let end = Arc::new(OnceLock::new());
     let mut consumer = Consumer {
@@ -73,7 +66,7 @@ pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> Redi
         end: Arc::clone(&end),
         taken: Vec::new(),
         link: None,
-        pause: Duration::ZERO,
+        down: false,
         extended: Instant::now(),
     };
     // On a thread of its own: no socket call, and no look-up of a name, holds up the end.
@@ -88,7 +81,7 @@ pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> Redi
         }
         thread::park_timeout(TICK);
     }
-    consumer.join().unwrap_or_else(|panic| resume_unwind(panic))
+    consumer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Consumer {
@@ -96,39 +89,41 @@ impl Consumer {
         let mut link = self.s.connect()?;
         link.extend(&[], true)?;
         self.link = Some(link);
-        while self.end.get().is_none() && self.lost() < self.s.lost {
+        let is_lost = |me: &Self| me.taken.len() - me.open().count() >= me.s.lost;
+        while self.end.get().is_none() && !is_lost(self) {
             self.turn();
         }
-        let lost = self.lost() >= self.s.lost;
+        let lost = is_lost(self);
         self.stop();
         Ok(lost)
     }
 
     fn turn(&mut self) {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        self.taken.retain_mut(|taken| taken.look(&waker));
+        self.taken.iter_mut().for_each(|taken| taken.look(&waker));
         let Err(e) = self.talk() else { return };
-        if self.pause.is_zero() {
+        if !std::mem::replace(&mut self.down, true) {
             self.say(format!("{e}; trying again"));
         }
-        self.pause = (2 * self.pause).clamp(Duration::from_millis(50), PAUSE);
-        thread::park_timeout(self.pause);
+        thread::park_timeout(IDLE);
     }
 
     /// All that needs Redis. After an error nothing is lost: the next turn does it again.
     fn talk(&mut self) -> RedisResult<()> {
-        let link = self.link.take();
-        let mut link = link.map_or_else(|| self.s.connect(), Ok)?;
-        self.settle(&mut link)?;
-        if !self.pause.is_zero() || self.extended.elapsed() > self.s.visibility / 4 {
+        let mut link = self.link.take().map_or_else(|| self.s.connect(), Ok)?;
+        let ended = self.open().filter_map(|taken| Some((&*taken.job, taken.end.as_ref()?)));
+        link.settle(&Vec::from_iter(ended))?;
+        self.taken.iter_mut().for_each(|taken| taken.told |= taken.end.is_some());
+        self.taken.retain(|taken| !taken.told || taken.run.is_some());
+        if self.down || self.extended.elapsed() > self.s.visibility / 4 {
             let kept = Vec::from_iter(self.open().map(|taken| taken.job.id.as_str()));
             let complaint = link.extend(&kept, false)?;
-            if !self.pause.is_zero() {
+            if self.down {
                 self.say(format!("Redis is back; {} jobs were kept", kept.len()));
             } else if !complaint.is_empty() {
                 self.say(complaint);
             }
-            (self.pause, self.extended) = (Duration::ZERO, Instant::now());
+            (self.down, self.extended) = (false, Instant::now());
         }
         self.take(&mut link)?;
         self.link = Some(link);
@@ -137,24 +132,7 @@ impl Consumer {
 
     /// Returns the jobs that are not reported.
     fn open(&self) -> impl Iterator<Item = &Taken> {
-        self.taken.iter().filter(|taken| taken.hangs.is_none())
-    }
-
-    fn settle(&mut self, link: &mut Queue) -> RedisResult<()> {
-        let ended = self
-            .open()
-            .filter_map(|taken| Some((&*taken.job, taken.end.as_ref()?)));
-        let ended = Vec::from_iter(ended);
-        if ended.is_empty() {
-            return Ok(());
-        }
-        link.settle(&ended)?;
-        for taken in self.taken.iter_mut().filter(|taken| taken.end.is_some()) {
-            taken.hangs.get_or_insert_with(Instant::now);
-        }
-        self.taken
-            .retain(|taken| taken.hangs.is_none() || taken.run.is_some());
-        Ok(())
+        self.taken.iter().filter(|taken| !taken.told)
     }
 
     /// Takes jobs, as many as there is capacity for, and gives them to the pool.
@@ -168,7 +146,7 @@ impl Consumer {
         if free > 0 && room > 0 && !alone && !self.pool.is_closed() {
             let (due, mut jobs) = link.take(free, room, busy)?;
             if jobs.is_empty() && busy == 0 {
-                jobs.extend(link.wait(due.min(IDLE))?);
+                jobs.extend(link.wait(IDLE.min(Duration::from_millis(due)))?);
             }
             if busy == 0 || !jobs.is_empty() {
                 jobs.into_iter().for_each(|job| self.add(job));
@@ -180,41 +158,23 @@ impl Consumer {
     }
 
     fn add(&mut self, job: Job) {
-        let same = self.taken.iter().find(|taken| taken.job.key == job.key);
-        let hangs = same.map(|taken| taken.hangs.is_some());
-        let deadline = match job.deadline_ms {
-            0 => self.s.deadline,
-            ms => Duration::from_millis(ms.into()),
+        let told = self.taken.iter().find(|taken| taken.job.key == job.key).map(|taken| taken.told);
+        let end = match told {
+            Some(false) => return, // its key runs: the next extension gives it back
+            Some(true) => Some(passing("timed out")),
+            None => job.bad.clone().map(|why| Err(Failure::Lasting(why))),
         };
-        let until = Instant::now() + deadline;
-        // The worker that has just reported is free a moment later.
-        let pool = self.pool.when_full(WhenFull::BlockFor(TICK));
-        let (pool, run) = (pool.with_deadline_at(until), Arc::clone(&self.run));
-        let (job, mut handle) = (Arc::new(job), None);
-        let end = match (hangs, job.bad.clone()) {
-            (_, Some(why)) => Some(Err(Failure::Lasting(why))),
-            // Its key runs: the next extension gives it back.
-            (Some(false), _) => return,
-            (Some(true), _) => Some(passing("timed out")),
-            (None, _) => {
-                let job = Arc::clone(&job);
-                handle = pool.awaitable().serve(move || run(&job)).ok();
-                handle.is_none().then_some(Err(Failure::Cancelled))
-            }
-        };
-        self.taken.push(Taken {
-            job,
-            until,
-            run: handle,
-            end,
-            hangs: None,
-        });
-    }
-
-    /// Returns how many workers do not come back.
-    fn lost(&self) -> usize {
-        let hangs = self.taken.iter().filter_map(|taken| taken.hangs);
-        hangs.filter(|since| since.elapsed() > LOST).count()
+        let own = Duration::from_millis(job.deadline_ms.into());
+        let until = Instant::now() + if own.is_zero() { self.s.deadline } else { own };
+        let mut taken = Taken { job: Arc::new(job), until, run: None, end, told: false };
+        if taken.end.is_none() {
+            // The worker that has just reported is free a moment later.
+            let pool = self.pool.when_full(WhenFull::BlockFor(TICK)).with_deadline_at(until);
+            let (run, job) = (Arc::clone(&self.run), Arc::clone(&taken.job));
+            taken.run = pool.awaitable().serve(move || run(&job)).ok();
+            taken.end = taken.run.is_none().then_some(Err(Failure::Cancelled));
+        }
+        self.taken.push(taken);
     }
 
     /// Takes no more, leaves to others what has not started, and waits for the rest.
@@ -237,8 +197,7 @@ impl Consumer {
     }
 
     fn say(&self, what: String) {
-        let (name, hung) = (&self.s.consumer, self.pool.stats().abandoned);
-        eprintln!("jobs: {name} ({hung} workers hang): {what}");
+        eprintln!("jobs: {}: {what}", self.s.consumer);
     }
 }
 
@@ -247,38 +206,28 @@ fn passing(why: &str) -> Result<(), Failure> {
 }
 
 impl Taken {
-    /// Decides how the job ended, once it has, or is past its deadline. Returns whether it is to be
-    /// reported, or runs.
-    fn look(&mut self, waker: &Waker) -> bool {
-        let Some(run) = &mut self.run else {
-            return true;
-        };
+    /// Decides how the job ended, once it has, or is past its deadline.
+    fn look(&mut self, waker: &Waker) {
+        let Some(run) = &mut self.run else { return };
         let (late, overdue) = (self.until <= Instant::now(), self.until.elapsed() > LATE);
         if overdue {
             run.cancel(); // if no worker has started it, none will
         }
         let ended = Pin::new(run).poll(&mut Context::from_waker(waker));
-        if ended.is_ready() {
-            self.run = None;
-        }
+        self.run = self.run.take().filter(|_| ended.is_pending());
         let end = match ended {
-            Poll::Pending if !overdue => return true,
+            Poll::Pending if !overdue => return,
             Poll::Pending => passing("timed out"),
             Poll::Ready(Ok(Err(Failure::Cancelled))) if late => passing("timed out"),
             Poll::Ready(Ok(end)) => end,
-            Poll::Ready(Err(TaskError::Panicked(panic))) => passing(&format!(
-                "panicked: {}",
-                panic.message().unwrap_or_default()
-            )),
+            Poll::Ready(Err(TaskError::Panicked(panic))) => {
+                passing(&format!("panicked: {}", panic.message().unwrap_or_default()))
+            }
             Poll::Ready(Err(_)) if late => passing("expired"),
             Poll::Ready(Err(_)) => Err(Failure::Cancelled),
         };
-        if end.is_ok() {
-            // Even after a timeout was reported: then the next attempt is skipped.
-            (self.end, self.hangs) = (Some(end), None);
-        } else {
-            self.end.get_or_insert(end);
-        }
-        self.hangs.is_none() || self.run.is_some()
+        // Even after a timeout was reported: then the next attempt is skipped.
+        self.told &= end.is_err();
+        self.end = self.end.take().filter(|_| end.is_err()).or(Some(end));
     }
 }

@@ -14,10 +14,7 @@ use std::time::{Duration, Instant};
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "not within a minute: {what}"
-        );
+        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
         sleep(Duration::from_millis(10));
     }
 }
@@ -94,14 +91,7 @@ impl Site {
             address.port()
         );
         let (server, started) = (None, 0);
-        let mut site = Self {
-            server,
-            folder,
-            s,
-            exe,
-            options,
-            started,
-        };
+        let mut site = Self { server, folder, s, exe, options, started };
         site.start_again()?;
         Ok(site)
     }
@@ -135,12 +125,8 @@ impl Site {
     /// Returns a command of `jobs` for this place. Options may be given again: the last one counts.
     pub fn jobs(&self, words: &str) -> Command {
         let (mut command, mut words) = (Command::new(&self.exe), words.split_whitespace());
-        let Settings {
-            url, stream, group, ..
-        } = &self.s;
-        command
-            .args(words.next())
-            .args(["--redis", url, "--stream", stream, "--group", group]);
+        let Settings { url, stream, group, .. } = &self.s;
+        command.args(words.next()).args(["--redis", url, "--stream", stream, "--group", group]);
         command.args(words);
         command
     }
@@ -152,10 +138,7 @@ impl Site {
         let mut command = self.jobs(&format!(
             "work --deadline-ms 800 --visibility-ms 1000 --backoff-ms 20 --name {name} {options}"
         ));
-        command
-            .arg("--effects")
-            .arg(effects)
-            .stderr(log(&self.folder, &name));
+        command.arg("--effects").arg(effects).stderr(log(&self.folder, &name));
         Process::start(&mut command).expect("a worker")
     }
 

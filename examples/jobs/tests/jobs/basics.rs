@@ -30,9 +30,7 @@ fn redis_stopped_and_started_loses_nothing() {
     let mut worker = site.worker("");
     for signal in ["TERM", "KILL"] {
         let before = site.ledger().done.len();
-        until("some more are done", || {
-            site.ledger().done.len() > before + 20
-        });
+        until("some more are done", || site.ledger().done.len() > before + 20);
         site.stop(signal);
         sleep(Duration::from_millis(1500)); // longer than the visibility timeout
         site.start_again().expect("redis-server");
@@ -81,10 +79,7 @@ fn sigterm_finishes_what_runs_and_gives_back_the_rest() {
         worker.signal("TERM");
         assert!(worker.wait().success(), "{}", site.log());
         let pending = site.pending();
-        assert!(
-            pending.iter().all(|(name, _)| name == "nobody"),
-            "{pending:?}"
-        );
+        assert!(pending.iter().all(|(name, _)| name == "nobody"), "{pending:?}");
         assert!(site.ledger().unsettled > 0);
         let _other = site.worker(NEVER_LATE);
         let ledger = site.settled();
@@ -102,16 +97,10 @@ fn failures_are_tried_again_and_then_dead_with_their_reason() {
     let (two, three) = (job("2", "flaky", "2"), job("3", "flaky", "3"));
     site.produce(&[job("panic", "panic", ""), slow, two, three]);
     let ledger = site.settled();
-    let dead = [
-        ("3", "failed: attempt 3"),
-        ("panic", "panicked: as it was told"),
-        ("slow", "timed out"),
-    ];
+    let dead =
+        [("3", "failed: attempt 3"), ("panic", "panicked: as it was told"), ("slow", "timed out")];
     let dead = dead.map(|(key, why)| (key.to_owned(), why.to_owned()));
-    assert_eq!(
-        (Vec::from_iter(ledger.dead), ledger.done),
-        (dead.into(), ["2".into()].into())
-    );
+    assert_eq!((Vec::from_iter(ledger.dead), ledger.done), (dead.into(), ["2".into()].into()));
 }
 
 #[test]
@@ -126,10 +115,7 @@ fn a_key_that_runs_or_is_late_does_not_start_beside_itself() {
     late.deadline_ms = 100;
     site.produce(&[job("a", "sleep", "900"), job("b", "sleep", "900"), late]);
     let ledger = site.settled();
-    assert!(
-        ledger.dead.get("late").is_none_or(|why| why == "expired"),
-        "{ledger:?}"
-    );
+    assert!(ledger.dead.get("late").is_none_or(|why| why == "expired"), "{ledger:?}");
 }
 
 #[test]
@@ -146,9 +132,7 @@ fn hung_jobs_cost_workers_until_the_process_exits_with_3() {
         let (mut page, stream) = (String::new(), TcpStream::connect(&address));
         let mut stream = stream.expect("the metrics");
         let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
-        asked
-            .and_then(|()| stream.read_to_string(&mut page))
-            .expect("a page");
+        asked.and_then(|()| stream.read_to_string(&mut page)).expect("a page");
         page.contains("lazypool_workers_abandoned{pool=\"jobs\"} 1")
     });
     // It goes on with the others.
@@ -169,9 +153,7 @@ fn a_long_job_stays_and_one_of_a_consumer_that_stood_still_is_not_lost() {
     site.produce(&some(16, "j", "sleep", "300"));
     until("both have some", || site.pending().len() == 2);
     two.signal("STOP");
-    until("the other has claimed them", || {
-        site.ledger().unsettled == 0
-    });
+    until("the other has claimed them", || site.ledger().unsettled == 0);
     two.signal("CONT");
     let ledger = site.settled();
     assert_eq!((ledger.done.len(), ledger.dead.len()), (17, 0));
@@ -197,11 +179,7 @@ fn what_another_consumer_has_claimed_is_its_own() {
     let (ours, theirs) = (take(&mut slow), take(&mut quick));
     assert_eq!((&theirs.id, theirs.times), (&ours.id, 2));
     let late = || "late".to_owned();
-    for end in [
-        Failure::Cancelled,
-        Failure::Passing(late()),
-        Failure::Lasting(late()),
-    ] {
+    for end in [Failure::Cancelled, Failure::Passing(late()), Failure::Lasting(late())] {
         slow.settle(&[(&ours, &Err(end))]).expect("an answer");
         slow.extend(&[&ours.id], false).expect("an answer");
         assert_eq!(site.pending(), [("quick".to_owned(), 1)]);
@@ -231,14 +209,8 @@ fn produce_status_and_dead() {
     let worker = site.worker("");
     site.settled();
     let text = run(&site, "status");
-    assert!(
-        text.starts_with("waiting 0, pending 0, retries 0, done 3, dead 2\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("dead: bad-0 (nonsense): unknown kind: nonsense"),
-        "{text}"
-    );
+    assert!(text.starts_with("waiting 0, pending 0, retries 0, done 3, dead 2\n"), "{text}");
+    assert!(text.contains("dead: bad-0 (nonsense): unknown kind: nonsense"), "{text}");
     // What is done is skipped.
     run(&site, "produce --kind sleep --payload 1 --count 3 --key k");
     assert_eq!(site.settled().twice(), Vec::<&String>::new());
@@ -258,34 +230,14 @@ fn errors_say_what_is_wrong() {
     let site = site("errors");
     let _: () = query(&site, "SET text no-stream");
     for (code, words, text) in [
-        (
-            1,
-            "work --stream text",
-            "`text`, or a key that begins so, is of the wrong type: ",
-        ),
+        (1, "work --stream text", "`text`, or a key that begins so, is of the wrong type: "),
         (1, "produce --stream text", "is of the wrong type: "),
         (1, "status --stream text", "is of the wrong type: "),
-        (
-            1,
-            "status --stream nothing",
-            "no group reads the stream `nothing`: ",
-        ),
-        (
-            1,
-            "work --redis redis://me:secret@127.0.0.1:1/",
-            "no Redis answers at 127.0.0.1:1/: ",
-        ),
+        (1, "status --stream nothing", "no group reads the stream `nothing`: "),
+        (1, "work --redis redis://me:secret@127.0.0.1:1/", "no Redis answers at 127.0.0.1:1/: "),
         (1, "status --redis what?", "bad URL what?: "),
-        (
-            1,
-            "status --redis rediss://127.0.0.1/",
-            "no TLS for rediss://127.0.0.1/: ",
-        ),
-        (
-            2,
-            "work --deadline-ms 15000",
-            "--deadline-ms must be less than --visibility-ms",
-        ),
+        (1, "status --redis rediss://127.0.0.1/", "no TLS for rediss://127.0.0.1/: "),
+        (2, "work --deadline-ms 15000", "--deadline-ms must be less than --visibility-ms"),
         (2, "work --lost 9", "--lost must be from 1 to --workers, 4"),
         (2, "work --workers many", "--workers many: invalid digit"),
         (2, "work --worker 2", "unknown option --worker"),
@@ -294,16 +246,9 @@ fn errors_say_what_is_wrong() {
     ] {
         let (found, said) = run(&site, words);
         assert_eq!(found, code, "{words}: {said}");
-        assert!(
-            said.starts_with("jobs: ") && said.contains(text),
-            "{words}: {said}"
-        );
+        assert!(said.starts_with("jobs: ") && said.contains(text), "{words}: {said}");
     }
-    assert_eq!(
-        query::<Vec<String>>(&site, "KEYS *"),
-        ["text"],
-        "an error made a key"
-    );
+    assert_eq!(query::<Vec<String>>(&site, "KEYS *"), ["text"], "an error made a key");
     assert!(run(&site, "work --help").1.starts_with("Durable jobs"));
     let mut story = std::process::Command::new(env!("CARGO_BIN_EXE_jobs"));
     let story = story.env("PATH", "/nonexistent").output().expect("it runs");

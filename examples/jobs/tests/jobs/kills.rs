@@ -40,11 +40,7 @@ fn nothing_is_lost_in_kills_at_random_moments() {
 
         let ledger = site.settled();
         assert_eq!(ledger.lost(&all), Vec::<&String>::new(), "round {round}");
-        assert!(
-            ledger.dead.keys().eq(&fatal),
-            "round {round}: {:?}",
-            ledger.dead
-        );
+        assert!(ledger.dead.keys().eq(&fatal), "round {round}: {:?}", ledger.dead);
         assert_eq!(ledger.done.len() + fatal.len(), all.len(), "round {round}");
     }
     let (twice, all) = (site.ledger().twice().len(), all.len());
