@@ -7,6 +7,12 @@ use std::process::{exit, id};
 use std::str::FromStr;
 use std::time::Duration;
 
+impl Default for Settings {
+    fn default() -> Self {
+        Options::default().settings(4)
+    }
+}
+
 /// The options that are left, by name.
 #[derive(Debug, Default)]
 pub struct Options(pub HashMap<String, String>);

@@ -1,7 +1,6 @@
 //! Processes of the story and the tests. None outlives the process that started it.
 
 use super::ledger::Ledger;
-use crate::options::Options;
 use crate::queue::{Job, Settings};
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -83,7 +82,7 @@ impl Site {
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let (address, exe) = (free.map_err(|e| e.to_string())?, exe.into());
-        let mut s = Options::default().settings(4);
+        let mut s = Settings::default();
         (s.url, s.stream, s.group) = (format!("redis://{address}/"), "{it}".into(), "g".into());
         // `always`: what has been answered is on disk, also if the machine stops.
         let options = format!(
