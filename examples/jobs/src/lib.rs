@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 pub mod admin;
+pub mod kinds;
 pub mod options;
 pub mod queue;
 #[path = "../story/mod.rs"]

@@ -1,9 +1,10 @@
 //! `jobs --help`
 
 use jobs::admin::Letter;
+use jobs::kinds;
 use jobs::options::{end, Options};
 use jobs::queue::Job;
-use jobs::story::{self, kinds};
+use jobs::story;
 use jobs::work::work;
 use lazypool::Pool;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};

@@ -1,11 +1,9 @@
 //! The whole story: three processes, ten thousand jobs, and what goes wrong in between.
 
-pub mod kinds;
 pub mod ledger;
 pub mod process;
 
 use crate::queue::Job;
-use ledger::Ledger;
 use process::{Process, Site};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
@@ -16,30 +14,30 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const JOBS: usize = 10_000;
-const ALONE: usize = 1_000;
+const PROCESSES: usize = 3;
 
-/// Returns the usual mix; with faults, every so often one that fails.
-fn jobs(prefix: &str, count: usize, faults: bool) -> Vec<Job> {
+/// Returns the usual mix, and every so often one that fails.
+fn jobs() -> Vec<Job> {
     let job = |n: usize| {
         let (kind, payload) = match n % 1_000 {
-            7 | 507 if faults => ("panic", ""),
-            250 if faults && n < 3_000 => ("hang", ""),
-            333 | 666 if faults => ("flaky", "2"),
-            800 if faults && n < 3_000 => ("juggle", "3"),
+            7 | 507 => ("panic", ""),
+            250 if n < 3_000 => ("hang", ""),
+            333 | 666 => ("flaky", "2"),
+            800 if n < 3_000 => ("juggle", "3"),
             _ if n % 2 == 0 => ("hash", "100"),
             _ => ("sleep", "20"),
         };
-        Job::new(format!("{prefix}-{n:05}"), kind, payload)
+        Job::new(format!("story-{n:05}"), kind, payload)
     };
-    (0..count).map(job).collect()
+    (0..JOBS).map(job).collect()
 }
 
-/// Does what goes wrong when so many percent are done, to the first of the processes.
+/// Does what goes wrong when so many percent are done, to one of the processes.
 fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), String> {
     if percent == 25 {
-        println!("kill -9 for the first process; its jobs are claimed later");
+        println!("kill -9 for a process; its jobs are claimed later");
     } else if percent == 45 {
-        println!("SIGTERM for the next: it finishes what runs, and gives back the rest");
+        println!("SIGTERM for another: it finishes what runs, and gives back the rest");
         worker.signal("TERM");
         let status = worker.wait();
         // 3: just then too many of its workers hung.
@@ -64,14 +62,15 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
     let mut site = Site::new("story", std::env::current_exe()?, "")?;
-    println!("redis-server answers at {}", site.s.url);
-    let (alone, all) = (jobs("alone", ALONE, false), jobs("story", JOBS, true));
-    run(&mut site, &alone, 1, &asked)?;
-    let (ledger, hung) = run(&mut site, &all, 3, &asked)?;
+    let all = jobs();
+    site.produce(&all);
+    println!("{JOBS} jobs in {}, {PROCESSES} processes of 4 workers", site.s.url);
+    let hung = run(&mut site, &asked)?;
 
+    let ledger = site.ledger();
     let lost = ledger.lost(&all);
     println!("\nthe ledger\n  added                {JOBS:>6}");
-    println!("  done at least once   {:>6}", ledger.done.len() - ALONE);
+    println!("  done at least once   {:>6}", ledger.done.len());
     println!("  work done twice      {:>6}", ledger.twice().len());
     println!("  dead letters         {:>6}", ledger.dead.len());
     let mut reasons = BTreeMap::new();
@@ -85,27 +84,16 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
     println!("  processes that ended because half of their workers hung: {hung}");
     // Those that cannot succeed, and no other, are dead.
     let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
-    let bad = all.iter().filter(bad).map(|job| &job.key);
-    let right = bad.eq(ledger.dead.keys());
+    let right = all.iter().filter(bad).map(|job| &job.key).eq(ledger.dead.keys());
     if !right {
         println!("others are dead than those that cannot succeed: {ledger:?}");
     }
     Ok(lost.is_empty() && right)
 }
 
-/// Runs jobs on so many processes; with more than one, things go wrong. Returns how many processes
-/// ended because their workers hung, too.
-fn run(
-    site: &mut Site,
-    jobs: &[Job],
-    processes: usize,
-    asked: &AtomicBool,
-) -> Result<(Ledger, usize), String> {
-    site.produce(jobs);
-    let all = jobs.len();
-    println!("\n{all} jobs for {processes} process(es) of 4 workers");
-    let faults: &[usize] = if processes > 1 { &[25, 45, 65] } else { &[] };
-    let (start, mut faults, mut shown) = (Instant::now(), faults.iter().peekable(), 0);
+/// Runs the jobs, while things go wrong. Returns how many processes ended because workers hung.
+fn run(site: &mut Site, asked: &AtomicBool) -> Result<usize, String> {
+    let (start, mut faults, mut shown) = (Instant::now(), [25, 45, 65].iter().peekable(), 0);
     let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
         if asked.load(Ordering::Relaxed) {
@@ -115,29 +103,23 @@ fn run(
         let ended = workers.iter_mut().filter_map(Process::ended);
         hung += ended.filter(|status| status.code() == Some(3)).count();
         workers.retain_mut(|worker| worker.ended().is_none());
-        while workers.len() < processes {
+        while workers.len() < PROCESSES {
             workers.push(site.worker("--visibility-ms 1600"));
         }
         let status = site.s.open().and_then(|mut queue| queue.status());
         let left = status.map_err(|e| site.s.explain(&e))?.0;
-        let percent = 100 * all.saturating_sub(left) / all;
-        let took = start.elapsed().as_secs_f64();
+        let (percent, took) = (100 * (JOBS - left) / JOBS, start.elapsed().as_secs_f64());
         if percent >= shown {
             println!("{percent:>3} %  {left} left, {took:.1} s");
             shown = percent + 10;
         }
         if left == 0 {
-            println!("{:.0} jobs/s", all as f64 / took);
-            break;
+            println!("{:.0} jobs/s", JOBS as f64 / took);
+            return Ok(hung);
         }
         if let Some(&due) = faults.next_if(|&&due| percent >= due) {
             fault(site, workers.remove(0), due)?;
         }
         sleep(Duration::from_millis(50));
     }
-    workers.iter().for_each(|worker| worker.signal("TERM"));
-    for worker in &mut workers {
-        worker.wait();
-    }
-    Ok((site.ledger(), hung))
 }

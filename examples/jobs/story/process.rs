@@ -4,7 +4,7 @@ use super::ledger::Ledger;
 use crate::queue::{Job, Settings};
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ impl Site {
         let mut command = Command::new("redis-server");
         command.args(self.options.split_whitespace());
         command.args(["--save", "", "--dir"]).arg(&self.folder);
-        command.stdout(log(&self.folder, "redis"));
+        command.stdout(Stdio::null());
         self.server = Some(Process::start(&mut command).map_err(|e| {
             format!(
                 "cannot run redis-server ({e}). Install it: apt-get install redis-server (Debian, \
@@ -134,16 +134,17 @@ impl Site {
     pub fn worker(&mut self, options: &str) -> Process {
         self.started += 1;
         let (name, effects) = (format!("w{}", self.started), self.folder.join("effects"));
+        let log = File::create(self.folder.join(&name)).expect("a log");
         let mut command = self.jobs(&format!(
             "work --deadline-ms 800 --visibility-ms 1000 --backoff-ms 20 --name {name} {options}"
         ));
-        command.arg("--effects").arg(effects).stderr(log(&self.folder, &name));
+        command.arg("--effects").arg(effects).stderr(log);
         Process::start(&mut command).expect("a worker")
     }
 
     /// Returns what the last consumer has written.
     pub fn log(&self) -> String {
-        let file = self.folder.join(format!("w{}.log", self.started));
+        let file = self.folder.join(format!("w{}", self.started));
         fs::read_to_string(file).expect("a log")
     }
 
@@ -174,11 +175,4 @@ impl Drop for Site {
         self.server = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-/// Returns a file that output is appended to.
-fn log(folder: &Path, name: &str) -> Stdio {
-    let path = folder.join(format!("{name}.log"));
-    let file = File::options().append(true).create(true).open(path);
-    file.expect("the temporary folder can be written").into()
 }

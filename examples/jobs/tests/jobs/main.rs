@@ -31,6 +31,19 @@ fn query<T: redis::FromRedisValue>(site: &Site, words: &str) -> T {
     command.query(&mut queue.con).expect("an answer")
 }
 
+/// Runs a command of `jobs` that succeeds. Returns what it wrote.
+fn ok(site: &Site, words: &str) -> String {
+    let (code, said) = run(site, words);
+    assert_eq!(code, 0, "{words}: {said}");
+    said
+}
+
+/// Runs a command of `jobs` that fails with 1 and this text.
+fn fails(site: &Site, words: &str, text: &str) {
+    let (code, said) = run(site, words);
+    assert!(code == 1 && said.contains(text), "{words}: {said}");
+}
+
 /// Runs a command of `jobs`. Returns its exit code, and what it wrote.
 fn run(site: &Site, words: &str) -> (i32, String) {
     let output = site.jobs(words).output().expect("it runs");

@@ -1,6 +1,6 @@
 //! What once got the jobs stuck. Each test says what it found before.
 
-use super::{job, query, run, site, some, until, Site, NEVER_LATE};
+use super::{fails, job, ok, query, site, some, until, Site, NEVER_LATE};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,12 @@ fn a_full_redis_drains() {
     let mut queue = site.s.open().expect("a connection");
     queue.produce(&all).expect("added");
     let _: () = query(&site, "CONFIG SET maxmemory 1");
-    let (code, said) = run(&site, "produce --key late");
-    assert!(code == 1 && said.contains("is full (maxmemory)"), "{said}");
+    fails(&site, "produce --key late", "is full (maxmemory)");
     let mut worker = site.worker("");
     let ledger = site.settled();
     assert_eq!((ledger.done.len(), ledger.dead.len()), (301, 1), "{}", site.log());
-    let (code, said) = run(&site, "status");
-    assert!(code == 0 && said.starts_with("waiting 0,"), "{said}");
-    let (code, said) = run(&site, "dead --send all");
-    assert!(code == 0 && said.ends_with("sent again: 1\n"), "{said}");
+    assert!(ok(&site, "status").starts_with("waiting 0,"));
+    assert!(ok(&site, "dead --send all").ends_with("sent again: 1\n"));
     assert_eq!((site.settled().dead.len(), worker.ended()), (1, None));
 }
 
@@ -61,12 +58,9 @@ fn one_bad_member_stops_nothing() {
     let mut site = site("bad");
     let mut worker = site.worker("");
     let mut queue = site.s.connect().expect("a connection");
-    for member in ["nonsense", "1-1 2"]
-    // of the second the entry has gone
-    {
-        let retry = ("{it}:retry", 0, member);
-        redis::cmd("ZADD").arg(retry).exec(&mut queue.con).expect("added");
-    }
+    // Of the second the entry has gone.
+    let retries = ("{it}:retry", 0, "nonsense", 0, "1-1 2");
+    redis::cmd("ZADD").arg(retries).exec(&mut queue.con).expect("added");
     let many = "f v ".repeat(5000);
     for fields in ["what is-this", "deadline_ms soon key deadline", many.trim()] {
         let _: String = query(&site, &format!("XADD {{it}} * {fields}"));
@@ -95,15 +89,14 @@ fn one_bad_member_stops_nothing() {
     assert_eq!(query::<usize>(&site, "XLEN {it}:dead"), 8);
     until("the log says so", || site.log().contains("WRONGTYPE"));
     assert!(!site.log().contains("secret") && worker.ended().is_none());
-    let (code, said) = run(&site, "work");
-    assert!(code == 1 && said.contains("of the wrong type"), "{said}");
+    fails(&site, "work", "of the wrong type");
 }
 
 /// Before: all of them ran alone, one after the other.
 #[test]
 fn jobs_of_a_dead_consumer_run_side_by_side() {
     let mut site = site("side");
-    let mut all = some(8, "j", "sleep", "700");
+    let mut all = some(8, "j", "sleep", "1000");
     all.iter_mut().for_each(|job| job.deadline_ms = 60_000);
     site.produce(&all);
     let worker = site.worker("");
@@ -114,19 +107,25 @@ fn jobs_of_a_dead_consumer_run_side_by_side() {
     assert_eq!(site.settled().done.len(), 8);
 }
 
-/// Before: there was no limit.
+/// Before: there was no limit in bytes.
 #[test]
-fn what_is_taken_has_a_limit_in_bytes() {
-    let mut site = site("bytes");
-    let payload = format!("100{}", " ".repeat(4 << 20));
-    site.produce(&some(12, "j", "sleep", &payload));
-    let _worker = site.worker("--bytes 10000000");
-    let mut most = 0;
-    until("all are done", || {
-        most = most.max(site.pending().iter().map(|(_, count)| count).sum());
-        site.ledger().unsettled == 0
-    });
-    assert_eq!(most, 3, "the last one may exceed it");
+fn what_is_taken_is_bounded() {
+    let large = format!("100{}", " ".repeat(4 << 20));
+    for (count, payload, options, bound) in [
+        (400, "20", "--workers 2 --queue 3", 5),
+        (12, &large, "--bytes 10000000", 3), // the last one may exceed it
+    ] {
+        let mut site = site("bound");
+        site.produce(&some(count, "j", "sleep", payload));
+        let options = format!("{NEVER_LATE} {options}");
+        let _workers = [site.worker(&options), site.worker(&options)];
+        let mut most = 0;
+        until("all are done", || {
+            most = site.pending().iter().fold(most, |most, pending| most.max(pending.1));
+            site.ledger().unsettled == 0
+        });
+        assert_eq!((most, site.ledger().twice().len()), (bound, 0));
+    }
 }
 
 /// Before: 196 a second.
@@ -136,20 +135,16 @@ fn an_idle_consumer_sends_at_most_ten_commands_a_second() {
     let _worker = site.worker(NEVER_LATE);
     site.produce(&some(1, "j", "hash", "1"));
     site.settled();
-    // Without those that a script calls, and those of the test.
-    let sent = || -> usize {
-        let info: String = query(&site, "INFO commandstats");
-        let of = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name));
-            let calls = line.and_then(|line| line.split_once(','));
-            calls.map_or(0, |(calls, _)| calls.parse().expect("a number"))
-        };
-        of("cmdstat_evalsha:calls=") + of("cmdstat_xreadgroup:calls=")
+    // A script that takes jobs calls XREADGROUP itself, too.
+    let calls = |line: &str| {
+        let calls = line.strip_prefix("cmdstat_evalsha:calls=");
+        let calls = calls.or(line.strip_prefix("cmdstat_xreadgroup:calls="))?;
+        calls.split(',').next()?.parse::<usize>().ok()
     };
-    let (start, before) = (Instant::now(), sent());
+    let sent = || query::<String>(&site, "INFO commandstats").lines().filter_map(calls).sum();
+    let (start, before): (_, usize) = (Instant::now(), sent());
     sleep(Duration::from_secs(4));
     let (sent, took) = (sent() - before, start.elapsed().as_secs_f64());
-    // Each script that takes calls XREADGROUP once itself.
     println!("{sent} calls in {took:.1} s");
     assert!(sent > 0 && (sent as f64) < 10.0 * took, "{sent} calls in {took:.1} s");
 }
@@ -173,31 +168,20 @@ fn done_keys_and_consumers_that_have_gone_are_forgotten() {
 
 #[test]
 fn a_cluster_is_told_in_one_sentence() {
-    let [mut one, two] = ["one", "two"].map(|name| {
+    let [mut one, mut two] = ["one", "two"].map(|name| {
         let exe = env!("CARGO_BIN_EXE_jobs");
         Site::new(name, exe, "--cluster-enabled yes").expect("redis-server")
     });
-    let at = two.s.url.replace("redis://", "").replace([':', '/'], " ");
-    let _: () = query(&one, &format!("CLUSTER MEET {}", at.trim()));
+    let port = two.s.url.rsplit([':', '/']).nth(1).expect("a port");
+    let _: () = query(&one, &format!("CLUSTER MEET 127.0.0.1 {port}"));
     let _: () = query(&one, "CLUSTER ADDSLOTSRANGE 0 8191");
     let _: () = query(&two, "CLUSTER ADDSLOTSRANGE 8192 16383");
     // Of these two, each node has one.
-    let [mut ours, mut theirs] = ["{it}", "{jobs}"];
-    until("the cluster is up", || {
-        query::<String>(&two, "CLUSTER INFO").contains("cluster_state:ok")
-            && query::<String>(&one, "CLUSTER INFO").contains("cluster_state:ok")
-    });
-    if run(&one, "produce").0 != 0 {
-        (ours, theirs) = (theirs, ours);
-    }
-    one.s.stream = theirs.to_owned();
-    let (code, said) = run(&one, "work");
-    assert!(code == 1 && said.contains("give the URL of the node that has `{"), "{said}");
-    one.s.stream = ours.to_owned();
+    two.s.stream = "{jobs}".to_owned();
+    until("the cluster is up", || two.s.connect().is_ok() && one.s.connect().is_ok());
+    fails(&one, "work --stream {jobs}", "give the URL of the node that has `{jobs}`");
+    fails(&one, "work --stream jobs", "in a cluster write the stream in braces");
     let _worker = one.worker("");
     one.produce(&[job("a", "hash", "1")]);
     assert!(one.settled().done.contains("a"), "{}", one.log());
-    one.s.stream = "jobs".to_owned();
-    let (code, said) = run(&one, "status");
-    assert!(code == 1 && said.contains("in a cluster write the stream in braces"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! What the jobs of the story and the tests do: put your own in their place.
+//! What the jobs of `jobs work` do, and so those of the story and the tests: put your own in their place.
 
 use crate::queue::{Failure, Job};
 use lazypool::task;
