@@ -5,11 +5,8 @@ pub mod process;
 
 use crate::queue::Job;
 use process::{Process, Site};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,38 +31,36 @@ fn jobs() -> Vec<Job> {
 
 /// Does what goes wrong when so many percent are done, to one of the processes.
 fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), String> {
-    if percent == 25 {
-        println!("kill -9 for a process; its jobs are claimed later");
-    } else if percent == 45 {
-        println!("SIGTERM for another: it finishes what runs, and gives back the rest");
-        worker.signal("TERM");
-        let status = worker.wait();
-        // 3: just then too many of its workers hung.
-        if !matches!(status.code(), Some(0 | 3)) {
-            return Err(format!("after SIGTERM: {status}"));
+    match percent {
+        25 => println!("kill -9 for a process; its jobs are claimed later"),
+        45 => {
+            println!("SIGTERM for another: it finishes what runs, and gives back the rest");
+            worker.signal("TERM");
+            let status = worker.wait();
+            // 3: just then too many of its workers hung.
+            if !matches!(status.code(), Some(0 | 3)) {
+                return Err(format!("after SIGTERM: {status}"));
+            }
         }
-    } else {
-        println!("kill -9 for redis-server; it starts again from its append-only file");
-        site.stop("KILL");
-        sleep(Duration::from_millis(300));
-        println!("kill -9 for a process: what it cannot report is done twice");
-        drop(worker);
-        site.start_again()?;
+        _ => {
+            println!("kill -9 for redis-server; it starts again from its append-only file");
+            site.stop("KILL");
+            sleep(Duration::from_millis(300));
+            println!("kill -9 for a process: what it cannot report is done twice");
+            drop(worker);
+            site.start_again()?;
+        }
     }
     Ok(())
 }
 
 /// Tells it; returns whether the ledger is as it should be.
 pub fn tell() -> Result<bool, Box<dyn Error>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))?;
-    }
     let mut site = Site::new("story", std::env::current_exe()?, "")?;
     let all = jobs();
     site.produce(&all);
     println!("{JOBS} jobs in {}, {PROCESSES} processes of 4 workers", site.s.url);
-    let hung = run(&mut site, &asked)?;
+    let hung = run(&mut site)?;
 
     let ledger = site.ledger();
     let lost = ledger.lost(&all);
@@ -92,13 +87,10 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
 }
 
 /// Runs the jobs, while things go wrong. Returns how many processes ended because workers hung.
-fn run(site: &mut Site, asked: &AtomicBool) -> Result<usize, String> {
+fn run(site: &mut Site) -> Result<usize, String> {
     let (start, mut faults, mut shown) = (Instant::now(), [25, 45, 65].iter().peekable(), 0);
     let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
-        if asked.load(Ordering::Relaxed) {
-            return Err("stopped by a signal".to_owned());
-        }
         // Replaces processes that have ended, as a service manager would do.
         let ended = workers.iter_mut().filter_map(Process::ended);
         hung += ended.filter(|status| status.code() == Some(3)).count();

@@ -4,7 +4,7 @@ use super::ledger::Ledger;
 use crate::queue::{Job, Settings};
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -26,12 +26,13 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn start(command: &mut Command) -> std::io::Result<Self> {
+    /// Starts it. The watcher removes the folder, too.
+    pub fn start(command: &mut Command, folder: &Path) -> std::io::Result<Self> {
         let child = command.stdin(Stdio::null()).spawn()?;
-        let (id, mut watcher) = (child.id().to_string(), Command::new("sh"));
-        watcher.args(["-c", "trap '' INT TERM; cat; kill -9 $0", &id]);
-        let watcher = watcher.stdin(Stdio::piped()).stderr(Stdio::null());
-        let watcher = watcher.spawn()?;
+        let mut watcher = Command::new("sh");
+        watcher.args(["-c", "trap '' INT TERM; cat; kill -9 $0; rm -rf \"$1\""]);
+        watcher.arg(child.id().to_string()).arg(folder);
+        let watcher = watcher.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         Ok(Self { child, watcher })
     }
 
@@ -101,7 +102,7 @@ impl Site {
         command.args(self.options.split_whitespace());
         command.args(["--save", "", "--dir"]).arg(&self.folder);
         command.stdout(Stdio::null());
-        self.server = Some(Process::start(&mut command).map_err(|e| {
+        self.server = Some(Process::start(&mut command, &self.folder).map_err(|e| {
             format!(
                 "cannot run redis-server ({e}). Install it: apt-get install redis-server (Debian, \
                  Ubuntu), dnf install redis (Fedora), brew install redis (macOS)"
@@ -139,7 +140,7 @@ impl Site {
             "work --deadline-ms 800 --visibility-ms 1000 --backoff-ms 20 --name {name} {options}"
         ));
         command.arg("--effects").arg(effects).stderr(log);
-        Process::start(&mut command).expect("a worker")
+        Process::start(&mut command, &self.folder).expect("a worker")
     }
 
     /// Returns what the last consumer has written.

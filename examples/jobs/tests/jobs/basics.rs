@@ -1,7 +1,7 @@
 //! What the example does without being stuck.
 
 use super::{job, ok, query, run, site, some, until, NEVER_LATE};
-use jobs::queue::{Failure, Queue};
+use jobs::queue::Failure;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::sleep;
@@ -146,21 +146,17 @@ fn a_long_job_stays_and_one_of_a_consumer_that_stood_still_is_not_lost() {
 #[test]
 fn what_another_consumer_has_claimed_is_its_own() {
     let site = site("claimed");
-    let [mut slow, mut quick] = ["slow", "quick"].map(|name| {
+    site.produce(&some(1, "j", "hash", "1"));
+    let [(mut slow, ours), (mut quick, theirs)] = ["slow", "quick"].map(|name| {
         let mut s = site.s.clone();
         (s.consumer, s.visibility) = (name.to_owned(), Duration::ZERO);
-        s.connect().expect("a connection")
-    });
-    let take = |queue: &mut Queue| {
-        let mut jobs = Vec::new();
+        let (mut queue, mut jobs) = (s.connect().expect("a connection"), Vec::new());
         until("there is a job", || {
             jobs = queue.take(5, 100, 0).expect("an answer").1;
             !jobs.is_empty()
         });
-        jobs.remove(0)
-    };
-    site.produce(&some(1, "j", "hash", "1"));
-    let (ours, theirs) = (take(&mut slow), take(&mut quick));
+        (queue, jobs.remove(0))
+    });
     assert_eq!((&theirs.id, theirs.times), (&ours.id, 2));
     let late = || "late".to_owned();
     for end in [Failure::Cancelled, Failure::Passing(late()), Failure::Lasting(late())] {
@@ -171,7 +167,7 @@ fn what_another_consumer_has_claimed_is_its_own() {
     }
     // An answer that was lost is no death.
     quick.extend(&[], false).expect("an answer");
-    assert_eq!(take(&mut quick).times, 2);
+    assert_eq!(quick.take(5, 100, 0).expect("an answer").1[0].times, 2);
     // But done is done.
     slow.settle(&[(&ours, &Ok(()))]).expect("an answer");
     assert_eq!((site.pending(), site.ledger().unsettled), (Vec::new(), 0));
