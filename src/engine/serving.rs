@@ -55,7 +55,10 @@ where
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
         match std::mem::replace(&mut self.state, State::Done) {
             State::New(closure) => self.start(closure, waker),
-            State::InLine(ticket, side) => self.look(ticket, side, waker),
+            in_line @ State::InLine(..) => {
+                self.state = in_line;
+                self.look(waker)
+            }
             State::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
         }
     }
@@ -78,7 +81,8 @@ where
         let submitted = core.submitted_at();
         let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
         if !core.env.is_own_worker() {
-            return self.look(ticket, side, waker);
+            self.state = State::InLine(ticket, side);
+            return self.look(waker);
         }
         Poll::Ready(match core.leave_line(ticket) {
             Ok(answer) => self.answered(answer, side),
@@ -86,20 +90,18 @@ where
         })
     }
 
-    /// Looks for the answer.
-    fn look(
-        &mut self,
-        ticket: u64,
-        side: HandleSide<Outcome<R>>,
-        waker: &Waker,
-    ) -> Poll<Served<F, R>> {
-        match self.core.line.fetch(ticket, Some(waker)) {
-            None => {
-                self.state = State::InLine(ticket, side);
-                Poll::Pending
-            }
-            Some(answer) => Poll::Ready(self.answered(answer, side)),
-        }
+    /// Looks for the answer. If the waker's clone panics, the task is still in line.
+    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let State::InLine(ticket, _) = &self.state else {
+            unreachable!("its task is in line");
+        };
+        let Some(answer) = self.core.line.fetch(*ticket, Some(waker)) else {
+            return Poll::Pending;
+        };
+        let State::InLine(_, side) = std::mem::replace(&mut self.state, State::Done) else {
+            unreachable!("as above");
+        };
+        Poll::Ready(self.answered(answer, side))
     }
 
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
