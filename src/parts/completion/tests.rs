@@ -186,6 +186,37 @@ fn who_leaves_last_frees_the_node() {
     }
 }
 
+/// A task's side on its way to its worker.
+struct Sent(TaskSide<Arc<()>, Arc<()>>);
+
+// SAFETY: what it captured and its outcome may be sent.
+unsafe impl Send for Sent {}
+
+impl Sent {
+    fn end(self, outcome: Arc<()>) {
+        drop(end(self.0, outcome));
+    }
+}
+
+/// A handle leaves while the worker ends its task: no reference to the node outlives it. For Miri, under
+/// which a handle that has left the node yields, so that the worker frees it before `leave` returns.
+#[test]
+fn a_handle_may_go_while_the_worker_frees_the_node() {
+    for round in 0..cut(6_000) {
+        let (alive, token) = tokens();
+        let (task, mut handle) = pair::<_, Arc<()>>(Some("label"), token());
+        let waker = Waker::from(Arc::new(Unwoken(token())));
+        assert!(round % 2 == 0 || !handle.poll(&waker));
+        drop(waker);
+        let outcome = token();
+        let sent = Sent(task);
+        let worker = thread::spawn(move || sent.end(outcome));
+        drop(handle);
+        worker.join().expect("no panic");
+        assert_eq!(Arc::strong_count(&alive), 2, "{round}");
+    }
+}
+
 /// The token's own, so that a wake-up shows as a panic.
 struct Unwoken(#[allow(dead_code)] Arc<()>);
 
