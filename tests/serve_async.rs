@@ -108,7 +108,7 @@ fn law22_only_the_waker_of_the_last_poll_is_woken() {
 /// Space goes to threads and futures in the order in which they came. Futures that are never polled again, or
 /// forgotten, have their turn as others do.
 #[test]
-fn law22_space_comes_in_order_whoever_is_polled() {
+fn law22_space_comes_in_order_without_polls() {
     timed(|| {
         for queue in [0, 1, 3] {
             let gate = Gate::new();
