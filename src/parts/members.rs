@@ -4,8 +4,8 @@
 //! A task is *pending* from its submission, a wait in line included, to its end or refusal.
 //!
 //! A wait ends if at one moment of it nothing was pending, even if the next task enters at once. So the
-//! end that leaves nothing pending takes the lock and adds one to `zeros`. A waiter reads `zeros`, then
-//! what is pending, under the same lock, and sleeps until `zeros` has changed.
+//! end that leaves nothing pending takes the lock for that step, and adds one to `zeros`. A waiter reads
+//! `zeros`, then what is pending, under the same lock, and sleeps until `zeros` has changed.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
@@ -104,15 +104,28 @@ impl Members {
     /// A task is pending no more.
     #[inline]
     pub(crate) fn leave(&self) {
-        // ORDERING: G1: releases what the task did, and acquires what others did, for a waiter.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.nothing_pending();
+        // Relaxed: compared below.
+        let mut before = self.pending.load(Ordering::Relaxed);
+        while before > 1 {
+            // ORDERING: G1: releases what the task did, and acquires what others did, for a waiter.
+            let order = Ordering::SeqCst;
+            match (self.pending).compare_exchange(before, before - 1, order, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => before = seen,
+            }
         }
+        self.leave_last();
     }
 
+    /// Both steps under the lock: a waiter that finds a task pending must not return for a moment that
+    /// came before that task.
     #[inline(never)]
-    fn nothing_pending(&self) {
+    fn leave_last(&self) {
         let sleeping = lock(&self.sleeping);
+        // ORDERING: G1: as in `leave`.
+        if self.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
         // ORDERING: G1: releases what all ended tasks did.
         self.zeros.fetch_add(1, Ordering::Release);
         if *sleeping > 0 {
