@@ -134,6 +134,10 @@ impl Core {
             is_future: options.waker.is_some(),
         };
         let ticket = self.line.join(wanted, wake_up);
+        if let Some(members) = options.members.filter(|members| members.is_cancelled()) {
+            // The cancel may have come too early to find it in line (P3).
+            self.turn_away(members);
+        }
         self.serve_waiting();
         if options.waker.is_some() {
             return Err(SubmitError::InLine(ticket));
