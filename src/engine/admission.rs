@@ -151,7 +151,7 @@ impl Core {
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
         let own = options.is_on_worker(&self.env);
-        let may_wait = !own && options.blocks(self.blocks);
+        let mut may_wait = !own && options.blocks(self.blocks);
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
         let room_within = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
@@ -172,6 +172,9 @@ impl Core {
                 Err(Not::Saturated) => match self.wait_for_space(task, options, &room_within) {
                     Ok(location) => return Ok(location),
                     Err(SubmitError::InLine(ticket)) => return Err(SubmitError::InLine(ticket)),
+                    // The time of `BlockFor` is up. The line may have had space that its server had not
+                    // come to: the last attempt is that of a submission that must not wait.
+                    Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
                     Err(why) => break why,
                 },
             }
