@@ -230,6 +230,12 @@ impl<T, A> Line<T, A> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T, A> Line<T, A> {
+    /// For scenarios: whether a thread serves the line.
+    #[cfg(lazypool_shuttle)]
+    pub(crate) fn is_served(&self) -> bool {
+        lock(&self.list).is_served
+    }
+
     /// For models, once nothing waits.
     pub(crate) fn assert_at_rest(&self) {
         let list = lock(&self.list);
