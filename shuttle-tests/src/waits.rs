@@ -185,26 +185,27 @@ impl Limited {
         &self.group
     }
 
-    /// Makes a call that submits to the group. `GroupFull` is right only if at one moment of it as many
-    /// tasks were pending as may be.
-    pub fn during<R>(&self, call: impl FnOnce() -> (Option<Refusal>, R)) -> R {
+    /// Makes a call that submits to the group, and says whether it was full. That is right only if at one
+    /// moment of the call as many tasks were pending as may be.
+    pub fn during<R>(&self, call: impl FnOnce() -> (bool, R)) -> R {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let calls = || self.calls.lock().expect("no panic");
         calls().push((number, 0));
-        let (refusal, result) = call();
+        let (is_full, result) = call();
         let mut calls = calls();
         let at = calls.iter().position(|(n, _)| *n == number);
         let (_, most) = calls.swap_remove(at.expect("under way"));
-        if let Some(Refusal::GroupFull) = refusal {
-            assert!(most >= self.limit, "full, with {most} of {}", self.limit);
-        }
+        assert!(
+            !is_full || most >= self.limit,
+            "full, with {most} of {}",
+            self.limit
+        );
         result
     }
 
     /// Counts a task of the group that was accepted.
-    pub fn count_if(&self, is_accepted: bool) {
-        self.served
-            .fetch_add(u64::from(is_accepted), Ordering::Relaxed);
+    pub fn count(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits for its tasks. All accepted ones have ended, and `left` more at most: of futures that were

@@ -40,6 +40,32 @@ fn note(started: &Started, number: usize) -> impl FnOnce() + Send + 'static {
     }
 }
 
+/// Lets so many threads and futures join, one by one.
+fn join_line(
+    bench: &Arc<Bench>,
+    waiting: usize,
+    started: &Started,
+    dice: &mut Dice,
+) -> (Vec<model::JoinHandle<()>>, Vec<InLine>) {
+    let (mut threads, mut futures) = (Vec::new(), Vec::new());
+    for number in 0..waiting {
+        let work = note(started, number);
+        if dice.one_in(2) {
+            match bench.poll_async(bench.pool.awaitable(), work) {
+                Polled::Waits(waits) => futures.push(waits),
+                _ => panic!("the worker is busy"),
+            }
+        } else {
+            let bench = Arc::clone(bench);
+            threads.push(model::spawn(move || {
+                assert!(bench.serve_work(Via::Pool, work), "it waits");
+            }));
+        }
+        wait_for_waiting(bench, number + 1);
+    }
+    (threads, futures)
+}
+
 /// Threads and futures join one by one, some leave, and others come that must not wait, or wait behind
 /// them. The tasks start in the order in which they joined; nothing that comes later starts before them.
 #[test]
@@ -48,25 +74,8 @@ fn in_order() {
         let bench = Bench::blocking(1, 0, |b| b);
         let go = hold(&bench);
         let started = Started::default();
-        let (mut all, mut futures) = (Vec::new(), Vec::new());
         let waiting = dice.between(2, 5) as usize;
-        for number in 0..waiting {
-            let work = note(&started, number);
-            if dice.one_in(2) {
-                match bench.poll_async(bench.pool.awaitable(), work) {
-                    Polled::Waits(waits) => futures.push(waits),
-                    _ => panic!("the worker is busy"),
-                }
-            } else {
-                let mut work = Some(work);
-                let bench = Arc::clone(&bench);
-                all.push(model::spawn(move || {
-                    let work = work.take().expect("once");
-                    assert!(bench.serve_work(Via::Pool, work), "it waits");
-                }));
-            }
-            wait_for_waiting(&bench, number + 1);
-        }
+        let (mut all, futures) = join_line(&bench, waiting, &started, dice);
         let (later, behind) = (dice.between(0, 2), dice.between(0, 2));
         for n in 0..later + behind {
             let (bench, work) = (Arc::clone(&bench), note(&started, waiting + n as usize));
@@ -78,16 +87,9 @@ fn in_order() {
                 }
             }));
         }
-        let leaves = dice.one_in(2);
-        let mut leavers = Vec::new();
-        let mut polled = Vec::new();
-        for waits in futures {
-            if leaves && dice.one_in(3) {
-                leavers.push(waits);
-            } else {
-                polled.push(waits);
-            }
-        }
+        let leaves = dice.of(&[0, 1]);
+        let (leavers, polled): (Vec<_>, Vec<_>) =
+            (futures.into_iter()).partition(|_| leaves == 1 && dice.one_in(3));
         let mut own = dice.fork();
         all.push(model::spawn(move || {
             own.pause(30);
@@ -113,7 +115,44 @@ fn in_order() {
     });
 }
 
-/// Submits in one of the ways in which a submission waits; what a future leaves in line comes back.
+/// Submits as a future, to the group or not: awaits space, or leaves the line, or stays in it unpolled.
+fn await_space(
+    bench: &Arc<Bench>,
+    limited: Option<&Limited>,
+    left: &AtomicU64,
+    kept: &mut Vec<InLine>,
+    dice: &mut Dice,
+) {
+    let steps = dice.below(4);
+    let work = move || (0..steps).for_each(|_| step());
+    let polled = match limited {
+        None => bench.poll_async(bench.pool.awaitable(), work),
+        Some(limited) => limited.during(|| {
+            let polled = bench.poll_async(limited.group().awaitable(), work);
+            let is_full = matches!(polled, Polled::Refused(Refusal::GroupFull));
+            (is_full, polled)
+        }),
+    };
+    let answer = match polled {
+        Polled::Accepted(handle) => Ok(handle),
+        Polled::Refused(why) => Err(why),
+        Polled::Waits(waits) => match (dice.below(4), limited) {
+            (0, None) => return kept.push(waits),
+            (0 | 1, _) => {
+                dice.pause(20);
+                left.fetch_add(u64::from(limited.is_some()), Ordering::Relaxed);
+                return drop(waits);
+            }
+            _ => waits.wait(),
+        },
+    };
+    if let Ok(handle) = answer {
+        limited.inspect(|limited| limited.count());
+        end_handle(bench, handle, dice);
+    }
+}
+
+/// Submits in one of the ways in which a submission waits, or must not.
 fn act(
     bench: &Arc<Bench>,
     limited: &Limited,
@@ -121,58 +160,22 @@ fn act(
     kept: &mut Vec<InLine>,
     dice: &mut Dice,
 ) {
-    let steps = dice.below(4);
-    let work = move || (0..steps).for_each(|_| step());
-    let in_group = dice.one_in(2);
-    match dice.below(6) {
-        0 => drop(bench.serve_work(Via::Pool, work)),
+    match dice.below(8) {
+        0 => drop(bench.serve_work(Via::Pool, step)),
         1 => drop(bench.serve_blocking_for(ticks(dice.of(&[0, 1, 4, 20, 60])))),
         2 => drop(bench.wait_small(Bench::limit(dice))),
-        3 if in_group => {
+        3 => drop(bench.serve_at_once(step)),
+        4 => {
             let served = limited.during(|| {
-                let why = bench.serve_why(Via::Group(limited.group()), work).err();
-                let served = why.is_none();
-                (why, served)
+                let served = bench.serve_why(Via::Group(limited.group()), step);
+                (matches!(served, Err(Refusal::GroupFull)), served)
             });
-            limited.count_if(served);
-        }
-        3 => drop(bench.serve_at_once(work)),
-        _ => {
-            let polled = if in_group {
-                limited.during(|| {
-                    let polled = bench.poll_async(limited.group().awaitable(), work);
-                    let why = match &polled {
-                        Polled::Refused(Refusal::GroupFull) => Some(Refusal::GroupFull),
-                        _ => None,
-                    };
-                    (why, polled)
-                })
-            } else {
-                bench.poll_async(bench.pool.awaitable(), work)
-            };
-            match polled {
-                Polled::Accepted(handle) => {
-                    limited.count_if(in_group);
-                    end_handle(bench, handle, dice);
-                }
-                Polled::Refused(_) => {}
-                Polled::Waits(waits) => match dice.below(4) {
-                    // It stays in line, and is not polled.
-                    0 if !in_group => kept.push(waits),
-                    0 | 1 => {
-                        dice.pause(20);
-                        left.fetch_add(u64::from(in_group), Ordering::Relaxed);
-                        drop(waits);
-                    }
-                    _ => {
-                        if let Ok(handle) = waits.wait() {
-                            limited.count_if(in_group);
-                            end_handle(bench, handle, dice);
-                        }
-                    }
-                },
+            if served.is_ok() {
+                limited.count();
             }
         }
+        5 => await_space(bench, Some(limited), left, kept, dice),
+        _ => await_space(bench, None, left, kept, dice),
     }
 }
 

@@ -369,18 +369,29 @@ impl Wake for Unpark {
     }
 }
 
-/// Submits a task as a future, with or without a group: awaits space, or leaves it in line.
+/// Submits a task as a future, with or without a group: awaits space, or leaves the line.
 fn serve_async<F>(
     pool: &Pool,
     groups: &Groups,
     plan: Plan,
     rng: &mut Rng,
-    seen: &Seen,
+    seen: &Arc<Seen>,
     fate: &Fate,
     task: F,
 ) where
     F: FnOnce() + Send + 'static,
 {
+    // Else there is space in most cases.
+    for _ in 0..8 {
+        let (ticket, pause) = (Ticket::new(seen), rng.micros(600));
+        let filler = move || {
+            thread::sleep(pause);
+            ticket.run();
+        };
+        if pool.when_full(WhenFull::Refuse).serve(filler).is_err() {
+            break;
+        }
+    }
     let in_group = plan.has(Fault::GroupFull) && rng.one_in(2);
     let mut future = if in_group {
         groups.limited.awaitable().serve_async(task)

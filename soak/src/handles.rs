@@ -231,20 +231,14 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     // A task of the other pool may wait for this one.
     let awaits = from != From::OtherPool && rng.one_in(3);
     let served = if !awaits {
-        tasks.awaitable().serve(task)
+        Some(tasks.awaitable().serve(task))
     } else if waits {
-        block_on(tasks.awaitable().serve_async(task))
+        Some(block_on(tasks.awaitable().serve_async(task)))
     } else {
-        let mut future = tasks.awaitable().serve_async(task);
-        let waker = Waker::from(unparker());
-        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(served) => served,
-            Poll::Pending => {
-                check!(from == From::Outside, "waits on a worker: {pool:?}");
-                return leave_line(future, &seen, books, rng);
-            }
-        }
+        let future = tasks.awaitable().serve_async(task);
+        poll_or_leave(future, &seen, books, rng, from)
     };
+    let Some(served) = served else { return };
     add(&PROGRESS);
     check!(
         !(was_closed && served.is_ok()),
@@ -266,14 +260,26 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     }
 }
 
-/// Drops a future in line, after a while.
-fn leave_line<F>(future: F, seen: &AtomicU32, books: &Books, rng: &mut Rng) {
+/// Polls a future once. If it is in line, drops it after a while.
+fn poll_or_leave<F: Future + Unpin>(
+    mut future: F,
+    seen: &AtomicU32,
+    books: &Books,
+    rng: &mut Rng,
+    from: From,
+) -> Option<F::Output> {
+    let waker = Waker::from(unparker());
+    if let Poll::Ready(served) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+        return Some(served);
+    }
+    check!(from == From::Outside, "it waits on a worker");
     thread::sleep(rng.micros(300));
     as_caller(|| defuse(future));
     if seen.load(Ordering::SeqCst) & RAN == 0 {
         add(&books.left);
     }
     add(&PROGRESS);
+    None
 }
 
 /// Until it has ended, cancelled or not.
