@@ -174,7 +174,6 @@ fn in_hooks(core: &Core) -> u64 {
 }
 
 /// Returns a look, between two steps, whether a thread serves the pool's line.
-#[must_use]
 pub fn watch_line(pool: &Pool) -> impl Fn() -> bool {
     let core = Arc::downgrade(pool.core());
     move || {
