@@ -98,7 +98,7 @@ mod imp {
     use crate::sync::{Arc, AtomicBool, Ordering};
     use std::time::Duration;
 
-    /// The end of a wait: a flag. The thread that raises it unparks the waiter.
+    /// The end of a wait, as a flag. The thread that raises it unparks the waiter.
     #[derive(Debug, Clone)]
     pub(crate) struct Deadline(pub(crate) Option<Arc<AtomicBool>>);
 

@@ -46,15 +46,15 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
 #[test]
 fn each_way_to_end_has_its_count() {
     let members = Members::new(u64::MAX, 0);
-    for (times, how) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
+    for (times, outcome) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
         .into_iter()
         .enumerate()
     {
         for _ in 0..=times {
             assert!(members.enter());
-            members.end(how);
+            members.end(outcome);
         }
-        assert_eq!(members.ended(how), times as u64 + 1);
+        assert_eq!(members.ended(outcome), times as u64 + 1);
     }
     assert_eq!(members.pending(), 0);
 }

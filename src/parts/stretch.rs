@@ -69,8 +69,8 @@ impl Stretch {
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let (tasks, times) = self.last.get();
         let since = |then| now.saturating_duration_since(then);
-        // While tasks are short, the next look comes after twice as many of them. A worker whose
-        // tasks get longer then notices after few of them.
+        // While tasks are short, twice as many run before the next look as before this one. Once
+        // tasks are longer, the worker looks at the clock after every task.
         let are_short = times.is_some_and(|(looked, _)| since(looked) < LIMIT / 4);
         let tasks = if are_short {
             (2 * tasks + 1).min(MANY)

@@ -57,9 +57,9 @@ pub(crate) struct Queue<T> {
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A value of `head` that some push has read. `head` is there or further, and all cells that it
-    /// passed have been read. A push that finds space by it touches neither the line of `head`,
-    /// which pops write, nor a stamp. Only pushes touch its own line.
+    /// A value that `head` had when a push read it; `head` may be further by now. All cells before
+    /// it have been read. A push that finds space by this value touches neither the cache line of
+    /// `head`, which pops write, nor a stamp. Only pushes touch the line of this field.
     head_seen: CachePadded<AtomicU64>,
     /// The first value of `tail`, without flags.
     origin: u64,

@@ -205,7 +205,7 @@ fn a_queue_whose_tasks_were_all_taken_out_has_all_its_space() {
     }
 }
 
-/// Law 3: a pop does not skip any number of dead cells, because the worker may have a caller to
+/// Law 3: one pop skips a limited number of dead cells, because the worker may have a caller to
 /// release first.
 #[test]
 fn one_pop_skips_a_few_dead_cells_and_the_next_goes_on() {
