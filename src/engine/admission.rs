@@ -1,7 +1,7 @@
 //! Admission: who is asked, in the order of the protocol page, and when a submission is refused.
 
 use super::core::Core;
-use super::request::{Location, Not, SubmitError, SubmitOptions};
+use super::request::{Location, NotAccepted, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use crate::error::Refusal;
@@ -48,7 +48,7 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
-        if self.env.is_usual(self.line.waiting()) && !options.is_cancelled() {
+        if self.env.is_fast_path_open(self.line.waiting()) && !options.is_cancelled() {
             if let Some(location) = self.submit_fast(task, options) {
                 return Ok(location);
             }
@@ -56,7 +56,7 @@ impl Core {
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
                 // `false`: one that blocks may wait.
-                return Err(self.counts.refuse(options.no_room(&self.env, false)));
+                return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
         self.submit_slowly(task, options)
@@ -87,8 +87,8 @@ impl Core {
                 // still searches, or has taken a task, which the look after the push finds: no other
                 // needs to be woken or started yet.
                 if all_busy.is_some()
-                    || (awake || seen.is_any_searching() && !self.is_somebody_idle())
-                        && self.no_thread_comes_first()
+                    || (awake || seen.is_any_searching() && !self.has_idle_candidate())
+                        && self.may_queue()
                 {
                     // SAFETY: `tail` is from `room`, above.
                     return unsafe { self.push_fast(queue, tail, task, options, all_busy) };
@@ -122,7 +122,7 @@ impl Core {
             queue.push(task).ok()?
         };
         let looked_after = match all_busy {
-            Some(all_busy) => !self.is_any_benched() && self.is_still(all_busy),
+            Some(all_busy) => !self.is_any_benched() && self.is_unchanged_since(all_busy),
             None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {
@@ -142,7 +142,7 @@ impl Core {
         let own = options.is_on_worker(&self.env);
         let mut may_wait = !own && options.blocks(self.blocks);
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
-        let room_within = match options.extras.when_full.unwrap_or(self.settings.when_full) {
+        let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
             _ => Deadline::never(),
         };
@@ -155,15 +155,17 @@ impl Core {
             }
             match self.attempt_after_line(task, may_wait, queue, submitted) {
                 Ok(location) => return Ok(location),
-                Err(Not::Refused(why)) => break SubmitError::Refused(why),
-                Err(Not::Now) if backoff.is_long() && runs_idle() => {
-                    break options.no_room(&self.env, self.blocks);
+                Err(NotAccepted::Refused(why)) => break SubmitError::Refused(why),
+                Err(NotAccepted::Retry) if backoff.is_long() && runs_idle() => {
+                    break options.no_space(&self.env, self.blocks);
                 }
-                Err(Not::Now) => backoff.wait(),
-                Err(Not::Saturated) if !may_wait => break options.no_room(&self.env, self.blocks),
-                Err(Not::Saturated) if self.may_make_room(&mut spin) => {}
-                Err(Not::Saturated) => {
-                    match self.wait_for_space(task, options, &room_within, submitted) {
+                Err(NotAccepted::Retry) => backoff.wait(),
+                Err(NotAccepted::Saturated) if !may_wait => {
+                    break options.no_space(&self.env, self.blocks)
+                }
+                Err(NotAccepted::Saturated) if self.spin_for_space(&mut spin) => {}
+                Err(NotAccepted::Saturated) => {
+                    match self.wait_for_space(task, options, &block_until, submitted) {
                         Ok(location) => return Ok(location),
                         // The time of `BlockFor` is up. The line may have had space that its server
                         // had not come to: the last attempt is that of one that must not wait.
@@ -188,16 +190,16 @@ impl Core {
         may_wait: bool,
         queue: Option<&Queue<Task>>,
         submitted: u64,
-    ) -> Result<Location, Not> {
+    ) -> Result<Location, NotAccepted> {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
             return self.attempt(task, queue, submitted);
         }
         // Before the line's lock, which a thread that refuses in a loop must not keep taking.
         if may_wait || self.is_saturated(queue) {
-            return Err(Not::Saturated);
+            return Err(NotAccepted::Saturated);
         }
         self.serve_line();
-        Err(Not::Now)
+        Err(NotAccepted::Retry)
     }
 
     /// Makes one attempt to submit the task.
@@ -206,14 +208,14 @@ impl Core {
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
         submitted: u64,
-    ) -> Result<Location, Not> {
+    ) -> Result<Location, NotAccepted> {
         if let Some(why) = self.may_not_submit() {
-            return Err(Not::Refused(why));
+            return Err(NotAccepted::Refused(why));
         }
         if let Some(queue) = queue {
-            let spreads = || self.is_somebody_idle() && self.spreads(queue);
+            let spreads = || self.has_idle_candidate() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
-            if is_any_awake && self.no_thread_comes_first() || spreads() {
+            if is_any_awake && self.may_queue() || spreads() {
                 if let Some(location) = self.enqueue(queue, task, submitted) {
                     return Ok(location);
                 }
@@ -224,13 +226,13 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if self.is_somebody_idle() {
-            return Err(Not::Now);
+        if self.has_idle_candidate() {
+            return Err(NotAccepted::Retry);
         }
-        if (searching || self.in_flight.see().is_any_searching()) && self.no_thread_comes_first() {
+        if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
             // No reason to start another.
             let Some(queue) = queue else {
-                return Err(Not::Now);
+                return Err(NotAccepted::Retry);
             };
             if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
@@ -239,21 +241,21 @@ impl Core {
         if let Some(slot) = self.free.pop() {
             match self.spawn(slot, Some(task)) {
                 Ok(Some(location)) => return Ok(location),
-                Ok(None) | Err(NotSpawned::NotNeeded) => return Err(Not::Now),
+                Ok(None) | Err(NotSpawned::NotNeeded) => return Err(NotAccepted::Retry),
                 Err(NotSpawned::Failed(error)) => {
                     return self.without_thread(task, queue, submitted, error)
                 }
             }
         }
-        if let Some(queue) = queue.filter(|_| self.no_thread_comes_first()) {
+        if let Some(queue) = queue.filter(|_| self.may_queue()) {
             if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
         Err(if self.is_saturated(queue) {
-            Not::Saturated
+            NotAccepted::Saturated
         } else {
-            Not::Now
+            NotAccepted::Retry
         })
     }
 
@@ -267,7 +269,7 @@ impl Core {
     /// through a start hook first, busy without a task, while a thread can be started for this one, or
     /// as soon as a worker has ended.
     #[inline]
-    fn no_thread_comes_first(&self) -> bool {
+    fn may_queue(&self) -> bool {
         !self.env.has_start_hook()
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
@@ -280,7 +282,7 @@ impl Core {
         queue: Option<&Queue<Task>>,
         submitted: u64,
         error: io::Error,
-    ) -> Result<Location, Not> {
+    ) -> Result<Location, NotAccepted> {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
@@ -292,8 +294,8 @@ impl Core {
                 Ok(Location::Queue { position })
             }
             // Meanwhile.
-            None if self.is_closed() => Err(Not::Refused(Refusal::Closed)),
-            None => Err(Not::Refused(Refusal::SpawnFailed(error))),
+            None if self.is_closed() => Err(NotAccepted::Refused(Refusal::Closed)),
+            None => Err(NotAccepted::Refused(Refusal::SpawnFailed(error))),
         }
     }
 
@@ -339,6 +341,6 @@ impl Core {
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let spare = SPARE.max(self.settings.max_workers as u64);
-        queue.has_room_for(spare) && self.no_thread_comes_first()
+        queue.has_room_for(spare) && self.may_queue()
     }
 }

@@ -49,7 +49,7 @@ where
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe_wake(self.end(outcome).release());
+        ctx.defer_wake(self.end(outcome).release());
     }
 
     fn discard(mut self, why: NeverRan) -> Release {

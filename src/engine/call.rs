@@ -20,7 +20,7 @@ use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 use std::time::Duration;
 
-enum Outcome<R> {
+enum CallOutcome<R> {
     Ran(Result<R, Payload>),
     /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
     /// was left.
@@ -28,7 +28,7 @@ enum Outcome<R> {
 }
 
 /// What a caller waits with; in it lie the task's times.
-type Waiter<R> = Shared<Outcome<R>, Option<Times>>;
+type Waiter<R> = Shared<CallOutcome<R>, Option<Times>>;
 
 /// The task of a caller that waits. As long as there is one, that is until the task is started,
 /// discarded or back, the caller waits and its waiter is alive.
@@ -82,7 +82,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         if let Some(result) = result {
             // Only now, so that the caller's line, which it polls, is taken from it once.
             // SAFETY: the decision is won: the caller waits for `done`.
-            let answered = unsafe { Shared::answer(waiter, Some(Outcome::Ran(result))) };
+            let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());
         }
     }
@@ -95,7 +95,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let outcome = Outcome::Unrun(Task::new(Submitted::default(), (), self), why);
+        let outcome = CallOutcome::Unrun(Task::new(Submitted::default(), (), self), why);
         Release {
             // SAFETY: the caller waits for `done`.
             caller: Some(unsafe { Shared::answer(waiter, Some(outcome)) }),
@@ -150,15 +150,15 @@ where
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
     let (task, why) = match exposed(wait) {
-        How::TimedOut => return Err(DeadlineError::TimedOut),
-        How::Back(task, why) => (task, why),
-        How::Outcome => {
+        CallEnd::TimedOut => return Err(DeadlineError::TimedOut),
+        CallEnd::Back(task, why) => (task, why),
+        CallEnd::Outcome => {
             // SAFETY: the caller, who has seen `done`.
             match unsafe { waiter.take() }.expect("written before `done` is raised") {
-                Outcome::Ran(result) => {
+                CallOutcome::Ran(result) => {
                     return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
                 }
-                Outcome::Unrun(task, why) => (task, why),
+                CallOutcome::Unrun(task, why) => (task, why),
             }
         }
     };
@@ -194,7 +194,7 @@ unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> Deadli
 }
 
 /// How a call ends, before its types are looked at.
-enum How {
+enum CallEnd {
     Outcome,
     TimedOut,
     Back(Task, SubmitError),
@@ -206,7 +206,7 @@ fn wait_for(
     task: Task,
     deadline: &Deadline,
     extras: &Extras,
-) -> How {
+) -> CallEnd {
     let options = SubmitOptions {
         deadline: Some(deadline),
         node: Some(node),
@@ -216,31 +216,31 @@ fn wait_for(
     let mut task = Some(task);
     let location = match core.submit(&mut task, &options) {
         Ok(location) => location,
-        Err(why) => return How::Back(task.expect("what is refused stays"), why),
+        Err(why) => return CallEnd::Back(task.expect("what is refused stays"), why),
     };
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
-            core.keep_worker();
+            core.result_came_without_yield();
             // The worker that took it from the queue is likely to be idle and awake.
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
         }
-        Waited::DoneOnceOffered => core.part_from_worker(),
+        Waited::DoneOnceOffered => core.result_came_after_yield(),
         Waited::Expired => return leave(core, location, node, left_at),
     }
-    How::Outcome
+    CallEnd::Outcome
 }
 
 /// A caller at its deadline: takes the task back, or leaves it running, or gets the outcome that is
 /// just being delivered.
 #[cold]
-fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> How {
+fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> CallEnd {
     if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {
         core.serve_line();
-        return How::Back(task, SubmitError::Expired);
+        return CallEnd::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
     loop {
@@ -253,11 +253,11 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
             if decision.leave(location.task_id(), left_at) {
                 // Relaxed: a count.
                 core.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
-                return How::TimedOut;
+                return CallEnd::TimedOut;
             }
         }
         if node.is_done() {
-            return How::Outcome;
+            return CallEnd::Outcome;
         }
         backoff.wait();
     }

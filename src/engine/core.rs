@@ -12,13 +12,13 @@ use crate::sync::{thread_local, Arc, AtomicBool, AtomicU64, Condvar, Instant, Mu
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
-use crate::work::thread::{Ended, Thread};
+use crate::work::thread::{EndedThreads, Thread};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
 use super::ages::Ages;
-use super::counts::Counts;
+use super::counts::RareCounts;
 use super::request::{Answer, Wanted};
 
 /// What a builder settled.
@@ -53,7 +53,7 @@ pub(crate) struct Registry {
     /// Slots that are neither in use nor in the free ring: of all but `limit`, as many as could be had.
     pub(crate) withheld: Vec<usize>,
     /// By slot; as long as the highest slot ever used.
-    pub(crate) workers: Vec<Option<Worker>>,
+    pub(crate) workers: Vec<Option<WorkerEntry>>,
     /// Slots of idle workers that a sweep took from the ready ring, the latest last. A worker that
     /// claimed itself or was told to end has left its entry behind.
     pub(crate) bench: Vec<usize>,
@@ -61,7 +61,7 @@ pub(crate) struct Registry {
 
 /// A worker's thread, in the registry.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerEntry {
     pub(crate) thread: Thread,
     /// Tasks that ended on the slot before this worker started.
     pub(crate) tasks_before: u64,
@@ -104,10 +104,10 @@ pub(crate) struct Core {
     pub(crate) benched: CachePadded<AtomicU64>,
     /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
     pub(crate) sweep_at: CachePadded<AtomicU64>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: RareCounts,
 
     pub(crate) registry: Mutex<Registry>,
-    pub(crate) ended: Ended,
+    pub(crate) ended: EndedThreads,
     /// Held by the shutdown that joins them.
     pub(crate) joining: Mutex<()>,
     /// A thread has been started, or has ended.
@@ -121,7 +121,7 @@ thread_local! {
     /// and the generation of a task that went there; zero: none since a miss.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
     /// How rarely a call that ended only after a yield gives up its last worker.
-    static PARTINGS: Rarely = const { Rarely::new() };
+    static SEPARATIONS: Rarely = const { Rarely::new() };
 }
 
 impl Core {
@@ -143,12 +143,12 @@ impl Core {
             line: Line::new(),
             benched: CachePadded::new(AtomicU64::new(0)),
             sweep_at: CachePadded::new(AtomicU64::new(0)),
-            counts: Counts::default(),
+            counts: RareCounts::default(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()
             }),
-            ended: Ended::default(),
+            ended: EndedThreads::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
             gave_up: AtomicBool::new(false),
@@ -204,8 +204,8 @@ impl Core {
     /// do so call after call: neither sleeps, so no kernel parts them. Another worker, or the same if
     /// this thread sleeps once, may run beside it, unless every CPU is busy; there a change would
     /// only keep all workers in use (laws 5 and 6). So it is tried rarely.
-    pub(crate) fn part_from_worker(&self) {
-        if PARTINGS.with(Rarely::is_time) {
+    pub(crate) fn result_came_after_yield(&self) {
+        if SEPARATIONS.with(Rarely::is_time) {
             Self::forget_affinity();
             WaitNode::park_next_time();
         }
@@ -213,8 +213,8 @@ impl Core {
 
     /// A result came without that.
     #[inline]
-    pub(crate) fn keep_worker(&self) {
-        PARTINGS.with(Rarely::went_well);
+    pub(crate) fn result_came_without_yield(&self) {
+        SEPARATIONS.with(Rarely::went_well);
     }
 }
 
@@ -231,7 +231,7 @@ impl Core {
         let registry = crate::sync::lock(&self.registry);
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
-        assert_eq!(self.owed(&registry), 0, "slots to be withheld");
+        assert_eq!(self.slots_to_withhold(&registry), 0, "slots to be withheld");
         assert!(!self.env.is_over(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);
@@ -281,7 +281,7 @@ mod tests {
             size_of::<Ring>(),
             size_of::<InFlight>(),
             size_of::<Line<Wanted, Answer>>(),
-            size_of::<Counts>(),
+            size_of::<RareCounts>(),
             size_of::<Slot<Task, Record>>(),
         ];
         assert!(whole.iter().all(|size| size % LINE == 0), "{whole:?}");

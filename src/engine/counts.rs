@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RareCounts {
     /// Refusals by [`reason`], on a line per thread as far as there are lines.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
     pub(crate) expired: AtomicU64,
@@ -25,7 +25,7 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 };
 const REASONS: usize = 8;
 
-/// Where a refusal is counted; [`Counts::refusals`] has the same order.
+/// Where a refusal is counted; [`RareCounts::refusals`] has the same order.
 fn reason(why: &SubmitError) -> usize {
     match why {
         SubmitError::Refused(Refusal::Saturated) => 0,
@@ -39,7 +39,7 @@ fn reason(why: &SubmitError) -> usize {
     }
 }
 
-impl Counts {
+impl RareCounts {
     /// Counts a refusal, and hands it on.
     #[inline]
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {

@@ -36,7 +36,7 @@ thread_local! {
 impl Frame {
     /// Settles a task. What remains of it is user code.
     fn settle(&self, task: Task, why: NeverRan) {
-        let (Remains { waker, node }, captured) = task.discard(why).settle();
+        let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
         // The node of a handle that is gone: what it holds is no user's.
         drop(node);
         self.wakers.borrow_mut().extend(waker);

@@ -10,7 +10,7 @@ use crate::sync::{lock, Arc};
 
 impl Core {
     /// Slots that are to be withheld and are not yet: of workers, and of threads being started.
-    pub(super) fn owed(&self, registry: &Registry) -> usize {
+    pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
 
@@ -27,7 +27,7 @@ impl Core {
         for slot in &freed {
             self.free_slot(*slot);
         }
-        while self.owed(&registry) > 0 {
+        while self.slots_to_withhold(&registry) > 0 {
             // What a spawner has popped is withheld when it comes back.
             let Some(slot) = self.free.pop() else { break };
             registry.withheld.push(slot);
@@ -43,7 +43,7 @@ impl Core {
     }
 
     pub(super) fn tell_surplus(&self, registry: &Registry) {
-        self.env.set_surplus(self.owed(registry) > 0);
+        self.env.set_surplus(self.slots_to_withhold(registry) > 0);
     }
 
     /// Whether of `live` workers, `retiring` others of which are on their way to their end, one is

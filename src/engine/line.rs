@@ -1,7 +1,7 @@
 //! Who gives space to the line, and how an owner waits in it; see [`Line`](crate::parts::line::Line).
 
 use super::core::Core;
-use super::request::{Answer, Location, Not, SubmitError, SubmitOptions, Wanted};
+use super::request::{Answer, Location, NotAccepted, SubmitError, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -59,9 +59,9 @@ impl Core {
                 }
                 Some(Ok(location))
             }
-            Err(Not::Refused(why)) => Some(wanted.refuse(why)),
+            Err(NotAccepted::Refused(why)) => Some(wanted.refuse(why)),
             // `Now`: the thread whose step this met serves the line, if its step makes space.
-            Err(Not::Saturated | Not::Now) => None,
+            Err(NotAccepted::Saturated | NotAccepted::Retry) => None,
         }
     }
 
@@ -104,18 +104,18 @@ impl Core {
     }
 
     /// Leaves the task in line. This thread sleeps until it has its answer, or until the earlier of its
-    /// deadline and `room_within`.
+    /// deadline and `block_until`.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
-        room_within: &Deadline,
+        block_until: &Deadline,
         submitted: u64,
     ) -> Result<Location, SubmitError> {
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
         let ticket = self.join_line(wanted, options.members, submitted, thread);
-        match self.await_answer(ticket, options.earlier(room_within)) {
+        match self.await_answer(ticket, options.earlier(block_until)) {
             Ok(Ok(location)) => {
                 if let Location::Mailbox { slot, generation } = location {
                     self.set_affinity(slot, generation);

@@ -50,11 +50,11 @@ impl SubmitError {
 
 /// One attempt's result, where the task was not accepted.
 #[derive(Debug)]
-pub(super) enum Not {
+pub(super) enum NotAccepted {
     /// Saturated, exactly.
     Saturated,
     /// Another thread is in the middle of a step: look again.
-    Now,
+    Retry,
     Refused(Refusal),
 }
 
@@ -180,7 +180,7 @@ impl<'a> SubmitOptions<'a> {
 
     /// Why it is refused without space: on a worker of the pool that it must not wait there, if it would.
     #[inline]
-    pub(crate) fn no_room(&self, env: &Env, pool: bool) -> SubmitError {
+    pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);
         SubmitError::Refused(if would_wait && self.is_on_worker(env) {
             Refusal::OnWorker

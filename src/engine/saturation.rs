@@ -28,9 +28,8 @@ impl Core {
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
-        let all_busy = self.is_nobody_in_flight()
-            && self.ready.is_drained(ready)
-            && self.free.is_drained(freed);
+        let all_busy =
+            self.is_none_in_flight() && self.ready.is_drained(ready) && self.free.is_drained(freed);
         all_busy.then_some(AllBusy { ready, freed })
     }
 
@@ -40,7 +39,7 @@ impl Core {
     /// A worker that looked before that has pushed an entry, or is on the bench, or has freed its slot; or
     /// another submission holds its entry, and claims it or finds it claimed.
     #[inline]
-    pub(super) fn is_still(&self, then: AllBusy) -> bool {
+    pub(super) fn is_unchanged_since(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
     }
 
@@ -48,7 +47,7 @@ impl Core {
     /// first. Who comes to it after this look has been in the ready ring: the pushes tell, or the next
     /// look at the bench.
     #[inline]
-    fn is_nobody_in_flight(&self) -> bool {
+    fn is_none_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
@@ -69,12 +68,13 @@ impl Core {
     #[inline(always)]
     fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
         let all_busy = self.all_busy();
-        all_busy.is_some_and(|then| full() && self.is_nobody_in_flight() && self.is_still(then))
+        all_busy
+            .is_some_and(|then| full() && self.is_none_in_flight() && self.is_unchanged_since(then))
     }
 
     /// Watches for space, which is a few short tasks' ends away, before it is worth the while
     /// to sleep for it; not in front of others who do.
-    pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
+    pub(super) fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
         while self.line.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {
                 Some(queue) => queue.has_ample_room(),

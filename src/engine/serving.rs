@@ -16,7 +16,7 @@ use std::task::{Poll, Waker};
 type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
 
-enum State<F, R> {
+enum Stage<F, R> {
     New(F),
     InLine(u64, HandleSide<Outcome<R>>),
     Done,
@@ -30,7 +30,7 @@ where
     core: Arc<Core>,
     members: Option<Arc<Members>>,
     extras: Extras,
-    state: State<F, R>,
+    stage: Stage<F, R>,
 }
 
 impl<F, R> Serving<F, R>
@@ -48,15 +48,15 @@ where
             core: Arc::clone(core),
             members: members.cloned(),
             extras,
-            state: State::New(closure),
+            stage: Stage::New(closure),
         }
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::New(closure) => self.start(closure, waker),
-            State::InLine(ticket, side) => self.look(ticket, side, waker),
-            State::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::New(closure) => self.start(closure, waker),
+            Stage::InLine(ticket, side) => self.look(ticket, side, waker),
+            Stage::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
         }
     }
 
@@ -94,7 +94,7 @@ where
     ) -> Poll<Served<F, R>> {
         match self.core.line.fetch(ticket, Some(waker)) {
             None => {
-                self.state = State::InLine(ticket, side);
+                self.stage = Stage::InLine(ticket, side);
                 Poll::Pending
             }
             Some(answer) => Poll::Ready(self.answered(answer, side)),
@@ -134,7 +134,7 @@ where
 {
     /// Leaves the line. If the task has been accepted, it is cancelled as by its handle's drop.
     fn drop(&mut self) {
-        let State::InLine(ticket, side) = std::mem::replace(&mut self.state, State::Done) else {
+        let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return;
         };
         let task = match self.core.leave_line(ticket) {

@@ -33,7 +33,7 @@ pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
     timeout: Duration,
-    whom: WaitsFor,
+    waits_for: WaitsFor,
 ) -> ShutdownReport {
     if core.env.is_forked() {
         return forked(core);
@@ -54,7 +54,7 @@ pub(crate) fn shutdown(
         return forked(core);
     }
     let stragglers = if waits {
-        wait(core, timeout, whom)
+        wait(core, timeout, waits_for)
     } else {
         core.stragglers_and_self()
     };
@@ -84,7 +84,7 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 /// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
 /// for workers, those included that the OS is starting; what a joined thread's destructors take comes on
 /// top.
-fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
+fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     let mut has_failed = false;
@@ -93,8 +93,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
             return core.stragglers(&registry);
         }
         let mut left = deadline.left();
-        if whom == WaitsFor::Wanted {
-            if core.is_nobody_wanted(&registry) {
+        if waits_for == WaitsFor::Wanted {
+            if core.runs_only_abandoned_tasks(&registry) {
                 if has_failed || !core.lacks_a_worker(&registry) {
                     return core.stragglers(&registry);
                 }
@@ -179,16 +179,16 @@ impl Core {
 
     /// Whether at one moment every worker that there may be ran a task that nobody waits for: each
     /// did so before and after that moment, without an end in between.
-    fn is_nobody_wanted(&self, registry: &Registry) -> bool {
+    fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;
         }
-        let before = self.all_abandoned(registry);
-        before.is_some() && before == self.all_abandoned(registry)
+        let before = self.abandoned_tallies(registry);
+        before.is_some() && before == self.abandoned_tallies(registry)
     }
 
     /// What each worker runs, by its tasks so far, if nobody waits for any of them.
-    fn all_abandoned(&self, registry: &Registry) -> Option<Vec<Tally>> {
+    fn abandoned_tallies(&self, registry: &Registry) -> Option<Vec<Tally>> {
         let now = self.env.nanos_now();
         let slots = self.slots.iter().zip(&registry.workers);
         slots

@@ -10,7 +10,7 @@ use crate::work::observe::Submitted;
 use crate::work::options::Stored;
 
 /// Where the task went. Refused, the job comes back with the reason; what was stored with it is gone.
-type Outcome<J> = Result<Location, (J, Refusal)>;
+type SubmitResult<J> = Result<Location, (J, Refusal)>;
 
 /// Makes a task of a job, for `accept`.
 #[inline]
@@ -19,7 +19,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     stored: S,
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
-) -> Outcome<J> {
+) -> SubmitResult<J> {
     let mut task = Some(Task::new(Submitted::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
@@ -39,7 +39,7 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Outcome<J> {
+) -> SubmitResult<J> {
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
@@ -52,7 +52,7 @@ fn submit_wrapped<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Outcome<J> {
+) -> SubmitResult<J> {
     let extras = options.extras;
     let (deadline, times) = extras.times(&core.env);
     let options = SubmitOptions {

@@ -377,10 +377,10 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let registry = lock(&core.registry);
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
-    assert!(core.env.is_closed_or_over(), "until the spawner has asked");
+    assert!(core.env.is_closed_or_over_limit(), "over the limit");
     let spawned = core.spawn(stopped, None);
     assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
-    assert!(!core.env.is_closed_or_over());
+    assert!(!core.env.is_closed_or_over_limit());
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

@@ -7,7 +7,7 @@
 //!
 //! Threads join each other as they end, see [`thread`](crate::work::thread), and a shutdown joins the rest.
 
-use super::core::{Core, Registry, Worker};
+use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
@@ -30,7 +30,7 @@ pub(crate) enum NotSpawned {
 impl Core {
     /// Under the lock: a slot without a thread is free again, or withheld.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
-        if self.owed(registry) == 0 {
+        if self.slots_to_withhold(registry) == 0 {
             return self.free_slot(slot);
         }
         registry.withheld.push(slot);
@@ -124,7 +124,7 @@ impl Core {
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
-        if !is_of_use || self.owed(&registry) > 0 {
+        if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
             drop(registry);
             self.serve_line();
@@ -164,7 +164,7 @@ impl Core {
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
-        registry.workers[slot] = Some(Worker {
+        registry.workers[slot] = Some(WorkerEntry {
             thread,
             tasks_before: it.record.tally(|| 0).ran(),
             benched: None,

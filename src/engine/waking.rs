@@ -10,7 +10,7 @@ impl Core {
 
     /// Whether a worker may be idle. One that was claimed by affinity leaves its entry for as long as its
     /// task runs.
-    pub(super) fn is_somebody_idle(&self) -> bool {
+    pub(super) fn has_idle_candidate(&self) -> bool {
         !self.ready.is_empty() || self.is_any_benched()
     }
 
@@ -67,7 +67,7 @@ impl Core {
             if self.nothing_queued() || enough(self.in_flight.see()) {
                 return true;
             }
-            if !self.is_somebody_idle() {
+            if !self.has_idle_candidate() {
                 return false;
             }
             self.in_flight.add(NOTIFIED);

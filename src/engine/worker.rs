@@ -36,11 +36,11 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let look = || {
+    let help_others = || {
         core.serve_line();
         core.notify_another();
     };
-    let ctx = Ctx::new(&core.env, &it.record, slot, &look);
+    let ctx = Ctx::new(&core.env, &it.record, slot, &help_others);
     let _entered = ctx.enter();
     Worker {
         core,
@@ -49,7 +49,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
-        searches: Cell::new(false),
+        searches_next: Cell::new(false),
     }
     .live();
 }
@@ -63,7 +63,7 @@ struct Worker<'a> {
     /// It counts as awake, and watches the queue.
     watches: Cell<bool>,
     /// After its last task it went to search, as the pool was closed or over its limit.
-    searches: Cell<bool>,
+    searches_next: Cell<bool>,
 }
 
 /// What a worker does next.
@@ -89,7 +89,7 @@ impl Worker<'_> {
                     self.work(&mut Some(task), mailbox_id(generation), watch)
                 }
                 Next::Ordered(Order::Search) => {
-                    self.arrive();
+                    self.acknowledge_notification();
                     self.search()
                 }
                 Next::Ordered(Order::Retire) | Next::End => {
@@ -136,45 +136,45 @@ impl Worker<'_> {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
         self.stop_watching();
-        while let Some(its) = task_id.take() {
-            self.ctx.task_id.set(its);
-            Task::run_in(now, self.ctx, &mut |how| {
+        while let Some(id) = task_id.take() {
+            self.ctx.task_id.set(id);
+            Task::run_in(now, self.ctx, &mut |ended| {
                 task_id = self.find_next(after, watch);
-                self.count(how);
+                self.count(ended);
             });
             if task_id.is_some() {
                 self.spin.ran_several();
                 // Not served here: that may start a thread, and the next task's caller could not leave
                 // meanwhile.
-                self.owe_line();
-            } else if !self.searches.get() {
-                self.give_space();
+                self.defer_serving_line();
+            } else if !self.searches_next.get() {
+                self.serve_line_while_idle();
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
-        if !self.searches.take() {
+        if !self.searches_next.take() {
             return self.wait();
         }
         Next::Search
     }
 
     /// Gives space to the line, now that this worker is idle and its last task's waiter is released.
-    fn give_space(&self) {
-        if self.core.line.waiting() != 0 || self.ctx.owes_wake() {
+    fn serve_line_while_idle(&self) {
+        if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
             // Both may take their time, so no submission is to rely on this worker.
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
         self.core.serve_line();
-        self.ctx.pay_debts();
+        self.ctx.run_deferred();
         self.ctx.runs_idle.set(false);
     }
 
     /// It has taken a queued task: the space goes to the line once that task counts as started.
-    fn owe_line(&self) {
+    fn defer_serving_line(&self) {
         if self.core.line.waiting() != 0 {
-            self.ctx.owe_look();
+            self.ctx.defer_helping_others();
         }
     }
 
@@ -182,8 +182,8 @@ impl Worker<'_> {
     /// limit the worker searches instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_usual(0) && self.is_to_look_closer() {
-            self.searches.set(true);
+        if !self.core.env.is_fast_path_open(0) && self.is_to_look_closer() {
+            self.searches_next.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
             unsafe { self.it.step(State::Busy, State::Searching) };
@@ -210,15 +210,15 @@ impl Worker<'_> {
         if self.core.env.is_forked() {
             fork::end_child();
         }
-        self.core.env.is_closed_or_over()
+        self.core.env.is_closed_or_over_limit()
     }
 
     #[inline(always)]
-    fn count(&self, how: Ended) {
-        if how == Ended::Discarded {
+    fn count(&self, ended: Ended) {
+        if ended == Ended::Discarded {
             self.core.counts.expire();
         }
-        self.it.record.count_end(how);
+        self.it.record.count_end(ended);
     }
 
     // ---- the queue ----------------------------------------------------------------
@@ -230,16 +230,16 @@ impl Worker<'_> {
     }
 
     /// It counts as awake no more; who relied on that is answered by
-    /// [`Ctx::pay_debts`] or by a last look at the queue.
+    /// [`Ctx::run_deferred`] or by a last look at the queue.
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
-            self.ctx.owe_look();
+            self.ctx.defer_helping_others();
         }
     }
 
     /// It has been told to look at the queue, and is there.
-    fn arrive(&self) {
+    fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
             // It counts already.
             self.core.in_flight.sub(NOTIFIED);
@@ -249,7 +249,7 @@ impl Worker<'_> {
     }
 
     /// Takes itself from idle; `false` if another was faster, whose order is on its way.
-    fn take_self(&self) -> bool {
+    fn claim_own_slot(&self) -> bool {
         // Counted before it leaves the ring.
         let counted = self.watches.get();
         self.start_watching();
@@ -268,7 +268,7 @@ impl Worker<'_> {
         let mut place = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.core.env.is_closed_or_over() && self.ends_by_itself() {
+            if self.core.env.is_closed_or_over_limit() && self.ends_by_itself() {
                 return Next::End;
             }
             let popped = match &self.core.queue {
@@ -283,13 +283,13 @@ impl Worker<'_> {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
-                    self.owe_line();
+                    self.defer_serving_line();
                     return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-                    self.give_space();
+                    self.serve_line_while_idle();
                     return self.wait();
                 }
                 Popped::InProgress => backoff.wait(),
@@ -303,22 +303,22 @@ impl Worker<'_> {
     fn wait(&self) -> Next {
         // It has published that it is idle. Unless it watches the queue, it looks at it once now (P1).
         let may_look = !self.watches.get() && self.it.see().is_idle();
-        if may_look && !self.core.nothing_queued() && self.take_self() {
+        if may_look && !self.core.nothing_queued() && self.claim_own_slot() {
             return Next::Search;
         }
         let mut backoff = Backoff::default();
         loop {
-            let stop = || self.core.env.is_closed_or_over();
+            let stop = || self.core.env.is_closed_or_over_limit();
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
             if self.watches.replace(false) {
                 self.core.in_flight.sub(AWAKE);
-                if !self.core.nothing_queued() && self.take_self() {
+                if !self.core.nothing_queued() && self.claim_own_slot() {
                     return Next::Search;
                 }
             }
-            if stop() && self.has_reason_to_end() && self.take_self() {
+            if stop() && self.has_reason_to_end() && self.claim_own_slot() {
                 return Next::Search;
             }
             if self.it.may_park() {
@@ -341,7 +341,7 @@ impl Worker<'_> {
             return Some(Next::Ordered(order));
         }
         let is_next_there = || self.core.queue.as_ref().is_some_and(Queue::is_next_there);
-        (self.watches.get() && is_next_there() && self.take_self()).then_some(Next::Search)
+        (self.watches.get() && is_next_there() && self.claim_own_slot()).then_some(Next::Search)
     }
 
     // ---- the end ------------------------------------------------------------------
@@ -390,7 +390,7 @@ impl Worker<'_> {
                 Some(stop) if !has_stopped => {
                     drop(registry);
                     // For those who relied on it while it watched: the hook may take its time.
-                    self.ctx.pay_debts();
+                    self.ctx.run_deferred();
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -443,8 +443,8 @@ impl Worker<'_> {
         drop(registry);
         core.end_return();
         // For the line, and for what was pushed before the slot was free for a thread of its own.
-        self.ctx.owe_look();
-        self.ctx.pay_debts();
+        self.ctx.defer_helping_others();
+        self.ctx.run_deferred();
         true
     }
 }

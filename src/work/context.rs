@@ -10,13 +10,13 @@ use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Orderi
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::observe::{self, Submitted, Watch};
 use crate::work::options::Options;
-use crate::work::panics::{has_panicked, settle, Payload};
+use crate::work::panics::{has_panicked, wake_and_drop, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
 /// This worker is still to call `look`.
-const LOOK: u8 = 1;
+const HELP_OTHERS: u8 = 1;
 /// The pool tracks ages. Stays set.
 const NOTE_START: u8 = 2;
 /// This worker is still to call a handle's waker.
@@ -29,14 +29,14 @@ pub(crate) struct Ctx<'a> {
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
     /// Gives space to the line, and has another worker look at the queue.
-    look: &'a dyn Fn(),
+    help_others: &'a dyn Fn(),
     /// The node of the running task's caller, if one waits for it.
     caller: Cell<Option<*const WaitNode>>,
     /// The running task's.
     label: Cell<Option<&'static str>>,
     /// Names the task about to run to its decision.
     pub(crate) task_id: Cell<u64>,
-    /// What is still to be done: [`LOOK`], [`NOTE_START`] and [`WAKE`].
+    /// What is still to be done: [`HELP_OTHERS`], [`NOTE_START`] and [`WAKE`].
     todo: Cell<u8>,
     /// What the last task's end left to do: user code.
     remains: Cell<Remains>,
@@ -77,12 +77,17 @@ impl Drop for Entered<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, look: &'a dyn Fn()) -> Self {
+    pub(crate) fn new(
+        env: &'a Env,
+        record: &'a Record,
+        slot: usize,
+        help_others: &'a dyn Fn(),
+    ) -> Self {
         Self {
             env,
             record,
             slot,
-            look,
+            help_others,
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
@@ -195,9 +200,9 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Leaves a handle's waker to [`Ctx::pay_debts`]. It may submit tasks, and must not find its own
+    /// Leaves a handle's waker to [`Ctx::run_deferred`]. It may submit tasks, and must not find its own
     /// worker searching: the submission would wait for it.
-    pub(crate) fn owe_wake(&self, remains: Remains) {
+    pub(crate) fn defer_wake(&self, remains: Remains) {
         if !remains.is_empty() {
             self.remains.set(remains);
             self.todo.set(self.todo.get() | WAKE);
@@ -205,40 +210,40 @@ impl<'a> Ctx<'a> {
     }
 
     #[inline]
-    pub(crate) fn owes_wake(&self) -> bool {
+    pub(crate) fn has_deferred_wake(&self) -> bool {
         self.todo.get() & WAKE != 0
     }
 
     /// This worker looks at the queue no more, or has made space: others are to learn it.
     #[inline]
-    pub(crate) fn owe_look(&self) {
-        self.todo.set(self.todo.get() | LOOK);
+    pub(crate) fn defer_helping_others(&self) {
+        self.todo.set(self.todo.get() | HELP_OTHERS);
     }
 
     /// Does for others what had to wait: until this worker is idle, or has started its next task, whose
     /// caller could not leave before. It may start a thread, and calls user code.
     #[inline]
-    pub(crate) fn pay_debts(&self) {
+    pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
-        if todo & (LOOK | WAKE) != 0 {
+        if todo & (HELP_OTHERS | WAKE) != 0 {
             self.todo.set(todo & NOTE_START);
-            self.pay(todo);
+            self.run_deferred_of(todo);
         }
     }
 
     #[cold]
-    fn pay(&self, todo: u8) {
-        if todo & LOOK != 0 {
-            (self.look)();
+    fn run_deferred_of(&self, todo: u8) {
+        if todo & HELP_OTHERS != 0 {
+            (self.help_others)();
         }
         if todo & WAKE != 0 {
-            self.call_back(|| settle(self.remains.take()));
+            self.call_back(|| wake_and_drop(self.remains.take()));
         }
     }
 
     #[cold]
     fn prepare(&self) {
-        self.pay_debts();
+        self.run_deferred();
         if self.todo.get() & NOTE_START != 0 {
             self.record
                 .describe(self.label(), Some(self.env.nanos_now()));

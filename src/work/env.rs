@@ -118,13 +118,13 @@ impl Env {
     /// Returns `true` if the pool is open, has no surplus workers and tracks no ages, this process built
     /// it, and `others`, a small number, is zero: by one comparison.
     #[inline]
-    pub(crate) fn is_usual(&self, others: u64) -> bool {
+    pub(crate) fn is_fast_path_open(&self, others: u64) -> bool {
         self.phase() | others == fork::generation()
     }
 
     /// Whether the pool is closed, or has surplus workers.
     #[inline]
-    pub(crate) fn is_closed_or_over(&self) -> bool {
+    pub(crate) fn is_closed_or_over_limit(&self) -> bool {
         self.phase() & (CLOSED | SURPLUS) != 0
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Release {
 
 impl Release {
     /// Tells the group and the waiter that the task has ended. What remains is user code.
-    pub(crate) fn settle(self) -> (Remains, Option<Captured>) {
+    pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
         if let Some(pending) = self.group {
             pending.0.end(Ended::Discarded);
         }
@@ -80,13 +80,13 @@ pub(crate) unsafe trait Job: Sized {
 }
 
 /// What every task holds: a job, its options, and when it was submitted.
-struct Held<S, J> {
+struct Contents<S, J> {
     submitted: Submitted,
     stored: S,
     job: J,
 }
 
-impl<S: Stored, J: Job> Held<S, J> {
+impl<S: Stored, J: Job> Contents<S, J> {
     #[inline]
     fn options(&self) -> Options<'_> {
         self.job.options(self.stored.options())
@@ -109,11 +109,11 @@ impl<S: Stored, J: Job> Held<S, J> {
             return self.expire(ctx, end);
         }
         let mut pending = self.stored.into_pending();
-        self.job.run(ctx, &mut |how| {
+        self.job.run(ctx, &mut |ended| {
             ctx.finish();
-            end(how);
+            end(ended);
             if let Some(Pending(members)) = pending.take() {
-                members.end(how);
+                members.end(ended);
             }
         });
     }
@@ -123,12 +123,12 @@ impl<S: Stored, J: Job> Held<S, J> {
     fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
             // The drop below may take its time.
-            ctx.pay_debts();
+            ctx.run_deferred();
         }
         let mut release = self.discard(NeverRan::Expired);
         drop_contained(release.captured.take());
         end(Ended::Discarded);
-        ctx.owe_wake(release.settle().0);
+        ctx.defer_wake(release.tell_ended().0);
     }
 
     fn discard(self, why: NeverRan) -> Release {
@@ -182,13 +182,13 @@ impl<S: Stored, J: Job> Held<S, J> {
     /// As `load`; it is moved out.
     unsafe fn take(bytes: &Bytes) -> Self {
         // SAFETY: as `load`; the caller never uses the bytes again.
-        let held = unsafe { Self::load(bytes) };
+        let contents = unsafe { Self::load(bytes) };
         if Self::FITS {
             // SAFETY: live, and moved out once.
-            unsafe { held.read() }
+            unsafe { contents.read() }
         } else {
             // SAFETY: `store` made it with `Box::into_raw`, taken once.
-            *unsafe { Box::from_raw(held) }
+            *unsafe { Box::from_raw(contents) }
         }
     }
 }
@@ -226,14 +226,14 @@ impl Task {
     /// Erases a job, with its options and the time of its submission.
     #[inline]
     pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
-        let held = Held {
+        let contents = Contents {
             submitted,
             stored,
             job,
         };
         Self {
-            table: &Held::<S, J>::TABLE,
-            bytes: held.store(),
+            table: &Contents::<S, J>::TABLE,
+            bytes: contents.store(),
             job: PhantomData,
         }
     }
@@ -246,8 +246,8 @@ impl Task {
     pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
         // SAFETY: of these types by this function's contract; `this` is not dropped.
-        let held = unsafe { Held::<S, J>::take(&this.bytes) };
-        (held.stored, held.job)
+        let contents = unsafe { Contents::<S, J>::take(&this.bytes) };
+        (contents.stored, contents.job)
     }
 
     /// Returns the task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
@@ -341,7 +341,7 @@ mod tests {
         #[repr(align(16))]
         struct Wide(u8);
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
-            Held::<(), F>::FITS
+            Contents::<(), F>::FITS
         }
         const ROOM: usize = INLINE - size_of::<Submitted>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
@@ -359,6 +359,6 @@ mod tests {
     #[test]
     fn metrics_take_8_bytes() {
         let taken = 8 * usize::from(cfg!(feature = "metrics"));
-        assert_eq!(size_of::<Held<(), ()>>(), taken);
+        assert_eq!(size_of::<Contents<(), ()>>(), taken);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn drop_contained<T>(value: T) -> bool {
 }
 
 /// Wakes who waits, and drops what nobody waits for, containing panics.
-pub(crate) fn settle(Remains { waker, node }: Remains) {
+pub(crate) fn wake_and_drop(Remains { waker, node }: Remains) {
     if let Some(waker) = waker {
         contain(|| waker.wake());
     }

@@ -82,10 +82,10 @@ impl Record {
 
     /// Worker: a task that it had has ended.
     #[inline(always)]
-    pub(crate) fn count_end(&self, how: Ended) {
-        match how {
+    pub(crate) fn count_end(&self, ended: Ended) {
+        match ended {
             Ended::Discarded => self.count_unrun(),
-            _ => count(&self.ended[how as usize]),
+            _ => count(&self.ended[ended as usize]),
         }
     }
 

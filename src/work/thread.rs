@@ -12,7 +12,7 @@ use std::io;
 use std::mem;
 
 /// Threads past their last step, to be joined.
-pub(crate) type Ended = Arc<Mutex<Vec<Thread>>>;
+pub(crate) type EndedThreads = Arc<Mutex<Vec<Thread>>>;
 
 /// A thread of the pool.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Thread {
 /// A thread's first thread-local value, which systems drop last.
 struct Last {
     alive: Arc<()>,
-    ended: Ended,
+    ended: EndedThreads,
     /// The [`fork::generation`] that it is of.
     generation: u64,
 }
@@ -65,7 +65,7 @@ impl Thread {
 pub(crate) fn start(
     name: String,
     stack_size: Option<usize>,
-    ended: Ended,
+    ended: EndedThreads,
     main: impl FnOnce() + Send + 'static,
 ) -> io::Result<Thread> {
     let mut builder = thread::Builder::new().name(name);
