@@ -1,5 +1,5 @@
-//! A task with a handle whose submission waits for space as a future. The task stands in line without a
-//! thread, and gets its space whether the future is polled or not.
+//! A task with a handle whose submission waits for space as a future. The task waits in line
+//! without a thread, and gets its space whether the future is polled or not.
 
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
@@ -17,7 +17,9 @@ type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
 
 enum Stage<F, R> {
+    /// The future has not been polled yet.
     New(F),
+    /// The task is in line, with this ticket.
     InLine(u64, HandleSide<Outcome<R>>),
     Done,
 }
@@ -60,7 +62,7 @@ where
         }
     }
 
-    /// Submits the task, or leaves it in line.
+    /// Puts the task in line and serves the line, which submits the task if there is space.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
         let may_enter = |members: &Members| !core.env.is_forked() && members.enter();
@@ -85,7 +87,7 @@ where
         })
     }
 
-    /// Looks for the answer.
+    /// Fetches the answer. If there is none yet, stores the waker.
     fn look(
         &mut self,
         ticket: u64,
@@ -101,6 +103,7 @@ where
         }
     }
 
+    /// Turns an answer into the result of the future.
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
@@ -114,14 +117,14 @@ where
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
         let mut job: Side<F, R> = if self.members.is_some() {
-            // SAFETY: only this future's task comes back to it, made as a member's.
+            // SAFETY: the task that comes back is the one made by `start`, as a member's.
             unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
         } else {
-            // SAFETY: the same, as no member's.
+            // SAFETY: the task that comes back is the one made by `start`, without a group.
             unsafe { task.into_parts::<(), Side<F, R>>() }.1
         };
         let (_, closure) = job.take();
-        // No waker was stored in the node, and there is no outcome.
+        // No waker was stored in the node and there is no outcome, so this only frees the node.
         drop(job.end(None).release());
         closure
     }
@@ -132,7 +135,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    /// Leaves the line. If the task has been accepted, it is cancelled as by its handle's drop.
+    /// Leaves the line. A task that has been accepted is cancelled, as by the drop of its handle.
     fn drop(&mut self) {
         let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return;
