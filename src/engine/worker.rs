@@ -204,7 +204,7 @@ impl Worker<'_> {
     /// pool that is closed or over its limit, makes it `Searching` instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_fast_path_open(0) && self.is_to_look_closer() {
+        if !self.core.env.is_fast_path_open(0) && self.may_have_to_end() {
             self.searches_next.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
@@ -228,7 +228,7 @@ impl Worker<'_> {
 
     /// Returns `true` if this worker may have to end. Ends the process if it is a forked child.
     #[cold]
-    fn is_to_look_closer(&self) -> bool {
+    fn may_have_to_end(&self) -> bool {
         if self.core.env.is_forked() {
             fork::end_child();
         }
