@@ -43,10 +43,15 @@ impl Ledger {
         gone.chain(self.done.iter().filter(undone)).collect()
     }
 
+    /// Returns whether exactly the jobs that cannot succeed are dead. `jobs` has the order of the keys.
+    pub fn is_right(&self, jobs: &[Job]) -> bool {
+        let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
+        jobs.iter().filter(bad).map(|job| &job.key).eq(self.dead.keys())
+    }
+
     /// Returns the keys whose work was done more than once.
     pub fn twice(&self) -> Vec<&String> {
-        let effects = self.effects.iter();
-        let twice = effects.filter(|(_, consumers)| consumers.len() > 1);
+        let twice = self.effects.iter().filter(|(_, consumers)| consumers.len() > 1);
         twice.map(|(key, _)| key).collect()
     }
 }

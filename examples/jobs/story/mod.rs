@@ -30,21 +30,18 @@ fn jobs() -> Vec<Job> {
 }
 
 /// Does what goes wrong when so many percent are done, to one of the processes.
-fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), String> {
+fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), Box<dyn Error>> {
     match percent {
         25 => println!("kill -9 for a process; its jobs are claimed later"),
         45 => {
             println!("SIGTERM for another: it finishes what runs, and gives back the rest");
-            worker.signal("TERM");
-            let status = worker.wait();
+            let status = worker.end("TERM");
             // 3: just then too many of its workers hung.
-            if !matches!(status.code(), Some(0 | 3)) {
-                return Err(format!("after SIGTERM: {status}"));
-            }
+            assert!(matches!(status.code(), Some(0 | 3)), "after SIGTERM: {status}");
         }
         _ => {
             println!("kill -9 for redis-server; it starts again from its append-only file");
-            site.stop("KILL");
+            site.server().end("KILL");
             sleep(Duration::from_millis(300));
             println!("kill -9 for a process: what it cannot report is done twice");
             drop(worker);
@@ -77,9 +74,7 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
     }
     println!("  lost                 {:>6} {lost:?}", lost.len());
     println!("  processes that ended because half of their workers hung: {hung}");
-    // Those that cannot succeed, and no other, are dead.
-    let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
-    let right = all.iter().filter(bad).map(|job| &job.key).eq(ledger.dead.keys());
+    let right = ledger.is_right(&all);
     if !right {
         println!("others are dead than those that cannot succeed: {ledger:?}");
     }
@@ -87,7 +82,7 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
 }
 
 /// Runs the jobs, while things go wrong. Returns how many processes ended because workers hung.
-fn run(site: &mut Site) -> Result<usize, String> {
+fn run(site: &mut Site) -> Result<usize, Box<dyn Error>> {
     let (start, mut faults, mut shown) = (Instant::now(), [25, 45, 65].iter().peekable(), 0);
     let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
@@ -95,9 +90,7 @@ fn run(site: &mut Site) -> Result<usize, String> {
         let ended = workers.iter_mut().filter_map(Process::ended);
         hung += ended.filter(|status| status.code() == Some(3)).count();
         workers.retain_mut(|worker| worker.ended().is_none());
-        while workers.len() < PROCESSES {
-            workers.push(site.worker("--visibility-ms 1600"));
-        }
+        workers.resize_with(PROCESSES, || site.worker("--visibility-ms 1600"));
         let status = site.s.open().and_then(|mut queue| queue.status());
         let left = status.map_err(|e| site.s.explain(&e))?.0;
         let (percent, took) = (100 * (JOBS - left) / JOBS, start.elapsed().as_secs_f64());

@@ -2,6 +2,7 @@
 
 use super::ledger::Ledger;
 use crate::queue::{Job, Settings};
+use std::error::Error;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,9 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    pub fn wait(&mut self) -> ExitStatus {
+    /// Sends `TERM` or `KILL`, and waits until the process has ended.
+    pub fn end(&mut self, signal: &str) -> ExitStatus {
+        self.signal(signal);
         until("a process ends", || self.ended().is_some());
         self.child.wait().expect("it has ended")
     }
@@ -78,11 +81,10 @@ pub struct Site {
 
 impl Site {
     /// Starts it with more options for the server.
-    pub fn new(name: &str, exe: impl Into<PathBuf>, options: &str) -> Result<Self, String> {
+    pub fn new(name: &str, exe: impl Into<PathBuf>, options: &str) -> Result<Self, Box<dyn Error>> {
         let folder = std::env::temp_dir().join(format!("jobs-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let (address, exe) = (free.map_err(|e| e.to_string())?, exe.into());
+        fs::create_dir_all(&folder)?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut s = Settings::default();
         (s.url, s.stream, s.group) = (format!("redis://{address}/"), "{it}".into(), "g".into());
         // `always`: what has been answered is on disk, also if the machine stops.
@@ -90,18 +92,17 @@ impl Site {
             "--bind 127.0.0.1 --port {} --appendonly yes --appendfsync always {options}",
             address.port()
         );
-        let (server, started) = (None, 0);
+        let (server, exe, started) = (None, exe.into(), 0);
         let mut site = Self { server, folder, s, exe, options, started };
         site.start_again()?;
         Ok(site)
     }
 
     /// Starts the server with the data that it left.
-    pub fn start_again(&mut self) -> Result<(), String> {
+    pub fn start_again(&mut self) -> Result<(), Box<dyn Error>> {
         let mut command = Command::new("redis-server");
         command.args(self.options.split_whitespace());
-        command.args(["--save", "", "--dir"]).arg(&self.folder);
-        command.stdout(Stdio::null());
+        command.args(["--save", "", "--dir"]).arg(&self.folder).stdout(Stdio::null());
         self.server = Some(Process::start(&mut command, &self.folder).map_err(|e| {
             format!(
                 "cannot run redis-server ({e}). Install it: apt-get install redis-server (Debian, \
@@ -112,14 +113,8 @@ impl Site {
         Ok(())
     }
 
-    pub fn server(&self) -> &Process {
-        self.server.as_ref().expect("it runs")
-    }
-
-    /// Ends the server by `TERM` or `KILL`.
-    pub fn stop(&mut self, signal: &str) {
-        self.server().signal(signal);
-        self.server.take().expect("it runs").wait();
+    pub fn server(&mut self) -> &mut Process {
+        self.server.as_mut().expect("it was started")
     }
 
     /// Returns a command of `jobs` for this place. Options may be given again: the last one counts.
@@ -158,10 +153,13 @@ impl Site {
         Ledger::read(&self.s, &self.folder.join("effects")).expect("the ledger")
     }
 
-    /// Waits until nothing waits, is pending, or will be tried again.
-    pub fn settled(&self) -> Ledger {
+    /// Waits until no job is left in the stream, and checks how many are done and how many are dead.
+    pub fn settles(&self, done: usize, dead: usize) -> Ledger {
         until("all is settled", || self.ledger().unsettled == 0);
-        self.ledger()
+        let ledger = self.ledger();
+        let counts = (ledger.done.len(), ledger.dead.len());
+        assert_eq!(counts, (done, dead), "{:?}\n{}", ledger.dead, self.log());
+        ledger
     }
 
     /// Returns how many jobs are pending with each consumer that has any.

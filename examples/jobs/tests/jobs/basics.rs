@@ -1,40 +1,32 @@
 //! What the example does without being stuck.
 
-use super::{job, ok, query, run, site, some, until, NEVER_LATE};
-use jobs::queue::Failure;
-use std::io::{Read, Write};
+use super::*;
+use std::io::{read_to_string, Write};
 use std::net::{TcpListener, TcpStream};
-use std::thread::sleep;
-use std::time::Duration;
 
 #[test]
 fn redis_stopped_and_started_loses_nothing() {
-    let mut site = site("restart");
     let all = some(1000, "j", "sleep", "20");
-    site.produce(&all);
-    let mut worker = site.worker("");
+    let (mut site, mut worker) = start("restart", "", &all);
     for signal in ["TERM", "KILL"] {
         let before = site.ledger().done.len();
         until("some more are done", || site.ledger().done.len() > before + 20);
-        site.stop(signal);
+        site.server().end(signal);
         sleep(Duration::from_millis(1500)); // longer than the visibility timeout
         site.start_again().expect("redis-server");
     }
-    let (ledger, log) = (site.settled(), site.log());
-    assert_eq!((ledger.lost(&all), ledger.dead.len()), (Vec::new(), 0));
-    assert_eq!(worker.ended(), None);
+    let (ledger, log) = (site.settles(1000, 0), site.log());
+    assert_eq!((ledger.lost(&all), worker.ended()), (Vec::new(), None));
     assert_eq!(log.matches("trying again").count(), 2, "{log}");
     assert_eq!(log.matches("Redis is back").count(), 2, "{log}");
 }
 
 #[test]
 fn a_poisoned_job_goes_to_the_dead_letters_and_takes_no_other_along() {
-    let mut site = site("poison");
     let mut all = some(40, "j", "sleep", "50");
     all.insert(10, job("poison", "abort", ""));
-    site.produce(&all);
-    let mut workers = [site.worker(""), site.worker("")];
-    let mut deaths = 0;
+    let (mut site, worker) = start("poison", "", &all);
+    let (mut workers, mut deaths) = ([worker, site.worker("")], 0);
     until("all is settled", || {
         // Before the look at which have died: the last may have done so just before.
         let is_settled = site.ledger().unsettled == 0;
@@ -44,118 +36,103 @@ fn a_poisoned_job_goes_to_the_dead_letters_and_takes_no_other_along() {
         }
         is_settled
     });
-    let ledger = site.ledger();
-    assert_eq!(ledger.dead["poison"], "consumers died: 3");
-    assert_eq!((ledger.done.len(), ledger.dead.len(), deaths), (40, 1, 3));
+    assert_eq!((&*site.settles(40, 1).dead["poison"], deaths), ("consumers died: 3", 3));
 }
 
 #[test]
 fn sigterm_finishes_what_runs_and_gives_back_the_rest() {
-    let mut site = site("sigterm");
+    let mut site = site("sigterm", "");
     // The second time the job is longer than the grace period, and told to stop.
-    for (count, ms, grace) in [(100, "100", 5000), (1, "2000", 50)] {
-        let key = format!("j{count}");
-        site.produce(&some(count, &key, "sleep", ms));
+    for (n, ms, grace, before, after) in [(100, "100", 5000, 8, 100), (1, "2000", 50, 100, 101)] {
+        site.produce(&some(n, &format!("j{n}"), "sleep", ms));
         let mut worker = site.worker(&format!("{NEVER_LATE} --grace-ms {grace}"));
-        let before = if count == 1 { 100 } else { 8 };
         until("some are taken", || {
             !site.pending().is_empty() && site.ledger().done.len() >= before
         });
-        worker.signal("TERM");
-        assert!(worker.wait().success(), "{}", site.log());
+        assert!(worker.end("TERM").success(), "{}", site.log());
         let pending = site.pending();
         assert!(pending.iter().all(|(name, _)| name == "nobody"), "{pending:?}");
         assert!(site.ledger().unsettled > 0);
         let _other = site.worker(NEVER_LATE);
-        let ledger = site.settled();
+        let ledger = site.settles(after, 0);
         assert_eq!((ledger.lost(&[]), ledger.twice()), (vec![], vec![]));
     }
 }
 
 #[test]
 fn failures_are_tried_again_and_then_dead_with_their_reason() {
-    let mut site = site("reasons");
-    let _worker = site.worker(&format!("{NEVER_LATE} --workers 2 --queue 9 --lost 2"));
-    let mut slow = job("slow", "sleep", "20000");
-    slow.deadline_ms = 1500;
-    let (two, three) = (job("2", "flaky", "2"), job("3", "flaky", "3"));
-    site.produce(&[job("panic", "panic", ""), slow, two, three]);
-    let ledger = site.settled();
-    assert!(ledger.done.iter().eq(["2"]) && ledger.dead.len() == 3, "{ledger:?}");
+    let slow = Job { deadline_ms: 1500, ..job("slow", "sleep", "20000") };
+    let all = [job("panic", "panic", ""), slow, job("2", "flaky", "2"), job("3", "flaky", "3")];
+    let options = format!("{NEVER_LATE} --workers 2 --queue 9 --lost 2");
+    let (site, _worker) = start("reasons", &options, &all);
+    let ledger = site.settles(1, 3);
+    assert!(ledger.done.contains("2"), "{ledger:?}");
     assert_eq!(ledger.dead["3"], "failed: attempt 3");
     assert_eq!(ledger.dead["panic"], "panicked: as it was told");
     assert_eq!(ledger.dead["slow"], "timed out");
     // One that no worker starts in time does not run then.
-    let mut late = job("late", "hash", "1");
-    late.deadline_ms = 100;
+    let late = Job { deadline_ms: 100, ..job("late", "hash", "1") };
     site.produce(&[job("a", "sleep", "900"), job("b", "sleep", "900"), late]);
-    site.settled();
+    until("all is settled", || site.ledger().unsettled == 0);
     assert!(site.log().contains("late (hash), attempt 1: expired"), "{}", site.log());
 }
 
 #[test]
 fn a_key_that_runs_does_not_start_beside_itself() {
-    let mut site = site("twice");
-    let _worker = site.worker("");
-    site.produce(&[job("twice", "sleep", "400"), job("twice", "sleep", "400")]);
-    let ledger = site.settled();
-    assert_eq!((ledger.effects["twice"].len(), ledger.dead.len()), (1, 0));
+    let twice = [job("twice", "sleep", "400"), job("twice", "sleep", "400")];
+    let (site, _worker) = start("twice", "", &twice);
+    assert_eq!(site.settles(1, 0).effects["twice"].len(), 1);
 }
 
 #[test]
 fn hung_jobs_cost_workers_until_the_process_exits_with_3() {
-    let mut site = site("hang");
     let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let address = free.expect("a port").to_string();
-    let options = format!("--attempts 2 --workers 3 --lost 2 --metrics {address} {NEVER_LATE}");
-    let mut worker = site.worker(&format!("{options} --deadline-ms 1500"));
+    let options = format!("{NEVER_LATE} --attempts 2 --workers 3 --lost 2 --deadline-ms 1500");
+    let options = format!("{options} --metrics {address}");
     // The second attempt does not start beside the first.
-    site.produce(&some(1, "first", "hang", ""));
+    let (site, mut worker) = start("hang", &options, &some(1, "first", "hang", ""));
     until("it is dead", || site.ledger().dead.len() == 1);
     until("a worker is lost", || {
-        let (mut page, stream) = (String::new(), TcpStream::connect(&address));
-        let mut stream = stream.expect("the metrics");
-        let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
-        asked.and_then(|()| stream.read_to_string(&mut page)).expect("a page");
+        let mut stream = TcpStream::connect(&address).expect("the metrics");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
+        let page = read_to_string(stream).expect("a page");
         page.contains("lazypool_workers_abandoned{pool=\"jobs\"} 1")
     });
     // It goes on with the others.
     site.produce(&some(20, "j", "sleep", "10"));
-    assert_eq!((site.settled().done.len(), worker.ended()), (20, None));
+    site.settles(20, 1);
+    assert_eq!(worker.ended(), None);
     site.produce(&some(1, "second", "hang", ""));
-    assert_eq!(worker.wait().code(), Some(3), "{}", site.log());
+    until("it ends", || worker.ended().is_some());
+    assert_eq!(worker.ended().and_then(|status| status.code()), Some(3), "{}", site.log());
 }
 
 #[test]
 fn a_long_job_stays_and_one_of_a_consumer_that_stood_still_is_not_lost() {
-    let mut site = site("long");
-    let mut long = job("long", "sleep", "3000");
-    long.deadline_ms = 60_000;
-    let [_one, two] = [site.worker(""), site.worker("")];
-    site.produce(&[long]);
-    assert_eq!(site.settled().effects["long"].len(), 1);
+    let long = Job { deadline_ms: 60_000, ..job("long", "sleep", "3000") };
+    let (mut site, _one) = start("long", "", &[long]);
+    let two = site.worker("");
+    assert_eq!(site.settles(1, 0).effects["long"].len(), 1);
     site.produce(&some(16, "j", "sleep", "300"));
     until("both have some", || site.pending().len() == 2);
     two.signal("STOP");
     until("the other has claimed them", || site.ledger().unsettled == 0);
     two.signal("CONT");
-    let ledger = site.settled();
-    assert_eq!((ledger.done.len(), ledger.dead.len()), (17, 0));
+    site.settles(17, 0);
 }
 
 #[test]
 fn what_another_consumer_has_claimed_is_its_own() {
-    let site = site("claimed");
+    let site = site("claimed", "");
     site.produce(&some(1, "j", "hash", "1"));
     let [(mut slow, ours), (mut quick, theirs)] = ["slow", "quick"].map(|name| {
         let mut s = site.s.clone();
         (s.consumer, s.visibility) = (name.to_owned(), Duration::ZERO);
-        let (mut queue, mut jobs) = (s.connect().expect("a connection"), Vec::new());
-        until("there is a job", || {
-            jobs = queue.take(5, 100, 0).expect("an answer").1;
-            !jobs.is_empty()
-        });
-        (queue, jobs.remove(0))
+        let mut queue = s.connect().expect("a connection");
+        sleep(Duration::from_millis(600)); // a new connection claims nothing before
+        let job = queue.take(5, 100, 0).expect("an answer").1.remove(0);
+        (queue, job)
     });
     assert_eq!((&theirs.id, theirs.times), (&ours.id, 2));
     let late = || "late".to_owned();
@@ -175,36 +152,36 @@ fn what_another_consumer_has_claimed_is_its_own() {
 
 #[test]
 fn produce_status_and_dead() {
-    let mut site = site("status");
-    let text = ok(&site, "produce --kind sleep --payload 1 --count 3 --key k");
-    assert_eq!(text, "added 3 jobs, with the keys k-0 and so on\n");
-    ok(&site, "produce --kind nonsense --key bad --count 2");
-    let text = ok(&site, "status");
+    let mut site = site("status", "");
+    let add = "produce --kind sleep --payload 1 --count 3 --key k";
+    assert_eq!(says(site.jobs(add), 0, ""), "added 3 jobs, with the keys k-0 and so on\n");
+    says(site.jobs("produce --kind nonsense --key bad --count 2"), 0, "added 2");
+    let text = says(site.jobs("status"), 0, "");
     assert_eq!(text, "waiting 5, pending 0, retries 0, done 0, dead 0\n");
     let worker = site.worker("");
-    site.settled();
-    let text = ok(&site, "status");
+    site.settles(3, 2);
+    let text = says(site.jobs("status"), 0, "dead: bad-0 (nonsense): unknown kind: nonsense");
     assert!(text.starts_with("waiting 0, pending 0, retries 0, done 3, dead 2\n"), "{text}");
-    assert!(text.contains("dead: bad-0 (nonsense): unknown kind: nonsense"), "{text}");
     // What is done is skipped.
-    ok(&site, "produce --kind sleep --payload 1 --count 3 --key k");
-    assert_eq!(site.settled().twice(), Vec::<&String>::new());
+    says(site.jobs(add), 0, "added 3");
+    assert_eq!(site.settles(3, 2).twice(), Vec::<&String>::new());
     drop(worker);
-    let list = ok(&site, "dead");
+    let list = says(site.jobs("dead"), 0, "");
     let id = list.split(['[', ']']).nth(1).expect("an id");
-    assert!(ok(&site, &format!("dead --send {id}")).ends_with("sent again: 1\n"));
-    assert!(ok(&site, "status").starts_with("waiting 1, pending 0, retries 0, done 3, dead 1\n"));
-    assert!(ok(&site, "dead --delete all").ends_with("deleted: 1\n"));
-    assert_eq!(ok(&site, "dead"), "");
+    says(site.jobs(&format!("dead --send {id}")), 0, "\nsent again: 1\n");
+    says(site.jobs("status"), 0, "waiting 1, pending 0, retries 0, done 3, dead 1\n");
+    says(site.jobs("dead --delete all"), 0, "\ndeleted: 1\n");
+    assert_eq!(says(site.jobs("dead"), 0, ""), "");
     let _worker = site.worker("");
-    assert_eq!(site.settled().dead.len(), 1);
+    site.settles(3, 1);
 }
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let site = site("errors");
-    let _: () = query(&site, "SET text no-stream");
+    let site = site("errors", "");
+    query::<()>(&site, "SET", ("text", "no-stream"));
     for (code, words, text) in [
+        (0, "work --help", "Durable jobs"),
         (1, "work --stream text", "`text`, or a key that begins so, is of the wrong type: "),
         (1, "produce --stream text", "is of the wrong type: "),
         (1, "status --stream text", "is of the wrong type: "),
@@ -219,14 +196,10 @@ fn errors_say_what_is_wrong() {
         (2, "work --workers", "options are written --name value"),
         (2, "walk", "unknown command `walk`"),
     ] {
-        let (found, said) = run(&site, words);
-        assert_eq!(found, code, "{words}: {said}");
-        assert!(said.starts_with("jobs: ") && said.contains(text), "{words}: {said}");
+        says(site.jobs(words), code, text);
     }
-    assert_eq!(query::<Vec<String>>(&site, "KEYS *"), ["text"], "an error made a key");
-    assert!(run(&site, "work --help").1.starts_with("Durable jobs"));
-    let mut story = std::process::Command::new(env!("CARGO_BIN_EXE_jobs"));
-    let story = story.env("PATH", "/nonexistent").output().expect("it runs");
-    let said = String::from_utf8_lossy(&story.stderr);
-    assert!(said.contains("apt-get install redis-server"), "{said}");
+    assert_eq!(query::<Vec<String>>(&site, "KEYS", "*"), ["text"], "an error made a key");
+    let mut story = Command::new(env!("CARGO_BIN_EXE_jobs"));
+    story.env("PATH", "/nonexistent");
+    says(story, 1, "apt-get install redis-server");
 }

@@ -4,14 +4,25 @@ mod basics;
 mod kills;
 mod stuck;
 
-pub use jobs::queue::Job;
-pub use jobs::story::process::{until, Process, Site};
+use jobs::queue::{Failure, Job};
+use jobs::story::process::{until, Process, Site};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// No job is late, and no test waits until a job is claimed: what is given back is free at once.
 const NEVER_LATE: &str = "--deadline-ms 60000 --visibility-ms 600000";
 
-fn site(name: &str) -> Site {
-    Site::new(name, env!("CARGO_BIN_EXE_jobs"), "").expect("redis-server")
+fn site(name: &str, options: &str) -> Site {
+    Site::new(name, env!("CARGO_BIN_EXE_jobs"), options).expect("redis-server")
+}
+
+/// Starts a Redis, adds these jobs, and then starts a consumer.
+fn start(name: &str, options: &str, jobs: &[Job]) -> (Site, Process) {
+    let mut site = site(name, "");
+    site.produce(jobs);
+    let worker = site.worker(options);
+    (site, worker)
 }
 
 fn job(key: &str, kind: &str, payload: &str) -> Job {
@@ -23,31 +34,17 @@ fn some(count: usize, key: &str, kind: &str, payload: &str) -> Vec<Job> {
     (0..count).map(job).collect()
 }
 
-fn query<T: redis::FromRedisValue>(site: &Site, words: &str) -> T {
+fn query<T: redis::FromRedisValue>(site: &Site, name: &str, args: impl redis::ToRedisArgs) -> T {
     let mut queue = site.s.open().expect("a connection");
-    let words = Vec::from_iter(words.split(' '));
-    let mut command = redis::cmd(words[0]);
-    let command = command.arg(&words[1..]);
-    command.query(&mut queue.con).expect("an answer")
+    redis::cmd(name).arg(args).query(&mut queue.con).expect("an answer")
 }
 
-/// Runs a command of `jobs` that succeeds. Returns what it wrote.
-fn ok(site: &Site, words: &str) -> String {
-    let (code, said) = run(site, words);
-    assert_eq!(code, 0, "{words}: {said}");
+/// Runs a command, and checks its exit code and that it wrote this text. Returns all that it wrote.
+fn says(mut command: Command, code: i32, text: &str) -> String {
+    let output = command.output().expect("it runs");
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {said}");
+    assert_eq!(said.starts_with("jobs: "), code != 0, "{command:?}: {said}");
+    assert!(said.contains(text), "{command:?}: {said}");
     said
-}
-
-/// Runs a command of `jobs` that fails with 1 and this text.
-fn fails(site: &Site, words: &str, text: &str) {
-    let (code, said) = run(site, words);
-    assert!(code == 1 && said.contains(text), "{words}: {said}");
-}
-
-/// Runs a command of `jobs`. Returns its exit code, and what it wrote.
-fn run(site: &Site, words: &str) -> (i32, String) {
-    let output = site.jobs(words).output().expect("it runs");
-    let text = [output.stdout, output.stderr].concat();
-    let code = output.status.code().expect("a code");
-    (code, String::from_utf8(text).expect("text"))
 }
