@@ -21,9 +21,12 @@ const ALL: usize = THREADS + FUTURES;
 
 type Answer = Result<Handle<()>, Refused<()>>;
 
+/// A thread that submits and waits for space.
+type Submitting = JoinHandle<Result<(), Refused<()>>>;
+
 /// Threads and futures in line, in turns; every second one of the group. All of their tasks are in the ledger.
 struct Crowd<F> {
-    threads: Vec<(usize, JoinHandle<Result<(), Refused<()>>>)>,
+    threads: Vec<(usize, Submitting)>,
     futures: Vec<(usize, F)>,
     count: Arc<Count>,
     ledger: Ledger,
