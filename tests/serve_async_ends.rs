@@ -203,7 +203,7 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
             let late = pool.with_deadline(d).awaitable();
             let mut late = late.serve_async(|| unreachable!("too late"));
             let far = pool.with_deadline(Duration::MAX).awaitable();
-            let mut far = far.serve_async(|| task::deadline());
+            let mut far = far.serve_async(task::deadline);
             assert!(poll(&mut late, &waker).is_pending());
             assert!(poll(&mut far, &waker).is_pending());
             thread::sleep(ms(2));
