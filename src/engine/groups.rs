@@ -22,7 +22,7 @@ pub(crate) fn submit_member<J: Job>(
     // The check for a fork comes before any access to the group: in a child, a thread that no
     // longer exists may hold the group's lock.
     if core.env.is_forked() || !members.enter() {
-        return Err((job, core.refuse_member(members)));
+        return Err((job, core.refuse_member(Some(members))));
     }
     let pending = Pending(Arc::clone(members));
     let location = submit_with(core, pending, job, options)?;
@@ -34,9 +34,10 @@ impl Core {
     /// Returns the reason why a submission is refused that could not enter its group, and counts
     /// it. The group is full, or this process is a forked child.
     #[cold]
-    pub(super) fn refuse_member(&self, members: &Members) -> Refusal {
+    pub(super) fn refuse_member(&self, members: Option<&Members>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
-        let cancelled = members.is_cancelled().then_some(Refusal::Cancelled);
+        let is_cancelled = members.is_some_and(Members::is_cancelled);
+        let cancelled = is_cancelled.then_some(Refusal::Cancelled);
         let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
         let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
         self.counts.refuse(why).into_refusal()

@@ -57,7 +57,10 @@ where
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::New(closure) => self.start(closure, waker),
-            Stage::InLine(ticket, side) => self.look(ticket, side, waker),
+            in_line @ Stage::InLine(..) => {
+                self.stage = in_line;
+                self.look(waker)
+            }
             Stage::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
         }
     }
@@ -65,8 +68,9 @@ where
     /// Puts the task in line and serves the line, which submits the task if there is space.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        let may_enter = |members: &Members| !core.env.is_forked() && members.enter();
-        if let Some(members) = self.members.as_ref().filter(|members| !may_enter(members)) {
+        let members = self.members.as_deref();
+        // In a forked child before any lock is taken: a thread of the parent's may have held it.
+        if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
             return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
         }
         let (_, times) = self.extras.times(&core.env);
@@ -79,7 +83,8 @@ where
         let submitted = core.submitted_at();
         let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
         if !core.env.is_own_worker() {
-            return self.look(ticket, side, waker);
+            self.stage = Stage::InLine(ticket, side);
+            return self.look(waker);
         }
         Poll::Ready(match core.leave_line(ticket) {
             Ok(answer) => self.answered(answer, side),
@@ -87,20 +92,19 @@ where
         })
     }
 
-    /// Fetches the answer. If there is none yet, stores the waker.
-    fn look(
-        &mut self,
-        ticket: u64,
-        side: HandleSide<Outcome<R>>,
-        waker: &Waker,
-    ) -> Poll<Served<F, R>> {
-        match self.core.line.fetch(ticket, Some(waker)) {
-            None => {
-                self.stage = Stage::InLine(ticket, side);
-                Poll::Pending
-            }
-            Some(answer) => Poll::Ready(self.answered(answer, side)),
-        }
+    /// Fetches the answer. If there is none yet, stores the waker. If the waker's clone panics, the
+    /// task is still in line.
+    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let Stage::InLine(ticket, _) = &self.stage else {
+            unreachable!("its task is in line");
+        };
+        let Some(answer) = self.core.line.fetch(*ticket, Some(waker)) else {
+            return Poll::Pending;
+        };
+        let Stage::InLine(_, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            unreachable!("as above");
+        };
+        Poll::Ready(self.answered(answer, side))
     }
 
     /// Turns an answer into the result of the future.

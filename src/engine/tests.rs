@@ -208,7 +208,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     };
     let held = core.stats();
     core.in_flight.add(NOTIFIED);
-    // SAFETY: `claim` came with `slot`: this thread holds it.
+    // SAFETY: `claim` belongs to `slot`, so this thread holds the slot.
     unsafe { core.slots[slot].send_searching(claim) };
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
@@ -330,8 +330,11 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     for _ in 0..3 {
         let core = &core;
         let ran = thread::scope(|s| {
-            let its_slot = || call(core, crate::task::slot);
-            s.spawn(its_slot).join().expect("no panic").expect("idle")
+            let slot_of_call = || call(core, crate::task::slot);
+            s.spawn(slot_of_call)
+                .join()
+                .expect("no panic")
+                .expect("idle")
         });
         assert_eq!(ran, bench.last().copied());
         while core.stats().idle < 4 {
