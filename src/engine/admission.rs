@@ -129,7 +129,7 @@ impl Core {
             queue.push(task).ok()?
         };
         let looked_after = match all_busy {
-            Some(all_busy) => !self.is_any_benched() && self.is_unchanged_since(all_busy),
+            Some(all_busy) => !self.is_any_benched() && self.is_unchanged(all_busy),
             None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {

@@ -84,7 +84,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         end(Ended::ran(panicked));
         if let Some(result) = result {
             // Written only now: the caller polls this cache line, which so moves only once.
-            // SAFETY: the decision is won: the caller waits for `done`.
+            // SAFETY: the decision is won, so the caller waits for `done`.
             let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());
         }

@@ -33,8 +33,8 @@ pub(crate) struct Settings {
     pub(crate) track_ages: bool,
 }
 
-/// The main function of a worker's thread, for the worker of a slot. A function pointer, because
-/// `threads` starts workers and `worker` uses `threads`: it breaks the import cycle.
+/// The main function of a worker's thread, for the worker of a slot. A function pointer, so that
+/// `threads`, which starts workers, does not depend on `worker`, which uses `threads`.
 pub(crate) type Main = fn(&Arc<Core>, usize);
 
 /// The state that the registry's lock guards.

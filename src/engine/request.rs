@@ -118,8 +118,8 @@ fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
     node.set_deadline(env.due(deadline));
 }
 
-/// The options that a submitter, group or scope adds to each submission. Durations count from the
-/// submission.
+/// The options that a submitter, group or scope adds to each submission. A deadline given as a
+/// duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,

@@ -30,8 +30,9 @@ impl Core {
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
-        let all_busy =
-            self.is_none_in_flight() && self.ready.is_drained(ready) && self.free.is_drained(freed);
+        let all_busy = self.none_are_in_flight()
+            && self.ready.is_drained(ready)
+            && self.free.is_drained(freed);
         all_busy.then_some(AllBusy { ready, freed })
     }
 
@@ -42,7 +43,7 @@ impl Core {
     /// entry, would be on the bench, or would have freed its slot; or another submission holds its
     /// entry, and claims that worker or finds it claimed.
     #[inline]
-    pub(super) fn is_unchanged_since(&self, then: AllBusy) -> bool {
+    pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
     }
 
@@ -52,7 +53,7 @@ impl Core {
     /// counted before it leaves. A worker that comes to the bench after this check came through the
     /// ready ring, so the number of pushes shows it, or the second check of the bench.
     #[inline]
-    fn is_none_in_flight(&self) -> bool {
+    fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
@@ -73,8 +74,7 @@ impl Core {
     #[inline(always)]
     fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
         let all_busy = self.all_busy();
-        all_busy
-            .is_some_and(|then| full() && self.is_none_in_flight() && self.is_unchanged_since(then))
+        all_busy.is_some_and(|then| full() && self.none_are_in_flight() && self.is_unchanged(then))
     }
 
     /// Spins for a moment until there is space. Returns `true` if there is. The end of a few short

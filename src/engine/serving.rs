@@ -69,7 +69,8 @@ where
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
         let members = self.members.as_deref();
-        // In a forked child before any lock is taken: a thread of the parent's may have held it.
+        // The check for a fork comes before any lock is taken: in a child, a thread that no longer
+        // exists may hold the lock.
         if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
             return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
         }
@@ -92,8 +93,8 @@ where
         })
     }
 
-    /// Fetches the answer. If there is none yet, stores the waker. If the waker's clone panics, the
-    /// task is still in line.
+    /// Fetches the answer. If there is none yet, stores the waker. If the clone of the waker
+    /// panics, the task stays in line.
     fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
         let Stage::InLine(ticket, _) = &self.stage else {
             unreachable!("its task is in line");
