@@ -210,7 +210,7 @@ impl Ring {
     }
 }
 
-#[cfg(any(lazypool_loom, lazypool_shuttle, test))]
+#[cfg(any(lazypool_shuttle, test))]
 impl Ring {
     /// The entry at a position, if it is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
