@@ -332,7 +332,7 @@ impl<T> Queue<T> {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
         // ORDERING: M1, P2, P5: as a pop.
-        let skipped = at.see() == at.stamp(State::Dead)
+        let skipped = at.see_space() == at.stamp(State::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
