@@ -102,7 +102,8 @@ impl Space {
         self.line.assert_at_rest();
         assert_eq!(self.free.load(Ordering::SeqCst), free);
         // SAFETY: no thread serves the line any more.
-        self.served.with(|now| assert_eq!(unsafe { &**now }, served));
+        self.served
+            .with(|now| assert_eq!(unsafe { &**now }, served));
     }
 }
 
@@ -164,7 +165,9 @@ fn two_join_against_two_makes() {
     check(Some(3), || {
         let space = Space::new();
         let others = [1, 2].map(|number| {
-            beside(&space, move |space| assert_eq!(space.wait(number), number + 10))
+            beside(&space, move |space| {
+                assert_eq!(space.wait(number), number + 10)
+            })
         });
         space.make();
         space.make();

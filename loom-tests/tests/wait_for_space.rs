@@ -387,7 +387,7 @@ fn async_drop_against_space() {
 /// that is accepted and lost; a closure that neither ran nor came back. `mode`: what becomes of
 /// an accepted one.
 fn async_shutdown_against_acceptance(mode: Shutdown) {
-    check(Some(2), move || {
+    check(Some(1), move || {
         let (pool, open) = occupied(1);
         let ran = Ran::new();
         quietly(|| assert!(pool.serve(|| ()).is_ok()));
@@ -413,13 +413,13 @@ fn async_shutdown_against_acceptance(mode: Shutdown) {
     });
 }
 
-/// Preemptions: 2.
+/// Preemptions: 1.
 #[test]
 fn async_drain_against_acceptance() {
     async_shutdown_against_acceptance(Shutdown::Drain);
 }
 
-/// Preemptions: 2.
+/// Preemptions: 1.
 #[test]
 fn async_discard_against_acceptance() {
     async_shutdown_against_acceptance(Shutdown::Discard);
