@@ -211,6 +211,55 @@ mod parts {
 }
 
 #[cfg(lazypool_loom)]
+mod flag {
+    use loom::sync::{Condvar, Mutex};
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    /// Counts how often it is woken.
+    #[derive(Debug)]
+    pub struct Flag {
+        woken: Mutex<usize>,
+        told: Condvar,
+    }
+
+    impl Flag {
+        /// A flag and its waker.
+        #[allow(clippy::new_ret_no_self)]
+        pub fn new() -> (Arc<Self>, Waker) {
+            let flag = Arc::new(Self {
+                woken: Mutex::new(0),
+                told: Condvar::new(),
+            });
+            (Arc::clone(&flag), Waker::from(flag))
+        }
+
+        /// Waits until it has been woken.
+        pub fn wait(&self) {
+            let mut woken = self.woken.lock().unwrap();
+            while *woken == 0 {
+                woken = self.told.wait(woken).unwrap();
+            }
+        }
+
+        /// How often it was woken.
+        pub fn times(&self) -> usize {
+            *self.woken.lock().unwrap()
+        }
+    }
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            *self.woken.lock().unwrap() += 1;
+            self.told.notify_one();
+        }
+    }
+}
+
+#[cfg(lazypool_loom)]
+pub use flag::Flag;
+
+#[cfg(lazypool_loom)]
 pub use parts::{
     beside, cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve, warm_pair,
     warm_pool, warm_pool_with_stop_hook, Ran,

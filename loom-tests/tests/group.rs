@@ -2,8 +2,9 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::refuse_threads;
-use lazypool::Shutdown;
+use lazypool::{Group, Refusal, Shutdown};
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
 use std::sync::Arc;
@@ -93,9 +94,84 @@ fn cancel_leaves_nothing_queued() {
         assert_eq!((group.pending(), group.discarded()), (0, accepted));
         assert!(group
             .serve(|| ())
-            .is_err_and(|e| matches!(e.reason(), lazypool::Refusal::Cancelled)));
+            .is_err_and(|e| matches!(e.reason(), Refusal::Cancelled)));
         assert_eq!((ran.times(), ran.alive()), (0, 0));
         open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A group is cancelled while its task is on the way or runs; the task goes on until the cancel has
+/// returned. Excludes: a task that does not see it then; a worker that does not count as abandoned (the tag
+/// on the worker's record, P3). Preemptions: 3.
+#[test]
+fn cancel_is_seen_once_it_has_returned() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(0));
+        let (group, seen) = (pool.group(), Arc::clone(&pool));
+        let (say, has_returned) = mpsc::channel();
+        let served = group.serve(move || {
+            has_returned.recv().unwrap();
+            assert!(lazypool::task::is_cancelled());
+            assert_eq!(seen.stats().abandoned, 1);
+        });
+        assert!(served.is_ok());
+        group.cancel();
+        say.send(()).unwrap();
+        group.wait();
+        end(&pool);
+        assert_eq!(group.completed(), 1);
+    });
+}
+
+/// The same with a task that another thread's cancel must not touch: of two groups one is cancelled as
+/// its task gives way to the other one's on the same worker. Excludes: a tag on the wrong task.
+/// Preemptions: 2.
+#[test]
+fn cancel_against_the_next_groups_task() {
+    check(Some(2), || {
+        let pool = warm_pool(1);
+        let (group, other) = (pool.group(), pool.group());
+        assert!(group.serve(|| ()).is_ok());
+        let canceller = beside(&group, |group| group.cancel());
+        assert!(other
+            .serve(|| assert!(!lazypool::task::is_cancelled()))
+            .is_ok());
+        other.wait();
+        canceller.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// Two submissions to a group of one, with two idle workers. Excludes: two tasks pending at once; a refusal
+/// other than `GroupFull`; a group that stays full. Preemptions: 2.
+#[test]
+fn two_serve_through_a_limited_group() {
+    check(Some(2), || {
+        let pool = warm_pair(2, 0);
+        let group = pool.limited_group(1);
+        let running = Arc::new(AtomicUsize::new(0));
+        let serve = |group: &Group, running: Arc<AtomicUsize>| {
+            let task = move || {
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
+                running.fetch_sub(1, Ordering::SeqCst);
+            };
+            match group.serve(task) {
+                Ok(()) => 1,
+                Err(back) => {
+                    assert!(matches!(back.reason(), Refusal::GroupFull));
+                    0
+                }
+            }
+        };
+        let its = Arc::clone(&running);
+        let other = beside(&group, move |group| serve(group, its));
+        let mine = serve(&group, running);
+        let accepted = mine + other.join().unwrap();
+        assert_ne!(accepted, 0);
+        group.wait();
+        assert_eq!((group.pending(), group.completed()), (0, accepted));
+        assert!(group.serve(|| ()).is_ok());
         end(&pool);
     });
 }

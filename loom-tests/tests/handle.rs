@@ -3,48 +3,15 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, join_until, promise, Decision};
-use lazypool::{Handle, Pool, TaskError};
-use loom::sync::{mpsc, Condvar, Mutex};
+use lazypool::{Handle, Pool, Shutdown, TaskError};
+use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pool, Flag, Ran};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-
-/// Says that it was woken.
-struct Flag {
-    woken: Mutex<usize>,
-    told: Condvar,
-}
-
-impl Flag {
-    fn new() -> (Arc<Self>, Waker) {
-        let flag = Arc::new(Self {
-            woken: Mutex::new(0),
-            told: Condvar::new(),
-        });
-        (Arc::clone(&flag), Waker::from(flag))
-    }
-
-    fn wait(&self) {
-        let mut woken = self.woken.lock().unwrap();
-        while *woken == 0 {
-            woken = self.told.wait(woken).unwrap();
-        }
-    }
-
-    fn times(&self) -> usize {
-        *self.woken.lock().unwrap()
-    }
-}
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap() += 1;
-        self.told.notify_one();
-    }
-}
+use std::time::Duration;
 
 /// A handle goes while its task ends. Excludes: a value dropped twice or never; a node freed twice, never,
 /// or before the other side's last touch. All interleavings.
@@ -352,5 +319,143 @@ fn group_cancel_against_drop() {
         open.send(()).unwrap();
         end(&pool);
         assert_eq!(pool.stats().discarded, 1);
+    });
+}
+
+// ---- discarded tasks are settled first, and dropped later ------------------------------------
+
+/// A pool of one whose worker runs a task until the gate is opened, with room in its queue.
+fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
+    let pool = warm_pool(queue_capacity);
+    let (open, gate) = mpsc::channel();
+    quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+    (Arc::new(pool), open)
+}
+
+/// A shutdown discards a task while its handle is dropped. Excludes: a task that both discard, or neither; a
+/// node freed twice, never, or while the other side is at it. Preemptions: 3.
+#[test]
+fn discard_against_drop() {
+    check(Some(3), || {
+        let (pool, open) = occupied(1);
+        let ran = Ran::new();
+        let handle = pool.awaitable().serve(ran.task()).unwrap();
+        let closer = beside(&pool, |pool| {
+            drop(pool.shutdown(Shutdown::Discard, Duration::ZERO));
+        });
+        drop(handle);
+        closer.join().unwrap();
+        assert_eq!((ran.times(), ran.alive()), (0, 0));
+        assert_eq!(pool.stats().discarded, 1);
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A capture whose drop waits until another thread has said so.
+struct WaitsInDrop(mpsc::Receiver<()>);
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        self.0.recv().unwrap();
+    }
+}
+
+/// A cancelled group has two queued tasks. The first one's capture waits, in its drop, for what another
+/// thread sees of the second. Excludes: a task that is settled after a capture was dropped, whose waiter and
+/// that capture wait for each other (laws 8 and 21). `see`: given the second one's handle.
+fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync + Copy + 'static) {
+    check(Some(3), move || {
+        let (pool, open) = occupied(2);
+        let group = pool.group();
+        let (say, seen) = mpsc::channel();
+        let capture = WaitsInDrop(seen);
+        let handle = quietly(|| {
+            assert!(group.serve(move || drop(capture)).is_ok());
+            group.awaitable().serve(|| ()).unwrap()
+        });
+        let canceller = beside(&group, |group| group.cancel());
+        see(handle, &group);
+        say.send(()).unwrap();
+        canceller.join().unwrap();
+        assert_eq!(pool.stats().discarded, 2);
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// By a join. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_join() {
+    settled_before_drops(|handle, _| {
+        assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
+    });
+}
+
+/// By polls. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_poll() {
+    settled_before_drops(|mut handle, _| {
+        let (flag, waker) = Flag::new();
+        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        let mut outcome = poll();
+        if outcome.is_pending() {
+            flag.wait();
+            outcome = poll();
+        }
+        assert!(matches!(outcome, Poll::Ready(Err(TaskError::Cancelled))));
+    });
+}
+
+/// By a group's wait. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_groups_wait() {
+    settled_before_drops(|handle, group| {
+        group.wait();
+        assert_eq!((group.pending(), group.discarded()), (0, 2));
+        assert!(handle.join().is_err());
+    });
+}
+
+// ---- wakers after the release ----------------------------------------------------------------
+
+/// Submits a task.
+struct Submits {
+    pool: Arc<Pool>,
+    ran: Ran,
+    flag: Arc<Flag>,
+}
+
+impl Wake for Submits {
+    fn wake(self: Arc<Self>) {
+        let served = self.pool.serve(self.ran.task());
+        assert!(served.is_ok(), "its worker is free");
+        Arc::clone(&self.flag).wake();
+    }
+}
+
+/// A waker submits to the pool of one that calls it. Excludes: a worker that calls it before it is
+/// free, or that waits for itself; a submission that is lost. Preemptions: 3.
+#[test]
+fn a_waker_that_submits() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(0));
+        let (ran, (flag, _)) = (Ran::new(), Flag::new());
+        let waker = Waker::from(Arc::new(Submits {
+            pool: Arc::clone(&pool),
+            ran: ran.clone(),
+            flag: Arc::clone(&flag),
+        }));
+        let mut handle = pool.awaitable().serve(|| 7).unwrap();
+        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        let mut value = poll();
+        let is_woken = value.is_pending();
+        if is_woken {
+            flag.wait();
+            value = poll();
+        }
+        assert!(matches!(value, Poll::Ready(Ok(7))));
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (usize::from(is_woken), 0));
     });
 }

@@ -5,8 +5,11 @@ use lazypool::{Pool, Refusal, Shutdown};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Flag, Ran};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// The limit is lowered beside a submission, with two idle workers: one of them ends, and the
@@ -90,6 +93,55 @@ fn law04_one_more_at_most_by_hand_over() {
 #[test]
 fn law04_one_more_at_most_from_the_queue() {
     law04_one_more_at_most(2);
+}
+
+/// Submits a task, which must be refused.
+struct IsRefused(Arc<Pool>, Ran, Arc<Flag>);
+
+impl Wake for IsRefused {
+    fn wake(self: Arc<Self>) {
+        assert!((self.0.serve(self.1.task())).is_err_and(|e| e.is_saturated()));
+        Arc::clone(&self.2).wake();
+    }
+}
+
+/// Two workers run a task each as the limit is lowered to one; then the first task ends, whose handle
+/// has a waker, beside a submission. Law 4: that worker is one too many, and ends without another task.
+/// Excludes: a surplus worker that goes idle before it calls the waker: the waker's submission, or the other,
+/// claims it. Preemptions: 2.
+#[test]
+fn law04_a_surplus_worker_with_a_waker() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 0));
+        let (ran, (flag, _)) = (Ran::new(), Flag::new());
+        let [(open, gate), (open_last, last)] = [mpsc::channel(), mpsc::channel()];
+        let handle = quietly(|| {
+            let mut handle = (pool.awaitable())
+                .serve(move || gate.recv().unwrap())
+                .unwrap();
+            let tries = IsRefused(Arc::clone(&pool), ran.clone(), Arc::clone(&flag));
+            let waker = Waker::from(Arc::new(tries));
+            let poll = Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+            assert!(poll.is_pending());
+            assert!(pool.serve(move || last.recv().unwrap()).is_ok());
+            pool.set_limit(1).unwrap();
+            handle
+        });
+        let task = ran.task();
+        let other = beside(&pool, |pool| {
+            assert!(pool.serve(task).is_err_and(|e| e.is_saturated()));
+        });
+        open.send(()).unwrap();
+        flag.wait();
+        handle.join().unwrap();
+        while pool.stats().workers > 1 {
+            thread::yield_now();
+        }
+        other.join().unwrap();
+        open_last.send(()).unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (0, 0));
+    });
 }
 
 /// The same with a queue and an occupied pair: a surplus worker ends with a task queued, which

@@ -1,5 +1,5 @@
-//! The members of a group alone (`src/parts/members.rs`): who waits for their end is woken, and the set
-//! is freed once, by the last who can reach it. loom sees a set that is not freed, or touched after.
+//! The members of a group alone (`src/parts/members.rs`): a thread that waits for their end is woken, no
+//! sooner; a limit holds; a cancel and a member see each other.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Member, Members};
@@ -38,18 +38,17 @@ impl Made {
 
 /// A thread that ends a task.
 fn ends(members: &Members) -> thread::JoinHandle<()> {
-    let member = members.enter();
+    let member = members.enter().unwrap();
     thread::spawn(move || member.complete())
 }
 
 /// The last task ends, while the handle's holder waits for it. Excludes: a waiter that sleeps on; one
-/// that goes on before what the task did; a set that the task touches after its waiter
-/// dropped it. All interleavings.
+/// that goes on before what the task did. All interleavings.
 #[test]
 fn wait_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let (made, task) = Made::by(members.enter(), Member::complete);
+        let (made, task) = Made::by(members.enter().unwrap(), Member::complete);
         members.wait();
         made.assert_seen();
         drop(members);
@@ -63,10 +62,13 @@ fn wait_against_last_end() {
 fn look_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let (made, task) = Made::by(members.enter(), Member::panic);
-        if members.pending() == 0 {
-            made.assert_seen();
-        }
+        let (made, task) = Made::by(members.enter().unwrap(), Member::panic);
+        let look = thread::spawn(move || {
+            if members.pending() == 0 {
+                made.assert_seen();
+            }
+        });
+        look.join().unwrap();
         task.join().unwrap();
     });
 }
@@ -80,6 +82,26 @@ fn two_wait_against_last_end() {
         let other = beside(&members, |members| members.wait());
         members.wait();
         other.join().unwrap();
+        task.join().unwrap();
+    });
+}
+
+/// A task ends, the next one enters, and then a thread waits. Excludes: a wait that returns for the moment
+/// before the call at which nothing was pending. Preemptions: 3.
+#[test]
+fn no_moment_before_the_call() {
+    check(Some(3), || {
+        let members = Members::new();
+        let first = ends(&members);
+        let next = members.enter().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let task = beside(&over, move |over| {
+            over.store(true, Ordering::SeqCst);
+            next.complete();
+        });
+        members.wait();
+        assert!(over.load(Ordering::SeqCst), "the next has ended");
+        first.join().unwrap();
         task.join().unwrap();
     });
 }
@@ -100,54 +122,14 @@ fn one_leaves_and_one_waits() {
     });
 }
 
-/// A waiter at its deadline drops the handle, while the last task ends. Excludes: a task that wakes where
-/// nothing is any more. All interleavings.
-#[test]
-fn leaving_waiter_against_last_end() {
-    check(None, || {
-        let members = Members::new();
-        let task = ends(&members);
-        let ended = members.wait_no_longer();
-        assert!(!ended || members.pending() == 0);
-        drop(members);
-        task.join().unwrap();
-    });
-}
-
-/// Two tasks end, and the handle is dropped. Excludes: a set freed twice or never, or while one of the
-/// three is still at it. All interleavings.
-#[test]
-fn two_ends_against_drop() {
-    check(None, || {
-        let members = Members::new();
-        let (one, other) = (ends(&members), ends(&members));
-        drop(members);
-        one.join().unwrap();
-        other.join().unwrap();
-    });
-}
-
-/// A task panics, and the handle is dropped. Excludes: a set that is freed while the task lets go of
-/// its lock, or never. All interleavings.
-#[test]
-fn panic_against_drop() {
-    check(None, || {
-        let members = Members::new();
-        let member = members.enter();
-        let task = thread::spawn(move || member.panic());
-        drop(members);
-        task.join().unwrap();
-    });
-}
-
 /// A submission is refused that was what a waiter waited for. Excludes: a waiter that sleeps on. All
 /// interleavings.
 #[test]
 fn wait_against_refused() {
     check(None, || {
         let members = Arc::new(Members::new());
-        let member = members.enter();
-        let submitter = beside(&members, move |members| members.refused(member));
+        let member = members.enter().unwrap();
+        let submitter = thread::spawn(move || member.refuse());
         members.wait();
         submitter.join().unwrap();
         assert_eq!(members.completed(), 0);
@@ -161,8 +143,8 @@ fn wait_against_end_and_refused() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
         let task = ends(&members);
-        let member = members.enter();
-        let submitter = beside(&members, move |members| members.refused(member));
+        let member = members.enter().unwrap();
+        let submitter = thread::spawn(move || member.refuse());
         members.wait();
         task.join().unwrap();
         submitter.join().unwrap();
@@ -175,7 +157,7 @@ fn wait_against_end_and_refused() {
 fn panic_against_looks() {
     check(None, || {
         let members = Members::new();
-        let member = members.enter();
+        let member = members.enter().unwrap();
         let task = thread::spawn(move || member.panic());
         assert_eq!(members.completed(), 0);
         members.wait();
@@ -191,9 +173,9 @@ fn panic_against_looks() {
 fn one_is_always_pending() {
     check(None, || {
         let members = Arc::new(Members::new());
-        let first = members.enter();
+        let first = members.enter().unwrap();
         let task = beside(&members, |members| {
-            let second = members.enter();
+            let second = members.enter().unwrap();
             first.panic();
             second
         });
@@ -212,13 +194,13 @@ fn no_moment_is_missed() {
     for end in [Member::complete, Member::panic, Member::discard] {
         check(None, move || {
             let members = Arc::new(Members::new());
-            let first = members.enter();
+            let first = members.enter().unwrap();
             let waiter = beside(&members, |members| members.wait());
             while !members.is_waited_for() {
                 thread::yield_now();
             }
             end(first);
-            let next = members.enter();
+            let next = members.enter().unwrap();
             waiter.join().unwrap();
             next.complete();
         });
@@ -230,7 +212,7 @@ fn no_moment_is_missed() {
 fn no_moment_is_missed_between_two_ends() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
-        let member = members.enter();
+        let member = members.enter().unwrap();
         let waiter = beside(&members, |members| members.wait());
         let task = ends(&members);
         while !members.is_waited_for() {
@@ -238,7 +220,7 @@ fn no_moment_is_missed_between_two_ends() {
         }
         member.complete();
         task.join().unwrap();
-        let next = members.enter();
+        let next = members.enter().unwrap();
         waiter.join().unwrap();
         next.complete();
     });
@@ -251,11 +233,11 @@ fn no_moment_is_missed_that_another_sees() {
     for end in [Member::complete, Member::panic] {
         check(Some(4), move || {
             let members = Arc::new(Members::new());
-            let first = members.enter();
+            let first = members.enter().unwrap();
             let waiter = beside(&members, |members| members.wait());
             let task = thread::spawn(move || end(first));
             let sees = members.is_waited_for() && members.pending() == 0;
-            let next = sees.then(|| members.enter());
+            let next = sees.then(|| members.enter().unwrap());
             waiter.join().unwrap();
             task.join().unwrap();
             if let Some(next) = next {
@@ -271,20 +253,105 @@ fn no_moment_is_missed_that_another_sees() {
 fn no_moment_is_invented() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
-        let first = members.enter();
+        let first = members.enter().unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let waiter = beside(&members, move |members| {
             members.wait();
             assert!(seen.load(Ordering::SeqCst));
         });
-        let second = members.enter();
+        let second = members.enter().unwrap();
         let task = thread::spawn(move || first.complete());
-        let third = members.enter();
-        members.refused(second);
+        let third = members.enter().unwrap();
+        second.refuse();
         task.join().unwrap();
         over.store(true, Ordering::SeqCst);
         third.complete();
         waiter.join().unwrap();
+    });
+}
+
+// ---- a limit -------------------------------------------------------------------------------
+
+/// Two tasks enter a group of one. Excludes: both get in, or neither. All interleavings.
+#[test]
+fn two_enter_a_group_of_one() {
+    check(None, || {
+        let members = Members::limited(1);
+        let other = beside(&members, |members| members.enter());
+        let mine = members.enter();
+        let other = other.join().unwrap();
+        assert!(mine.is_some() != other.is_some());
+        assert_eq!(members.pending(), 1);
+    });
+}
+
+/// A task enters a full group while the one in it ends. Excludes: more tasks pending than the limit, as
+/// a third sees it; a group that stays full. Preemptions: 3.
+#[test]
+fn enter_against_end_in_a_full_group() {
+    check(Some(3), || {
+        let members = Members::limited(1);
+        let task = ends(&members);
+        let look = beside(&members, |members| assert!(members.pending() <= 1));
+        if let Some(second) = members.enter() {
+            second.complete();
+        }
+        look.join().unwrap();
+        task.join().unwrap();
+        assert!(members.enter().is_some());
+    });
+}
+
+// ---- cancelling ----------------------------------------------------------------------------
+
+/// A task enters and then looks whether the group is cancelled; a cancel then looks what is pending.
+/// Excludes: neither sees the other (P3). All interleavings.
+#[test]
+fn cancel_against_enter() {
+    for limit in [u64::MAX, 2] {
+        check(None, move || {
+            let members = Members::limited(limit);
+            let canceller = beside(&members, |members| {
+                members.cancel();
+                members.pending() > 0
+            });
+            let member = members.enter().unwrap();
+            let is_cancelled = members.is_cancelled();
+            assert!(canceller.join().unwrap() || is_cancelled);
+            member.refuse();
+        });
+    }
+}
+
+/// A task is queued at a position that its submission notes, which then looks whether the group is cancelled;
+/// a cancel takes what is noted. Excludes: a position that neither takes, or both. All interleavings.
+#[test]
+fn cancel_against_note() {
+    check(None, || {
+        let members = Members::new();
+        let canceller = beside(&members, |members| {
+            members.cancel();
+            members.take_queued().len()
+        });
+        members.note(8, 0);
+        let mine = members.is_cancelled().then(|| members.take_queued().len());
+        assert_eq!(canceller.join().unwrap() + mine.unwrap_or(0), 1);
+    });
+}
+
+/// Two positions are noted in a list that is full, and of which one has been passed. Excludes: a position
+/// that is lost, or kept though it was passed. All interleavings.
+#[test]
+fn two_notes_in_a_full_list() {
+    check(None, || {
+        let members = Members::new();
+        (1..=8).for_each(|position| members.note(position, 0));
+        let other = beside(&members, |members| members.note(9, 2));
+        members.note(10, 2);
+        other.join().unwrap();
+        let mut noted = members.take_queued();
+        noted.sort_unstable();
+        assert_eq!(noted, (2..=10).collect::<Vec<_>>());
     });
 }

@@ -37,9 +37,9 @@ impl Line {
         self.0.join(number, Some(WakeUp::Thread(thread::current())))
     }
 
-    /// Joins the line as a future. Returns the ticket.
-    pub fn join_as_future(&self, number: u32, waker: Waker) -> u64 {
-        self.0.join(number, Some(WakeUp::Task(waker)))
+    /// Joins the line as a future, which has not looked for its answer yet. Returns the ticket.
+    pub fn join_as_future(&self, number: u32) -> u64 {
+        self.0.join(number, None)
     }
 
     /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns the

@@ -45,6 +45,14 @@ pub fn sweep(pool: &Pool) {
     let _ = core.sweep(&mut lock(&core.registry), now());
 }
 
+/// The same as [`Queue::store_again`], for the oldest task in the queue of a pool.
+#[cfg(lazypool_loom)]
+pub fn store_oldest_again(pool: &Pool) {
+    if let Some(queue) = &pool.core().queue {
+        queue.stamp_again(queue.load_head());
+    }
+}
+
 /// The ring of slot indices.
 #[derive(Debug)]
 pub struct Ring(ring::Ring);

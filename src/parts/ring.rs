@@ -215,7 +215,7 @@ impl Ring {
     }
 }
 
-#[cfg(any(lazypool_loom, lazypool_shuttle, test))]
+#[cfg(any(lazypool_shuttle, test))]
 impl Ring {
     /// Returns the index at a position, if an entry is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {

@@ -8,7 +8,6 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::Arc;
 
 use loom::sync::atomic;
-pub(crate) use loom::sync::atomic::AtomicPtr;
 
 /// loom's atomics, but a first value counts as a `SeqCst` store: loom lets a `SeqCst` load skip the
 /// newest `SeqCst` store for an older value only if that was stored otherwise, as by `new`. Words that
@@ -48,6 +47,45 @@ atomics! { AtomicBool(bool) AtomicU32(u32) AtomicU64(u64) }
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     word.swap(value, Ordering::AcqRel);
+}
+
+/// A pointer. Its stores are swaps, as in [`store_release`].
+#[derive(Debug)]
+pub(crate) struct AtomicPtr<T>(atomic::AtomicPtr<T>);
+
+impl<T> AtomicPtr<T> {
+    #[track_caller]
+    pub(crate) fn new(value: *mut T) -> Self {
+        let first = atomic::AtomicPtr::new(value);
+        first.store(value, Ordering::SeqCst);
+        Self(first)
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        self.0.load(order)
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: *mut T, order: Ordering) {
+        self.0.swap(value, order);
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+        self.0.swap(value, order)
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
 }
 
 /// For a thread that has looked in vain a few times for a step of another.

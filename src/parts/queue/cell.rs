@@ -112,11 +112,17 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
+        // loom takes a `SeqCst` load for one only if all words that it may read were stored so.
+        let success = if cfg!(lazypool_loom) {
+            Ordering::SeqCst
+        } else {
+            Ordering::Acquire
+        };
         // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(Full),
             self.stamp(Held),
-            Ordering::Acquire,
+            success,
             Ordering::Relaxed,
         );
         held.map(|_| taken(CellState::Full, Held)).is_ok()

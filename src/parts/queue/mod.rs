@@ -335,8 +335,8 @@ impl<T> Queue<T> {
     fn skip_dead(&self, head: u64) -> bool {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
-        // ORDERING: M1, P2, P5: as in `try_pop_at`.
-        let skipped = at.see() == at.stamp(CellState::Dead)
+        // ORDERING: M1, P2, P5: as in `try_pop_at`. A push that must not miss space looks here.
+        let skipped = at.see_space() == at.stamp(CellState::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();

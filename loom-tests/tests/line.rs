@@ -1,0 +1,329 @@
+//! The line of submissions that wait for space (`src/parts/line.rs`): first alone, where space is a number.
+//! Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{Left, Line};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+use loom_tests::{beside, check, Flag};
+use std::sync::Arc;
+
+/// An answer that says that an entry was turned away.
+const TURNED_AWAY: u32 = 99;
+
+/// Space that is made and taken by `SeqCst` steps, as that of a pool is.
+struct Space {
+    line: Line,
+    free: AtomicUsize,
+    /// The numbers of the entries that got space, in this order. One server at a time writes it; else
+    /// loom reports it.
+    served: UnsafeCell<Vec<u32>>,
+    /// Entries are cancelled: an attempt reads it first, as it reads a group's flag.
+    cancelled: AtomicBool,
+}
+
+// SAFETY: as at `served`.
+unsafe impl Send for Space {}
+// SAFETY: the same.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn new() -> Arc<Self> {
+        let free = AtomicUsize::new(0);
+        let cancelled = AtomicBool::new(false);
+        // Every write `SeqCst`, the first one, too: see the README.
+        free.store(0, Ordering::SeqCst);
+        cancelled.store(false, Ordering::SeqCst);
+        Arc::new(Self {
+            line: Line::new(),
+            free,
+            served: UnsafeCell::new(Vec::new()),
+            cancelled,
+        })
+    }
+
+    /// One attempt for an entry. The answer is its number and ten.
+    fn attempt(&self, number: u32) -> Option<u32> {
+        // SAFETY: as at the field.
+        self.served.with_mut(|served| unsafe {
+            if self.cancelled.load(Ordering::SeqCst) {
+                return Some(TURNED_AWAY);
+            }
+            let less = |free: usize| free.checked_sub(1);
+            let (set, fetch) = (Ordering::SeqCst, Ordering::SeqCst);
+            self.free.fetch_update(set, fetch, less).ok()?;
+            (*served).push(number);
+            Some(number + 10)
+        })
+    }
+
+    fn serve(&self) {
+        self.line.serve(|number| self.attempt(number));
+    }
+
+    /// Makes space for one, and serves the line.
+    fn make(&self) {
+        self.free.fetch_add(1, Ordering::SeqCst);
+        self.serve();
+    }
+
+    /// Joins the line as a thread, and serves it.
+    fn join(&self, number: u32) -> u64 {
+        let ticket = self.line.join(number);
+        self.serve();
+        ticket
+    }
+
+    /// Joins the line, and sleeps until the answer is there.
+    fn wait(&self, number: u32) -> u32 {
+        let ticket = self.join(number);
+        self.line.wait(ticket)
+    }
+
+    /// Leaves the line, once no server has the entry in hand. Returns the answer, if there is one.
+    fn leave(&self, ticket: u64) -> Option<u32> {
+        loop {
+            match self.line.leave(ticket) {
+                Left::Answered(answer) => return Some(answer),
+                Left::Unanswered(_) => return None,
+                Left::Served => thread::yield_now(),
+            }
+        }
+    }
+
+    fn cancel(&self, number: u32) {
+        self.cancelled.swap(true, Ordering::SeqCst);
+        self.line.turn_away(|one| one == number, TURNED_AWAY);
+    }
+
+    /// Asserts that nothing waits, that so much space is left, and which entries got space.
+    fn assert_end(&self, free: usize, served: &[u32]) {
+        self.line.assert_at_rest();
+        assert_eq!(self.free.load(Ordering::SeqCst), free);
+        // SAFETY: no thread serves the line any more.
+        self.served
+            .with(|now| assert_eq!(unsafe { &**now }, served));
+    }
+}
+
+/// A thread joins while another makes space. The server may have the entry in hand, and have found no
+/// space, while the maker finds no entry to serve (the event). Excludes: a thread that sleeps beside
+/// space. All interleavings.
+#[test]
+fn join_against_make() {
+    check(None, || {
+        let space = Space::new();
+        let other = beside(&space, |space| assert_eq!(space.wait(1), 11));
+        space.make();
+        other.join().unwrap();
+        space.assert_end(0, &[1]);
+    });
+}
+
+/// Two in line, and two threads that each make space for one: two servers. Excludes: two attempts at
+/// once; an entry that is served before the one that came first, or twice, or not. All interleavings.
+#[test]
+fn two_servers() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let other = beside(&space, |space| space.make());
+        space.make();
+        other.join().unwrap();
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        space.assert_end(0, &[1, 2]);
+    });
+}
+
+/// The same beside a thread that joins, with space for two of three. Excludes: space for one that waits
+/// which no server gives, as each leaves it to another; an overtaking. Preemptions: 3.
+#[test]
+fn two_servers_and_one_that_joins() {
+    check(Some(3), || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let other = beside(&space, |space| space.make());
+        let joins = beside(&space, |space| space.join(3));
+        space.make();
+        other.join().unwrap();
+        let third = joins.join().unwrap();
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        assert_eq!(space.leave(third), None);
+        space.assert_end(0, &[1, 2]);
+    });
+}
+
+/// Space for two comes up in two steps beside two threads that join. Excludes: a thread that sleeps beside
+/// space, as the event that is left during one attempt is lost with the next. Preemptions: 3.
+#[test]
+fn two_join_against_two_makes() {
+    check(Some(3), || {
+        let space = Space::new();
+        let others = [1, 2].map(|number| {
+            beside(&space, move |space| {
+                assert_eq!(space.wait(number), number + 10)
+            })
+        });
+        space.make();
+        space.make();
+        for other in others {
+            other.join().unwrap();
+        }
+        space.line.assert_at_rest();
+        assert_eq!(space.free.load(Ordering::SeqCst), 0);
+    });
+}
+
+/// An owner leaves while another thread makes space, and may have the entry in hand. Excludes: an
+/// owner that leaves without its answer, whose entry gets space; an answer that stays behind. All
+/// interleavings.
+#[test]
+fn leave_against_serve() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.join(1);
+        let maker = beside(&space, |space| space.make());
+        let answer = space.leave(ticket);
+        maker.join().unwrap();
+        match answer {
+            Some(answer) => {
+                assert_eq!(answer, 11);
+                space.assert_end(0, &[1]);
+            }
+            None => space.assert_end(1, &[]),
+        }
+    });
+}
+
+/// The first of two in line leaves while space comes up for one. Excludes: space that is lost with the
+/// entry that leaves: the second sleeps beside it. Preemptions: 3.
+#[test]
+fn space_of_one_that_leaves() {
+    check(Some(3), || {
+        let space = Space::new();
+        let first = space.join(1);
+        let second = beside(&space, |space| assert_eq!(space.wait(2), 12));
+        let maker = beside(&space, |space| space.make());
+        if space.leave(first).is_some() {
+            space.make();
+        }
+        maker.join().unwrap();
+        second.join().unwrap();
+        space.line.assert_at_rest();
+    });
+}
+
+/// An entry is turned away while a server, which finds no space, has it in hand. Excludes: an owner
+/// that sleeps on, because the server's attempt read the flag before it was set and the canceller found
+/// the entry in service. All interleavings.
+#[test]
+fn turn_away_against_serve() {
+    check(None, || {
+        let space = Space::new();
+        let canceller = beside(&space, |space| space.cancel(1));
+        assert_eq!(space.wait(1), TURNED_AWAY);
+        canceller.join().unwrap();
+        space.assert_end(0, &[]);
+    });
+}
+
+/// The same while space comes up. Excludes: two answers to one entry; one that got space and was turned
+/// away. All interleavings.
+#[test]
+fn turn_away_against_make() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.join(1);
+        let canceller = beside(&space, |space| space.cancel(1));
+        space.make();
+        canceller.join().unwrap();
+        match space.line.fetch(ticket, None) {
+            Some(11) => space.assert_end(0, &[1]),
+            Some(TURNED_AWAY) => space.assert_end(1, &[]),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// The second of three is turned away while a server has the first in hand. Excludes: an order that
+/// changes; an entry that is lost. All interleavings.
+#[test]
+fn turn_away_keeps_the_order() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2, 3].map(|number| space.line.join_as_future(number));
+        let canceller = beside(&space, |space| {
+            space.line.turn_away(|number| number == 2, TURNED_AWAY);
+        });
+        space.make();
+        canceller.join().unwrap();
+        space.make();
+        let second = space.line.fetch(tickets[1], None);
+        if second == Some(TURNED_AWAY) {
+            assert_eq!(space.line.fetch(tickets[2], None), Some(13));
+        } else {
+            assert_eq!(second, Some(12));
+            assert_eq!(space.leave(tickets[2]), None);
+        }
+        assert_eq!(space.line.fetch(tickets[0], None), Some(11));
+        space.line.assert_at_rest();
+    });
+}
+
+/// A future looks for its answer, twice with different wakers, while space comes up. Excludes: a lost
+/// wake-up; a wake-up of the first waker once the second look has returned. All interleavings.
+#[test]
+fn fetch_against_the_answer() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.line.join_as_future(1);
+        let maker = beside(&space, |space| space.make());
+        let ((first, w1), (second, w2)) = (Flag::new(), Flag::new());
+        let fetch = |waker| space.line.fetch(ticket, Some(waker));
+        let mut answer = fetch(&w1);
+        if answer.is_none() {
+            answer = fetch(&w2);
+            if answer.is_none() {
+                second.wait();
+                assert_eq!(first.times(), 0, "only the last is woken");
+                answer = fetch(&w2);
+            }
+        }
+        assert_eq!(answer, Some(11));
+        maker.join().unwrap();
+        assert!(first.times() + second.times() <= 1);
+        drop((w1, w2));
+        assert_eq!(
+            (Arc::strong_count(&first), Arc::strong_count(&second)),
+            (1, 1),
+            "none is kept"
+        );
+        space.assert_end(0, &[1]);
+    });
+}
+
+/// Two futures in line, of which the first has a waker and gets its answer: the server calls that, and
+/// serves on. Excludes: a second that waits beside space, because the server stopped for the waker
+/// and the other maker found it serving. All interleavings.
+#[test]
+fn a_waker_between_two_answers() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let (flag, waker) = Flag::new();
+        assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
+        let other = beside(&space, |space| space.make());
+        space.make();
+        other.join().unwrap();
+        assert_eq!(flag.times(), 1);
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        space.assert_end(0, &[1, 2]);
+    });
+}
