@@ -38,13 +38,21 @@ use std::time::Duration;
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
 /// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
-/// of plain `serve` included: they run later, or are lost if the process exits before. On a worker of
-/// the pool itself, the drop does not wait at all.
+/// of plain `serve` included: they run later, or are lost if the process exits before.
+///
+/// The drop does not wait at all
+///
+/// * after a [`shutdown`](Pool::shutdown) whose report had stragglers: that call has said how long to
+///   wait;
+/// * on a worker of the pool itself;
+/// * inside the drop of what a [discarded task](Pool::shutdown#discarded-tasks) of the pool captured.
 ///
 /// # After `fork`
 ///
 /// In a child process made by `fork`, every submission is refused as
-/// [`Forked`](crate::Refusal::Forked), and shutdowns, drops, waits and scopes return at once.
+/// [`Forked`](crate::Refusal::Forked), and [`shutdown`](Pool::shutdown) and the drop of the pool return
+/// at once. Use nothing else of the parent's pool there: a wait for a group, handle or scope may never
+/// end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -210,7 +218,8 @@ impl Pool {
     }
 
     /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
-    /// closure: a future, which a thread can also join.
+    /// closure: a future, which a thread can also join. Its
+    /// [`serve_async`](crate::Awaitable::serve_async) also waits for space, without a thread.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -423,10 +432,24 @@ impl Pool {
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
     /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
-    /// returns at once, with that task's worker among the stragglers.
+    /// returns at once, with that task's worker among the stragglers. Once a report has stragglers,
+    /// dropping the pool does not wait for them again.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
-    /// those of what discarded tasks captured, which run on the calling thread.
+    /// those of what discarded tasks captured.
+    ///
+    /// # Discarded tasks
+    ///
+    /// [`Discard`](Shutdown::Discard) and [`Cancel`](Shutdown::Cancel) first take all queued tasks out.
+    /// These are counted, callers get their closures back, and handles and groups are told. Only then
+    /// this call drops what the closures captured, on the calling thread, oldest first.
+    /// [`Group::cancel`] and [`Handle::cancel`](crate::Handle::cancel) do the same with their tasks.
+    ///
+    /// Code that such a drop runs may use the pool. It never waits for a discarded task, as all of them
+    /// have ended. `shutdown` of this pool, and its drop, return at once there, as on a worker. What it
+    /// discards is dropped later, by the call that is dropping already. Everything else waits as it does
+    /// anywhere. So do not wait there for a *running* task that itself needs what another discarded task
+    /// captured: that wait never ends.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};

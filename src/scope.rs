@@ -107,8 +107,6 @@ pub struct Scope<'scope, 'env: 'scope> {
     extras: Extras,
     /// Opened on a worker of the pool: that worker waits for each task, whoever serves it.
     on_worker: bool,
-    /// Opened by a waker, on a worker that is idle for others: whoever serves, that worker must not be
-    /// given the task.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
