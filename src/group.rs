@@ -242,7 +242,7 @@ impl Group {
     ///   workers count as [abandoned](crate::Stats::abandoned).
     /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted, and
     ///   their handles are told. Then this call drops what they captured, oldest first; see
-    ///   [discarded tasks](crate::Pool::shutdown#discarded-tasks). A worker may still start one of them
+    ///   [discarded tasks](crate::Pool#discarded-tasks). A worker may still start one of them
     ///   until all have been taken out; after that none starts.
     /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),
     ///   and so are new ones.

@@ -378,7 +378,7 @@ impl<R> Handle<R> {
     /// * A task that no worker has taken never runs. It counts as
     ///   [`discarded`](crate::Stats::discarded), or as [`expired`](crate::Stats::expired) if its deadline
     ///   has passed. The handle has [`TaskError::Cancelled`] at once; then this call drops the closure
-    ///   (see [discarded tasks](crate::Pool::shutdown#discarded-tasks)).
+    ///   (see [discarded tasks](crate::Pool#discarded-tasks)).
     /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its worker
     ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle still returns the
     ///   task's value or `Panicked`. If the handle is dropped before, the value is dropped on the worker.

@@ -45,7 +45,21 @@ use std::time::Duration;
 /// * after a [`shutdown`](Pool::shutdown) whose report had stragglers: that call has said how long to
 ///   wait;
 /// * on a worker of the pool itself;
-/// * inside the drop of what a [discarded task](Pool::shutdown#discarded-tasks) of the pool captured.
+/// * inside the drop of what a [discarded task](#discarded-tasks) of the pool captured.
+///
+/// # Discarded tasks
+///
+/// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
+/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. First all tasks that the
+/// call discards are taken out: they are counted, callers get their closures back, and handles and
+/// groups are told. Only then the call drops what the closures captured, on its own thread, oldest
+/// first. So no thread waits for these drops.
+///
+/// Code in such a drop may use the pool. It never waits for a discarded task, as all of them have
+/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. What the
+/// code itself discards is dropped later, by the call that is at it already: so the stack does not grow.
+/// Everything else waits as it does anywhere. **Do not wait there for a running task that itself needs
+/// what another task of the same discard captured**: that wait never ends.
 ///
 /// # After `fork`
 ///
@@ -438,18 +452,8 @@ impl Pool {
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
     /// those of what discarded tasks captured.
     ///
-    /// # Discarded tasks
-    ///
-    /// [`Discard`](Shutdown::Discard) and [`Cancel`](Shutdown::Cancel) first take all queued tasks out.
-    /// These are counted, callers get their closures back, and handles and groups are told. Only then
-    /// this call drops what the closures captured, on the calling thread, oldest first.
-    /// [`Group::cancel`] and [`Handle::cancel`](crate::Handle::cancel) do the same with their tasks.
-    ///
-    /// Code that such a drop runs may use the pool. It never waits for a discarded task, as all of them
-    /// have ended. `shutdown` of this pool, and its drop, return at once there, as on a worker. What it
-    /// discards is dropped later, by the call that is dropping already. Everything else waits as it does
-    /// anywhere. So do not wait there for a *running* task that itself needs what another discarded task
-    /// captured: that wait never ends.
+    /// A call inside the drop of what a [discarded task](Pool#discarded-tasks) of this pool captured
+    /// closes the pool and returns at once, too.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};

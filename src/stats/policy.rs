@@ -170,7 +170,7 @@ pub enum Shutdown {
     ///
     /// The queue is emptied first, and all callers, handles and groups are told. The closures are dropped
     /// afterwards, on the thread that shuts the pool down. A concurrent `shutdown` does not wait for these
-    /// drops. [`Pool::shutdown`](crate::Pool::shutdown#discarded-tasks) says what a drop may do.
+    /// drops. [`Pool`](crate::Pool#discarded-tasks) says what such a drop may do.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop
