@@ -40,12 +40,9 @@ use std::time::Duration;
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
 /// of plain `serve` included: they run later, or are lost if the process exits before.
 ///
-/// The drop does not wait at all
-///
-/// * after a [`shutdown`](Pool::shutdown) whose report had stragglers: that call has said how long to
-///   wait;
-/// * on a worker of the pool itself;
-/// * inside the drop of what a [discarded task](#discarded-tasks) of the pool captured.
+/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) whose report had stragglers, as
+/// that call has said how long to wait; on a worker of the pool itself; and inside the drop of what a
+/// [discarded task](#discarded-tasks) of the pool captured.
 ///
 /// # Discarded tasks
 ///
@@ -56,8 +53,8 @@ use std::time::Duration;
 /// first. So no thread waits for these drops.
 ///
 /// Code in such a drop may use the pool. It never waits for a discarded task, as all of them have
-/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. What the
-/// code itself discards is dropped later, by the call that is at it already: so the stack does not grow.
+/// ended; and [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. What it
+/// discards itself is dropped later, by the call that is at it already, so the stack does not grow.
 /// Everything else waits as it does anywhere. **Do not wait there for a running task that itself needs
 /// what another task of the same discard captured**: that wait never ends.
 ///
@@ -267,10 +264,9 @@ impl Pool {
     /// and not yet ended, or waiting for space.
     ///
     /// Beyond that, a submission through the group is refused as
-    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. So one tenant of a service
-    /// cannot take all the space of a pool that several share. A limit of 0 refuses every submission.
-    ///
-    /// A limited group for each tenant, in a map:
+    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. A limit of 0 refuses every
+    /// submission. So one tenant of a service cannot take all the space of a pool that several share:
+    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
     ///
     /// ```
     /// use lazypool::{Group, Pool};
@@ -279,9 +275,7 @@ impl Pool {
     /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
     /// let mut tenants: HashMap<&str, Group> = HashMap::new();
     /// for tenant in ["ann", "bob", "ann"] {
-    ///     let group = tenants
-    ///         .entry(tenant)
-    ///         .or_insert_with(|| pool.limited_group(16));
+    ///     let group = tenants.entry(tenant).or_insert_with(|| pool.limited_group(16));
     ///     group.serve(move || println!("for {tenant}"))?;
     /// }
     /// assert!(pool.limited_group(0).serve(|| ()).is_err());
@@ -321,9 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's statistics: what it has done since it was built, and what it does now.
-    ///
-    /// They are exact while the pool is at rest. [`Stats`] says what holds while tasks come and go.
+    /// Returns the pool's statistics: what it has done since it was built, and what it does now. They
+    /// are exact while the pool is at rest; [`Stats`] says what holds while tasks come and go.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -445,15 +438,13 @@ impl Pool {
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
-    /// returns at once, with that task's worker among the stragglers. Once a report has stragglers,
-    /// dropping the pool does not wait for them again.
+    /// strictest mode stays in force. Once a report has stragglers, dropping the pool does not wait for
+    /// them again. Called inside a task of the pool, this closes the pool and returns at once, with that
+    /// task's worker among the stragglers; so does a call inside the drop of what a
+    /// [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
-    /// those of what discarded tasks captured.
-    ///
-    /// A call inside the drop of what a [discarded task](Pool#discarded-tasks) of this pool captured
-    /// closes the pool and returns at once, too.
+    /// those of what discarded tasks captured, which run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
