@@ -45,8 +45,8 @@ pub enum Refusal {
     Closed,
     /// The group that the task was served through has been cancelled.
     ///
-    /// This is final for the group, but not for its pool. Usually nobody wants the closure any more, and
-    /// you drop it. If somebody does, submit it to the pool itself or to a new group.
+    /// This is final for the group, but not for its pool. Usually the closure is not wanted any more, and
+    /// you drop it. If it is, submit it to the pool itself or to a new group.
     Cancelled,
     /// The task needed a new worker thread, the OS could not create one, and no other worker could take it.
     ///

@@ -66,7 +66,7 @@ pub struct Stats {
     /// Accepted tasks that ran and returned.
     pub completed: u64,
     /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it captured, or
-    /// in the drop of a result that nobody waited for any more.
+    /// in the drop of a result that no caller waited for any more.
     pub panicked: u64,
     /// Accepted tasks that were not started because their deadline had passed, or because less than
     /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
@@ -88,7 +88,7 @@ pub struct Stats {
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
-    /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
+    /// Workers that run a task that no caller waits for any more: its caller left at the deadline, its group
     /// or handle was cancelled, its handle was dropped, or it is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
     /// `running` counts them, too. Dropping the pool does not wait for them.
@@ -320,7 +320,7 @@ pub struct WorkerSnapshot {
     pub busy: bool,
     /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
+    /// Whether no caller waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
     /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
     /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),

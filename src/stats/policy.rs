@@ -162,7 +162,7 @@ pub enum Shutdown {
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
     /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
-    /// * A closure that came by `serve` is dropped, and nobody is told. Only counters show it:
+    /// * A closure that came by `serve` is dropped, and no caller is told. Only counters show it:
     ///   [`Stats::discarded`](crate::Stats::discarded),
     ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
     ///   [group](crate::Group::discarded).
