@@ -104,9 +104,12 @@ impl<'a> Awaitable<'a> {
     ///   has no timer: a task that is past its deadline leaves the line when its turn comes, and its
     ///   handle then has [`TaskError::Expired`]. To stop waiting in time, use the runtime's timeout,
     ///   which drops the future.
+    /// * **A shutdown**, or the cancellation of its group, ends the wait at once, and gives the closure
+    ///   back.
     /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
     ///
-    /// The task costs one allocation, the handle's.
+    /// Awaiting space and then the value, one task after the other, is never refused, even on a pool of
+    /// one. The task costs one allocation, the handle's.
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run. The reason is never
