@@ -407,7 +407,7 @@ impl Builder {
         self
     }
 
-    /// The pool's parts, once all is checked.
+    /// Checks all settings. Returns the pool's core, and what its drop does.
     pub(crate) fn into_core(self) -> Result<(Arc<Core>, (Shutdown, Duration)), BuildError> {
         let Self {
             settings,
@@ -426,7 +426,7 @@ impl Builder {
     }
 }
 
-/// What each setting may be; settings from a file are checked where they stand, too.
+/// The bounds of each setting. Settings from a file are checked by the same functions.
 pub(crate) mod check {
     use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS, MIN_STACK};
 

@@ -103,10 +103,10 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// `limit`: how many tasks may be pending; `None`: any number.
+    /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-        // In steady state a submission into the queue allocates nothing (law 12).
+        // In steady state, a submission into the queue allocates nothing (law 12).
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
@@ -387,7 +387,7 @@ impl Group {
 #[derive(Debug)]
 #[must_use = "the guard cancels the group as soon as it is dropped"]
 pub struct CancelGuard {
-    /// `None`: disarmed.
+    /// `None` once the guard is disarmed.
     group: Option<Group>,
 }
 

@@ -281,11 +281,11 @@ pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// As for the pool. The value is given out whole.
+// As for the pool. The value is returned whole or not at all.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// Nothing of it is pinned: the value is on the heap, and moved out.
+// Nothing in a handle is pinned: the value is on the heap, and is moved out.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {

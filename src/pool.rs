@@ -491,7 +491,7 @@ impl Builder {
 impl Drop for Pool {
     fn drop(&mut self) {
         let (mode, mut timeout) = self.on_drop;
-        // Relaxed: this owner's shutdown has returned.
+        // Relaxed: `shutdown` borrows the pool, so every call of it has returned before this drop.
         if self.core.gave_up.load(Ordering::Relaxed) {
             timeout = Duration::ZERO;
         }

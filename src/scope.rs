@@ -20,11 +20,11 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 
-/// What the tasks know of their scope, which does not return before they have ended.
+/// The part of a scope that its tasks share. The scope does not return before they have ended.
 #[derive(Debug)]
 struct Inner {
     members: Arc<Members>,
-    /// The first of their panics.
+    /// The payload of the first task that panicked.
     panic: Mutex<Option<Payload>>,
 }
 
@@ -105,13 +105,14 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: Extras,
-    /// Opened on a worker of the pool: that worker waits for each task, whoever serves it.
+    /// The scope was opened on a worker of the pool. That worker waits for each task, even if the
+    /// task is submitted by another thread.
     on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// As for a pool: panics of user code are caught before they reach a step of the scope's own.
+// As for a pool: panics of user code are caught before they reach the scope's own steps.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -123,22 +124,23 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    /// Not an `F`, as an argument of `run`: that would promise that what it borrows
-    /// lives until `run` returns.
+    /// The closure. Not an `F`, because `run` takes this struct as an argument. With an `F`, that
+    /// would promise that the data which the closure borrows live until `run` returns.
     f: MaybeUninit<F>,
 }
 
-// SAFETY: F is Send, and `scope` does not return before the task has ended and dropped what it
-// borrows: `Scope::serve` has it enter the scope, and its end is the last that is done with it.
+// SAFETY: `F` is `Send`. `Scope::serve` adds the task to the scope, and `scope` does not return
+// before each of its tasks has ended. A task ends after its closure, and so all that it borrows,
+// has been dropped.
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
-        // SAFETY: the scope waits for this task, which is pending.
+        // SAFETY: the task is pending, so the scope has not returned.
         let inner = unsafe { &*inner };
         let members = Arc::clone(&inner.members);
-        // SAFETY: made with a closure, and consumed here.
+        // SAFETY: the task was created with a closure, which only this function consumes.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
@@ -151,15 +153,15 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(Ended::ran(panicked));
-        // The scope may be gone after this.
+        // The scope may be gone after this call.
         members.end(Ended::Completed);
     }
 
-    /// At its deadline only: no shutdown discards it.
+    /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the scope waits for this task, which is pending.
+        // SAFETY: the task is pending, so the scope has not returned.
         let pending = Pending(Arc::clone(unsafe { &(*self.inner).members }));
-        // SAFETY: made with a closure, and consumed here.
+        // SAFETY: the task was created with a closure, which only this function consumes.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
@@ -209,7 +211,7 @@ impl<'scope> Scope<'scope, '_> {
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
             self.inner.members.leave();
-            // SAFETY: as it was made.
+            // SAFETY: the pool has returned the task as it was submitted, with its closure.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
     }

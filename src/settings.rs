@@ -1,8 +1,8 @@
 //! Settings that come from a file (feature `serde`).
 //!
-//! The two `serde` traits are written by hand: an error then names its key in every
-//! format (JSON's own errors give a line only), is raised where the value stands, so
-//! that a format that shows the place shows the right one, and no macro is compiled.
+//! The two `serde` traits are written by hand, for three reasons. An error names its key in every
+//! format (JSON's own errors give a line only). It is raised where the value is, so that a format
+//! that shows the place shows the right one. And no macro is compiled.
 
 use crate::builder::{check, Builder};
 use crate::duration;
@@ -88,7 +88,7 @@ pub struct PoolSettings {
 /// The defaults of [`Builder`].
 impl Default for PoolSettings {
     fn default() -> Self {
-        // Kept equal to `Builder::new` by a test.
+        // A test keeps these equal to `Builder::new`.
         let cores = crate::parts::backoff::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
@@ -115,7 +115,7 @@ impl PoolSettings {
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
     pub fn to_builder(&self) -> Builder {
-        // Taken apart without `..`, so that no setting can be forgotten.
+        // Destructured without `..`, so that no setting can be forgotten.
         let Self {
             max_workers,
             min_workers,
@@ -225,7 +225,7 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// Reads the value of a key and checks it, and puts the key before whatever is wrong.
+/// A seed that reads the value of a key and checks it. It adds the key to the front of every error.
 struct Value<T> {
     key: &'static str,
     check: fn(&T) -> Result<(), BuildError>,
@@ -250,19 +250,19 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
         let value = T::deserialize(deserializer).map_err(|e| {
             let (key, text) = (self.key, e.to_string());
-            // Some formats have put it there already.
+            // Some formats have already added the key.
             if text.starts_with(&format!("{key}: ")) {
                 return e;
             }
             D::Error::custom(format_args!("{key}: {text}"))
         })?;
-        // A `BuildError` names the key itself.
+        // A `BuildError` already names the key.
         (self.check)(&value).map_err(D::Error::custom)?;
         Ok(value)
     }
 }
 
-/// A duration as people write it.
+/// A duration in the notation of the crate's settings.
 struct Span(Duration);
 
 impl Span {
@@ -314,7 +314,7 @@ impl Serialize for PoolSettings {
         table.serialize_field("shutdown_timeout", &Span(self.shutdown_timeout))?;
         table.serialize_field("thread_name", &self.thread_name)?;
         match &self.stack_size {
-            // TOML has no word for "none".
+            // TOML has no value for "none".
             None => table.skip_field("stack_size")?,
             Some(bytes) => table.serialize_field("stack_size", bytes)?,
         }
@@ -323,7 +323,7 @@ impl Serialize for PoolSettings {
     }
 }
 
-/// The two directions of an enum whose values are words: those of its `FromStr` and its `Display`.
+/// Implements both traits for an enum by its `FromStr` and its `Display`.
 macro_rules! words {
     ($enum:ident, $expected:literal) => {
         /// Reads the word that `FromStr` reads.

@@ -202,9 +202,12 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
                 drop(pool);
             } else {
                 let ended = drop_aside(pool);
-                assert!(ended.recv_timeout(ms(50)).is_err(), "somebody waits for it");
+                assert!(
+                    ended.recv_timeout(ms(50)).is_err(),
+                    "its handle waits for it"
+                );
                 handle.cancel();
-                ended.recv_timeout(LIMIT).expect("nobody does");
+                ended.recv_timeout(LIMIT).expect("no handle does");
                 gate.open();
                 handle.join().unwrap();
             }

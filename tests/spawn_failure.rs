@@ -1,99 +1,20 @@
-//! Law 13 (spawn failure). Threads are refused by standing in for the system's `pthread_create`, so
-//! that each test says which attempt fails, and what happens meanwhile.
+//! Law 13 (spawn failure). Each test says which start of a thread fails, and what happens
+//! meanwhile.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;
+#[path = "common/shortage.rs"]
+mod shortage;
 
-use std::cell::{Cell, RefCell};
 use std::error::Error;
-use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
 use lazypool::{BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, Submitter, WhenFull};
-
-// ---------------------------------------------------------------------------------------------
-// A system short of threads
-// ---------------------------------------------------------------------------------------------
-
-thread_local! {
-    /// Asked before each thread this thread starts: `true` lets it fail.
-    static DENY: RefCell<Option<Box<dyn FnMut() -> bool>>> = const { RefCell::new(None) };
-    /// Threads this thread has asked for.
-    static ASKED: Cell<u64> = const { Cell::new(0) };
-}
-
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-type PthreadCreate = unsafe extern "C" fn(
-    *mut libc::pthread_t,
-    *const libc::pthread_attr_t,
-    Start,
-    *mut c_void,
-) -> c_int;
-
-/// Found before the C library's function of that name by everything linked into this program.
-///
-/// # Safety
-///
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    native: *mut libc::pthread_t,
-    attr: *const libc::pthread_attr_t,
-    start: Start,
-    arg: *mut c_void,
-) -> c_int {
-    static REAL: OnceLock<PthreadCreate> = OnceLock::new();
-    let real = REAL.get_or_init(|| {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        assert!(!found.is_null(), "no pthread_create");
-        // SAFETY: the C library's function of this name has this type.
-        unsafe { std::mem::transmute::<*mut c_void, PthreadCreate>(found) }
-    });
-    let _ = ASKED.try_with(|n| n.set(n.get() + 1));
-    // Taken out meanwhile: what it runs may start threads of its own.
-    let deny = DENY.try_with(RefCell::take).ok().flatten();
-    if let Some(mut deny) = deny {
-        let denied = deny();
-        DENY.with(|d| d.replace(Some(deny)));
-        if denied {
-            return libc::EAGAIN;
-        }
-    }
-    // SAFETY: the caller's promise is the C library's condition.
-    unsafe { real(native, attr, start, arg) }
-}
-
-/// While it lives, `deny` is asked before each thread that the current thread starts.
-struct Shortage;
-
-impl Shortage {
-    fn when(deny: impl FnMut() -> bool + 'static) -> Self {
-        DENY.set(Some(Box::new(deny)));
-        Self
-    }
-
-    /// No threads at all.
-    fn total() -> Self {
-        Self::when(|| true)
-    }
-}
-
-impl Drop for Shortage {
-    fn drop(&mut self) {
-        DENY.set(None);
-    }
-}
-
-fn asked() -> u64 {
-    ASKED.get()
-}
-
-// ---------------------------------------------------------------------------------------------
+use shortage::{asked, Shortage};
 
 /// A pool whose workers ask `deny` before each thread they start, as [`Shortage::when`].
 fn denied_in_workers(

@@ -90,7 +90,9 @@ fn build(input: &Input<'_>) {
     if let Some(name) = input.name {
         builder = builder.thread_name(name);
     }
-    let bad_name = input.name.is_some_and(|name| name.is_empty() || name.contains('\0'));
+    let bad_name = input
+        .name
+        .is_some_and(|name| name.is_empty() || name.contains('\0'));
     match input.stack {
         Stack::Default => {}
         // Less than a sanitizer's own frames need makes no sense to test.

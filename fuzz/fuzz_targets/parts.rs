@@ -16,14 +16,14 @@ mod sync;
 
 #[path = "../parts/completion.rs"]
 mod completion;
+#[path = "../parts/line.rs"]
+mod line;
 #[path = "../parts/members.rs"]
 mod members;
 #[path = "../parts/queue.rs"]
 mod queue;
 #[path = "../parts/slot.rs"]
 mod slot;
-#[path = "../parts/waiters.rs"]
-mod waiters;
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ const PARTS: [(&str, fn(u8, &[Step])); 5] = [
     ("queue", queue::play),
     ("slot", slot::play),
     ("completion", completion::play),
-    ("waiters", waiters::play),
+    ("line", line::play),
     ("members", members::play),
 ];
 

@@ -1,110 +1,88 @@
-//! The members of a group against counts. The set must be freed by the last who can reach it,
-//! handle or task, and by nobody before: the sanitizer sees both.
+//! The members of a group against counts.
 
 use crate::parts::deadline::{Deadline, Until};
-use crate::parts::members::{Ended, Handle, Members, Pending};
-use crate::sync::Ordering;
+use crate::parts::members::{Ended, Members};
 use crate::Step;
 use std::time::Duration;
 
-const MOST: usize = 16;
-
+#[derive(Default)]
 struct Play {
-    /// Kept by the first of these and all of the second.
-    handle: Option<Handle>,
-    pending: Vec<Pending>,
-    /// So many had come and gone before the first step.
-    before: u64,
+    pending: u64,
     /// Completed, panicked, discarded.
-    ended: [usize; 3],
-    address: *const Members,
+    ended: [u64; 3],
     is_cancelled: bool,
+    noted: Vec<u64>,
+    next: u64,
 }
 
 pub fn play(setup: u8, steps: &[Step]) {
-    // At first, or so many before the count of ends wraps, which has 42 bits.
-    let before = match setup % 8 {
-        0 => 0,
-        n => (1 << 42) - u64::from(n),
+    let limit = match setup % 4 {
+        0 => u64::MAX,
+        n => u64::from(n),
     };
-    let handle = Handle::starting_at(before);
-    let mut play = Play {
-        address: &raw const *handle,
-        handle: Some(handle),
-        pending: Vec::new(),
-        before,
-        ended: [0; 3],
-        is_cancelled: false,
-    };
-    play.look();
+    let members = Members::new(limit);
+    let mut play = Play::default();
     for &step in steps {
-        play.step(step);
-        play.look();
-    }
-    while let Some(task) = play.pending.pop() {
-        task.end(Ended::Completed);
-        play.ended[0] += 1;
-        play.look();
+        play.step(&members, limit, step);
+        play.look(&members);
     }
 }
 
 impl Play {
-    fn step(&mut self, [what, with]: Step) {
-        let index = usize::from(with).checked_rem(self.pending.len());
-        match (what % 16, &self.handle, index) {
-            (0..4, Some(handle), _) if self.pending.len() < MOST => {
-                self.pending.push(handle.enter());
+    fn step(&mut self, members: &Members, limit: u64, [what, with]: Step) {
+        match what % 16 {
+            0..5 => {
+                let entered = members.enter();
+                assert_eq!(entered, self.pending < limit);
+                self.pending += u64::from(entered);
             }
-            (4, Some(_), Some(index)) => {
-                self.pending.swap_remove(index).refuse();
+            5 if self.pending > 0 => {
+                members.leave();
+                self.pending -= 1;
             }
-            // Who submits a task may lose the way to the set, and finds it again.
-            (5, Some(handle), Some(index)) => {
-                // SAFETY: in place of its own.
-                self.pending[index] = unsafe { handle.pending_task() };
-            }
-            (6..11, _, Some(index)) => {
-                let how = usize::from(with) / MOST % 3;
-                let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
-                let task = self.pending.swap_remove(index);
-                task.end(ends[how]);
+            6..10 if self.pending > 0 => {
+                let how = usize::from(with % 3);
+                members.end([Ended::Completed, Ended::Panicked, Ended::Discarded][how]);
+                self.pending -= 1;
                 self.ended[how] += 1;
             }
-            (11, _, Some(index)) => {
-                let members = self.pending[index].members();
-                members.cancelled.store(true, Ordering::SeqCst);
+            10 => {
+                members.cancel();
                 self.is_cancelled = true;
             }
-            (12 | 13, Some(handle), _) => {
-                // Nobody ends a task meanwhile: it does not wait where one is pending.
-                let ended = self.pending.is_empty();
+            11 | 12 => {
+                // Nothing ends meanwhile: it does not wait where a task is pending.
+                let ended = self.pending == 0;
                 let deadline = if ended {
                     Deadline::never()
                 } else {
                     Deadline::new(Until::After(Duration::ZERO))
                 };
-                let said = handle.wait(&deadline, with & 1 == 0);
-                assert_eq!(said, ended);
+                assert_eq!(members.wait(&deadline, with & 1 == 0), ended);
             }
-            (14, _, _) if with < 64 => self.handle = None,
+            13 | 14 => {
+                self.next = self.next.wrapping_add(8);
+                // Some of those before it have been popped, and may go.
+                let passed = self.next.wrapping_sub(8 * u64::from(with % 32));
+                members.note(self.next, || passed);
+                self.noted.retain(|at| *at >= passed.min(self.next));
+                self.noted.push(self.next);
+            }
+            15 => {
+                let queued = members.take_queued();
+                assert!(queued.is_sorted());
+                let all = self.noted.iter().all(|at| queued.contains(at));
+                assert!(all, "{:?} of {queued:?}", self.noted);
+                self.noted.clear();
+            }
             _ => {}
         }
     }
 
-    fn look(&self) {
-        if let Some(handle) = &self.handle {
-            let figures = [handle.completed(), handle.panicked(), handle.discarded()];
-            let [completed, panicked, discarded] = self.ended;
-            let completed = completed + self.before as usize;
-            assert_eq!(figures, [completed, panicked, discarded]);
-            assert_eq!(handle.pending(), self.pending.len());
-        }
-        let handle = self.handle.as_deref().into_iter();
-        let all = handle.chain(self.pending.iter().map(Pending::members));
-        for members in all {
-            assert!(std::ptr::eq(members, self.address));
-            let is_cancelled = members.cancelled.load(Ordering::SeqCst);
-            assert_eq!(is_cancelled, self.is_cancelled);
-        }
+    fn look(&self, members: &Members) {
+        let ends = [Ended::Completed, Ended::Panicked, Ended::Discarded];
+        assert_eq!(ends.map(|how| members.ended(how)), self.ended);
+        assert_eq!(members.pending(), self.pending);
+        assert_eq!(members.is_cancelled(), self.is_cancelled);
     }
 }

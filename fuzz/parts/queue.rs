@@ -305,7 +305,10 @@ impl Play {
         let is_full = queue.is_full(model.head) && queue.is_oldest_there(model.head);
         assert_eq!((queue.is_empty(), is_full), (is_empty, model.is_full()));
         assert_eq!(queue.is_next_there(), !is_empty);
-        assert_eq!((queue.pops(), queue.pushed()), (model.head, model.pushed));
+        assert_eq!(
+            (queue.load_head(), queue.pushed()),
+            (model.head, model.pushed)
+        );
         assert_eq!(queue.room(), model.room());
         let free = model.capacity - model.cells.len();
         assert_eq!(queue.space(), free as u64);

@@ -153,15 +153,16 @@ impl Bench {
         lazypool::task::slot().is_some() && !self.books.is_foreign_worker()
     }
 
-    fn enter(&self) -> u64 {
+    pub(crate) fn enter(&self) -> u64 {
         let stats = peek(|| self.pool.stats());
         let mut book = self.books.book();
         // Where the pool could not say at once, less has ended than has: that errs on
         // the pool's side.
         if let Some(stats) = stats {
-            // Until it is back, a caller that gives up may still hold a worker.
+            // Until it is back, a caller that gives up or cancels may still hold a worker.
             let expired = stats.expired.saturating_sub(book.may_expire);
-            let ended = stats.completed + stats.panicked + expired + stats.discarded;
+            let discarded = stats.discarded.saturating_sub(book.may_discard);
+            let ended = stats.completed + stats.panicked + expired + discarded;
             book.ended = book.ended.max(ended);
             book.refused = book.refused.max(stats.refused);
         }
@@ -179,14 +180,22 @@ impl Bench {
         call
     }
 
+    /// Does what may cancel a task by its handle.
+    pub fn cancelling<R>(&self, cancel: impl FnOnce() -> R) -> R {
+        self.books.book().may_discard += 1;
+        let result = cancel();
+        self.books.book().may_discard -= 1;
+        result
+    }
+
     /// The most others that were unended during the call.
-    fn leave(&self, call: u64) -> u64 {
+    pub(crate) fn leave(&self, call: u64) -> u64 {
         let mut book = self.books.book();
         let at = book.open.iter().position(|(c, _)| *c == call);
         book.open.swap_remove(at.expect("entered")).1
     }
 
-    fn judge(&self, refusal: &Refusal, most: u64, on_worker: bool, blocks: bool) {
+    pub(crate) fn judge(&self, refusal: &Refusal, most: u64, on_worker: bool, blocks: bool) {
         match refusal {
             // There a call never waits, nor queues what it would wait for.
             Refusal::Saturated if on_worker => {}
@@ -215,7 +224,7 @@ impl Bench {
         known.fate = fate;
         match fate {
             Fate::Back => assert_eq!(known.runs, 0, "closure {number} came back, and ran"),
-            Fate::Unknown | Fate::Accepted | Fate::Runs => {}
+            Fate::Unknown | Fate::Accepted | Fate::Runs | Fate::Left => {}
         }
     }
 
@@ -347,6 +356,15 @@ impl Bench {
 
     /// Serves a task that does this; whether it was accepted.
     pub fn serve_work(&self, via: Via<'_>, work: impl FnOnce() + Send + 'static) -> bool {
+        self.serve_why(via, work).is_ok()
+    }
+
+    /// The same; why it was refused.
+    pub fn serve_why(
+        &self,
+        via: Via<'_>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Refusal> {
         let ticket = self.ticket();
         let number = ticket.number();
         let closure = move || ticket.run(work);
@@ -354,7 +372,16 @@ impl Bench {
             Via::Pool => self.call(number, closure, |f| self.pool.serve(f)),
             Via::Group(group) => self.call(number, closure, |f| group.serve(f)),
         }
-        .is_ok()
+    }
+
+    /// Serves a task that does this, without a wait for room, whatever the pool does.
+    pub fn serve_at_once(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        let ticket = self.ticket();
+        let number = ticket.number();
+        let submitter = self.pool.when_full(lazypool::WhenFull::Refuse);
+        let closure = move || ticket.run(work);
+        self.call_as((None, false), number, closure, |f| submitter.serve(f))
+            .is_ok()
     }
 
     /// Does a task that does this, and waits for it as long as it takes.
@@ -380,7 +407,8 @@ impl Bench {
         let number = ticket.number();
         let before = model::ticks();
         let submitter = self.pool.when_full(lazypool::WhenFull::BlockFor(limit));
-        let served = self.call(number, move || ticket.run(|| ()), |f| submitter.serve(f));
+        let closure = move || ticket.run(|| ());
+        let served = self.call_as((None, false), number, closure, |f| submitter.serve(f));
         if let (Err(Refusal::Saturated), false) = (&served, on_worker) {
             let passed = TICK * u32::try_from(model::ticks() - before).expect("short");
             assert!(passed >= limit, "{passed:?} of {limit:?} have passed");
@@ -550,12 +578,17 @@ impl Bench {
 
     /// Stops whoever is at this step. Once all others have gone as far as they can, or for long,
     /// no caller still sleeps for a task that ended long ago, but for the stopped thread's own
-    /// and those that it runs. Law 20.
+    /// and those that it runs. Law 20. Not judged while a thread serves the line: it has yet to tell the
+    /// owners where their tasks are.
     pub fn stop_somebody(&self, step: u64) {
         let books = Arc::clone(&self.books);
+        let is_line_served = model::judge::watch_line(&self.pool);
         crate::run::stop_at(step, move |stopped, until| {
             // It may hold what stands here for a wake-up by the system.
             if model::is_unparking(stopped) {
+                return;
+            }
+            if is_line_served() {
                 return;
             }
             for known in &books.book().tickets {
@@ -656,7 +689,10 @@ impl Bench {
         assert_eq!(stats.spawned, stats.retired, "{stats:?}");
         {
             let book = self.books.book();
-            assert_eq!(book.entered, stats.accepted + stats.refused, "{stats:?}");
+            // Futures that were dropped in line are counted nowhere.
+            let withdrawn = (book.entered)
+                .checked_sub(stats.accepted + stats.refused)
+                .unwrap_or_else(|| panic!("{}: {stats:?}", book.entered));
             let late = stats.timed_out - book.timed_out;
             assert!(late == 0 || book.timed, "{stats:?}");
             // Of calls, less those that were never accepted; the rest of deadlines of their own.
@@ -666,16 +702,19 @@ impl Bench {
             assert_eq!(book.reported, stats.panicked, "each panic is told of once");
             let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
             assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
-            let mut unrun = 0;
+            let (mut unrun, mut left) = (0, 0);
             for (number, ticket) in book.tickets.iter().enumerate() {
                 assert_eq!(ticket.drops, 1, "closure {number}: {ticket:?}");
                 match ticket.fate {
                     Fate::Accepted if ticket.runs == 0 => unrun += 1,
                     Fate::Accepted | Fate::Runs => assert_eq!(ticket.runs, 1),
                     Fate::Back => assert_eq!(ticket.runs, 0),
+                    Fate::Left => left += u64::from(ticket.runs == 0),
                     Fate::Unknown => panic!("closure {number} went nowhere"),
                 }
             }
+            assert!(withdrawn <= left, "{withdrawn} of {left}: {stats:?}");
+            unrun += left - withdrawn;
             assert!(discards || stats.discarded == 0, "{stats:?}");
             let most = unrun + book.closed;
             assert!(

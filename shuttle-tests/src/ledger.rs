@@ -23,6 +23,8 @@ pub(crate) struct Book {
     pub(crate) timed_out: u64,
     /// Calls with a deadline that are not back yet.
     pub(crate) may_expire: u64,
+    /// Cancels by handle that are under way.
+    pub(crate) may_discard: u64,
     /// Calls that got the closure back as expired, refused ones included.
     pub(crate) expired: u64,
     /// Tasks may have a deadline of their own.
@@ -95,6 +97,8 @@ pub(crate) enum Fate {
     Runs,
     /// Not run, and never will be.
     Back,
+    /// Of a future that was dropped in line: never accepted, or cancelled since.
+    Left,
 }
 
 /// What a closure carries: who it is.
@@ -174,6 +178,7 @@ impl Ledger {
                 Fate::Accepted => assert!(ticket.runs == 1 || discards, "{number} did not run"),
                 Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
                 Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
+                Fate::Left => {}
                 Fate::Unknown => panic!("closure {number} went nowhere"),
             }
         }

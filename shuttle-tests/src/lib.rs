@@ -19,6 +19,8 @@ mod look;
 mod meeting;
 #[cfg(lazypool_shuttle)]
 mod run;
+#[cfg(lazypool_shuttle)]
+mod waits;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*};
+pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*, waits::*};

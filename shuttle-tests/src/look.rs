@@ -73,7 +73,7 @@ impl Bench {
         assert!(stats.abandoned <= stats.running, "{stats:?}");
         let why = stats.refusals;
         let refused = why.saturated + why.closed + why.cancelled + why.spawn_failed + why.expired;
-        let refused = refused + why.on_worker;
+        let refused = refused + why.on_worker + why.group_full;
         assert_eq!(stats.refused, refused, "{stats:?}");
     }
 

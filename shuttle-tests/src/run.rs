@@ -221,7 +221,7 @@ impl Scheduler for Chooser {
         if n > 0 && !FAILED.get() {
             // All threads of the execution before have ended, and `PLAN` is still its.
             let left = lazypool::model::unfreed();
-            assert_eq!(left, 0, "sets of a group's members that nobody has freed");
+            assert_eq!(left, 0, "nodes of handles are not freed");
         }
         if FAILED.get() || n >= self.most || (n > 0 && Instant::now() >= self.until) {
             return None;

@@ -28,12 +28,11 @@ impl Drop for Value {
     }
 }
 
-/// Says that it was woken. Some panic, some take their time, some call the pool.
+/// Says that it was woken. Some panic, some take their time.
 struct Flag {
     woken: Mutex<u64>,
     told: Condvar,
     panics: bool,
-    calls: Mutex<Option<(Arc<Bench>, Dice)>>,
 }
 
 impl Wake for Flag {
@@ -41,10 +40,6 @@ impl Wake for Flag {
         step();
         *self.woken.lock().unwrap() += 1;
         self.told.notify_all();
-        let calls = self.calls.lock().unwrap().take();
-        if let Some((bench, mut dice)) = calls {
-            bench.act(&mut dice, 0);
-        }
         if self.panics {
             planned_panic();
         }
@@ -52,12 +47,11 @@ impl Wake for Flag {
 }
 
 impl Flag {
-    fn new(panics: bool, calls: Option<(Arc<Bench>, Dice)>) -> Arc<Self> {
+    fn new(panics: bool) -> Arc<Self> {
         Arc::new(Self {
             woken: Mutex::new(0),
             told: Condvar::new(),
             panics,
-            calls: Mutex::new(calls),
         })
     }
 
@@ -70,11 +64,10 @@ impl Flag {
 }
 
 /// Awaits it, with another waker for each of a few polls: the last must be woken.
-fn block_on<R>(mut handle: Handle<R>, bench: &Arc<Bench>, dice: &mut Dice) -> Result<R, TaskError> {
+fn block_on<R>(mut handle: Handle<R>, dice: &mut Dice) -> Result<R, TaskError> {
     let mut earlier = Vec::new();
     let outcome = loop {
-        let calls = dice.one_in(4).then(|| (Arc::clone(bench), dice.fork()));
-        let flag = Flag::new(dice.one_in(4), calls);
+        let flag = Flag::new(dice.one_in(4));
         let waker = Waker::from(Arc::clone(&flag));
         match Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => break outcome,
@@ -139,9 +132,9 @@ impl Run {
             3 => match handle.join_timeout(ticks(dice.below(20))) {
                 Ok(outcome) => outcome,
                 Err(handle) if dice.one_in(2) => return drop(handle),
-                Err(handle) => block_on(handle, &self.bench, dice),
+                Err(handle) => block_on(handle, dice),
             },
-            _ => block_on(handle, &self.bench, dice),
+            _ => block_on(handle, dice),
         };
         match outcome {
             Ok(_) => assert!(!panics),

@@ -20,6 +20,8 @@ pub(crate) struct Books {
     pub(crate) ran: AtomicU64,
     pub(crate) ran_by_caller: AtomicU64,
     pub(crate) dropped: AtomicU64,
+    /// Futures that were dropped before their task ran: where it was in line, the pool does not count it.
+    pub(crate) left: AtomicU64,
     /// Handed back, for whatever reason.
     pub(crate) back: AtomicU64,
     pub(crate) back_expired: AtomicU64,
@@ -78,6 +80,7 @@ impl Books {
             ran: AtomicU64::new(0),
             ran_by_caller: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             back: AtomicU64::new(0),
             back_expired: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),

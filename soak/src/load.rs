@@ -454,7 +454,8 @@ fn call<F: FnOnce() -> Value + Send + 'static>(
 /// A group's batch: served, perhaps cancelled, awaited, counted.
 fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
     let plan = &books.plan;
-    let group = pool.group();
+    let limit = (!plan.careful && rng.one_in(3)).then(|| rng.below(most) as usize);
+    let group = limit.map_or_else(|| pool.group(), |limit| pool.limited_group(limit));
     let count = 1 + rng.below(most);
     let cancel = !plan.careful && rng.one_in(4);
     let cancel_at = rng.below(count);
@@ -467,13 +468,25 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
         let act = Act::random(rng, plan, 0).without_end(true);
         let ticket = Ticket::new(books, act.0, act.bomb());
         let large = rng.one_in(10);
+        // This thread alone submits to the group: it is not fuller later.
+        let pending = group.pending();
+        check!(
+            limit.is_none_or(|limit| pending <= limit),
+            "{pending} of {limit:?} are pending"
+        );
+        let may_be_full = limit.is_some_and(|limit| pending >= limit);
         if rng.one_in(4) {
             let (witness, seen) = Witness::new();
             let task = move || {
                 witness.run();
                 body(ticket, act)
             };
-            match group.awaitable().serve(task) {
+            let served = if rng.one_in(2) {
+                group.awaitable().serve(task)
+            } else {
+                handles::block_on(group.awaitable().serve_async(task))
+            };
+            match served {
                 Ok(handle) => {
                     let is_member = true;
                     let told = Told {
@@ -483,7 +496,7 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
                     };
                     awaited.push(Awaited { handle, told });
                 }
-                Err(refused) => refused_in_group(refused, pool, books, rng),
+                Err(refused) => refused_in_group(refused, pool, books, rng, may_be_full),
             }
             add(&PROGRESS);
             continue;
@@ -495,9 +508,9 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
                 black_box(weight);
                 small();
             };
-            serve_in(&group, pool, big, books, rng)
+            serve_in(&group, pool, big, books, rng, may_be_full)
         } else {
-            serve_in(&group, pool, small, books, rng)
+            serve_in(&group, pool, small, books, rng, may_be_full)
         };
         accepted += usize::from(ok);
     }
@@ -524,13 +537,14 @@ fn serve_in<F: FnOnce() + Send + 'static>(
     f: F,
     books: &Books,
     rng: &mut Rng,
+    may_be_full: bool,
 ) -> bool {
     let outcome = group.serve(f);
     add(&PROGRESS);
     match outcome {
         Ok(()) => true,
         Err(refused) => {
-            refused_in_group(refused, pool, books, rng);
+            refused_in_group(refused, pool, books, rng, may_be_full);
             false
         }
     }
@@ -541,9 +555,12 @@ fn refused_in_group<F: FnOnce() -> R, R>(
     pool: &Pool,
     books: &Books,
     rng: &mut Rng,
+    may_be_full: bool,
 ) {
-    if !matches!(refused.reason(), Refusal::Cancelled) {
-        check_refusal(pool, refused.reason(), &books.plan, From::Outside);
+    match refused.reason() {
+        Refusal::Cancelled => {}
+        Refusal::GroupFull => check!(may_be_full, "full with space to spare: {pool:?}"),
+        other => check_refusal(pool, other, &books.plan, From::Outside),
     }
     take_back(refused, books, rng);
 }
@@ -674,8 +691,9 @@ pub(crate) fn check_end(pool: &Pool, books: &Books) {
 /// What the pool counted is what its callers and tasks saw.
 pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
     let offered = get(&books.made) - get(&books.zero);
+    let withdrawn = offered.wrapping_sub(s.accepted + s.refused);
     check!(
-        offered == s.accepted + s.refused,
+        withdrawn <= get(&books.left),
         "{offered} offered: {s:?}\n{books:?}"
     );
     check!(
@@ -691,11 +709,10 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         "timed out: {s:?}\n{books:?}"
     );
     let expired = get(&books.handles.expired);
-    let most = get(&books.back_expired) - get(&books.zero) + expired;
-    check!(
-        (expired..=most).contains(&s.expired),
-        "expired: {s:?}\n{books:?}"
-    );
+    let told_late = get(&books.back_expired) - get(&books.zero) - s.refusals.expired + expired;
+    check!(s.expired >= told_late, "expired: {s:?}\n{books:?}");
+    // Cancelled by a handle or group after their deadline (law 17).
+    let late = s.expired - told_late;
     // A worker without a task may be in a hook: it has panicked there before it is
     // counted.
     let hook_panics = get(&books.hook_panics);
@@ -708,10 +725,10 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         most <= books.plan.workers as u64,
         "{most} inside at once: {s:?}\n{books:?}"
     );
-    let silent = get(&books.made) - get(&books.ran) - get(&books.back) - expired;
+    let silent = get(&books.made) - get(&books.ran) - get(&books.back) - expired - withdrawn;
     let told = get(&books.group_discards) + get(&books.handles.discarded);
     check!(
-        silent <= s.discarded && silent >= told,
+        silent <= s.discarded + late && silent >= told,
         "{silent} dropped without a word: {s:?}\n{books:?}"
     );
     check_drops(books);

@@ -1,9 +1,10 @@
-//! A task with a handle: the call of [`call`](super::call) cut into its three steps, submit, wait,
-//! leave, with its node on the heap.
+//! A task with a handle. It is the call of [`call`](super::call) cut into its three steps (submit,
+//! wait, leave), with its node on the heap.
 //!
-//! Who owns what of the node is said in [`completion`](crate::parts::completion). A handle that cancels
-//! its task takes it out, from where it was put; or it leaves a mark in the node, and tells the worker
-//! that runs the task. A worker that finds the mark as it starts the task tells itself.
+//! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
+//! A handle that cancels its task takes the task out of the queue or mailbox. If a worker has the
+//! task, the handle sets a mark in the node and abandons the worker's decision. A worker that finds
+//! the mark when it starts the task abandons the decision on the handle's behalf.
 
 use super::core::Core;
 use super::groups::submit_member;
@@ -21,7 +22,8 @@ use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. Its times are beside its closure, so that it needs no second allocation.
+/// The task of a handle. Its times are stored beside its closure, so that they need no allocation
+/// of their own.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
 unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
@@ -42,14 +44,15 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
+        // The handle cancelled the task before it was told the slot.
         if self.node().tell_slot(ctx.slot) {
             let _ = decision.leave(task_id, 0);
         }
-        // SAFETY: its decision was started; no caller's node.
+        // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe_wake(self.end(outcome).release());
+        ctx.defer_wake(self.end(outcome).release());
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
@@ -67,16 +70,16 @@ where
     }
 }
 
-/// What a handle needs of its task and its pool.
+/// A handle's access to its task and its pool.
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
     location: Location,
-    /// Its task runs whatever becomes of it.
+    /// Set by `detach`: the drop of the handle does not cancel the task.
     is_detached: bool,
 }
 
-/// Submits a closure, to a group or to none.
+/// Submits a closure as a task with a handle, in a group if `members` is given.
 pub(crate) fn submit<F, R>(
     core: &Arc<Core>,
     members: Option<&Arc<Members>>,
@@ -106,7 +109,7 @@ where
         Err((mut task, why)) => {
             let (_, closure) = task.take();
             drop(side);
-            // Nobody has stored a waker, and there is no outcome: the node goes, and no more.
+            // No waker was stored and there is no outcome, so this only frees the node.
             drop(task.end(None).release());
             Err(Refused::new(closure, why))
         }
@@ -132,17 +135,19 @@ impl<R> Ticket<R> {
         self.side.wait(deadline, self.core.parallel)
     }
 
-    /// The outcome, if it is there, and otherwise the waker is called once it is.
+    /// Returns the outcome if it is there. Otherwise stores the waker, to be called once it is.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
         let is_there = self.is_finished() || self.side.poll(waker);
         is_there.then(|| self.take())
     }
 
-    /// Returns the outcome, which is there.
+    /// Takes the outcome, which must be there.
     pub(crate) fn take(&mut self) -> Outcome<R> {
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
+    /// Cancels the task: takes it out if no worker has started it, and otherwise marks it as
+    /// cancelled.
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
         if node.has_outcome() {
@@ -158,6 +163,7 @@ impl<R> Ticket<R> {
         }
     }
 
+    /// Lets the task run on when the handle is dropped.
     pub(crate) fn detach(&mut self) {
         self.is_detached = true;
     }
@@ -166,7 +172,7 @@ impl<R> Ticket<R> {
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         if !self.is_detached {
-            // Whom nobody is to wake any more.
+            // The stored waker must not be called after the handle is gone.
             let _stored = self.side.retract();
             self.cancel();
         }

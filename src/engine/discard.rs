@@ -1,14 +1,15 @@
-//! Tasks that are taken out of the pool to be dropped: by a shutdown, with their group, or with their
-//! handle.
+//! Tasks that are taken out of the pool to be dropped: by a shutdown, by their group's cancel, or
+//! by their handle.
 //!
-//! First all of them are *settled*, with no user code in between: they are counted, callers have theirs
-//! back, handles their outcome, groups their end. So no thread waits for a drop that is still to come.
-//! Then the line gets the space. Then the thread that took the tasks out calls the handles' wakers, and
-//! drops what the closures captured, oldest first.
+//! First all of them are *settled*, with no user code in between: they are counted, callers get
+//! their tasks back, handles get their outcome, and groups learn of the end. So no thread waits for
+//! a drop that is still to come. Then the line gets the space. Then the thread that took the tasks
+//! out calls the handles' wakers, and drops the captures of the closures, oldest first.
 //!
-//! A drop may itself discard tasks of the same pool. Those are settled at once, too; their wakers and
-//! captures are left to the discard further up the stack, whose *frame* the thread finds. So the stack
-//! stays flat. A shutdown of that pool within the frame does not wait.
+//! Such a drop may itself discard tasks of the same pool. Those tasks are settled at once. Their
+//! wakers and captures are added to the *frame* of the discard further up this thread's stack,
+//! which calls and drops them. So nested discards do not deepen the stack. A shutdown of that pool
+//! within the frame does not wait, since it would wait for its own thread.
 
 use super::core::Core;
 use crate::parts::completion::Remains;
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::task::Waker;
 
-/// A discard that this thread is in. It lies on the thread's stack.
+/// A discard in progress. It lies on the thread's stack, linked to the discards around it.
 struct Frame {
     pool: u64,
     wakers: RefCell<VecDeque<Waker>>,
@@ -30,20 +31,22 @@ struct Frame {
 }
 
 thread_local! {
+    /// The frame of the innermost discard that this thread is in.
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
 impl Frame {
-    /// Settles a task. What remains of it is user code.
+    /// Settles a task, and keeps its waker and captures for `step`.
     fn settle(&self, task: Task, why: NeverRan) {
-        let (Remains { waker, node }, captured) = task.discard(why).settle();
-        // The node of a handle that is gone: what it holds is no user's.
+        let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
+        // The node of a handle that is gone. It holds no user value: the closure has been taken,
+        // and the outcome is an error of this crate.
         drop(node);
         self.wakers.borrow_mut().extend(waker);
         self.captured.borrow_mut().extend(captured);
     }
 
-    /// Calls one waker, or drops one capture. Returns `false` if there is none.
+    /// Calls one waker, or drops one capture. Returns `false` if there is none left.
     fn step(&self) -> bool {
         let waker = self.wakers.borrow_mut().pop_front();
         if let Some(waker) = waker {
@@ -58,7 +61,8 @@ impl Frame {
 impl Core {
     /// Calls `f` with this thread's frame for this pool, if it is in a discard of the pool's tasks.
     fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
-        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, keeps it.
+        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, owns
+        // it.
         let next = |frame: *const Frame| unsafe { frame.as_ref() };
         let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
         f(frames.find(|frame| frame.pool == self.env.id))
@@ -69,7 +73,8 @@ impl Core {
         self.with_frame(|frame| frame.is_some())
     }
 
-    /// Counts an accepted task that is not to run. One whose deadline has passed counts as expired.
+    /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
+    /// as discarded.
     pub(super) fn count_unrun(&self, task: &Task) {
         let due = task.due();
         if due != NEVER && due <= self.env.nanos_now() {
@@ -79,8 +84,8 @@ impl Core {
         }
     }
 
-    /// Settles tasks that were taken out and counted, then drops what they captured, or leaves that to
-    /// the discard that this thread is in.
+    /// Settles tasks that were taken out and counted. Then drops their captures, or leaves that to
+    /// the outer discard that this thread is in.
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;
@@ -99,13 +104,15 @@ impl Core {
         if !is_outermost {
             return self.serve_line();
         }
-        // Nothing below unwinds: all user code is contained.
+        // Nothing below unwinds, since panics of user code are contained. So the frame is taken off
+        // the list before it is dropped.
         INNERMOST.with(|it| it.set(&raw const own));
         self.serve_line();
         while !self.env.is_forked() && own.step() {}
         INNERMOST.with(|it| it.set(own.outer));
         if self.env.is_forked() {
-            // One of them has forked. The child drops nothing more of its parent's.
+            // A waker or a drop has forked, and this is the child. It must not drop anything that
+            // belongs to the parent's pool.
             std::mem::forget(own);
         }
     }

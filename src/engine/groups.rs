@@ -1,4 +1,4 @@
-//! A group's tasks, whatever else they are.
+//! A group's part in its tasks: their place among the pending tasks, and the group's cancel.
 
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
@@ -8,7 +8,7 @@ use crate::parts::members::{Members, Pending};
 use crate::sync::Arc;
 use crate::work::job::{Job, NeverRan};
 
-/// Submits a job as a member of a group. Refused, it comes back with the reason.
+/// Submits a job as a member of a group. A refused job comes back with the reason.
 pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
     members: &Arc<Members>,
@@ -19,9 +19,10 @@ pub(crate) fn submit_member<J: Job>(
         members: Some(members),
         ..options
     };
-    // In a forked child before the group is touched: a thread of the parent's may have held its lock.
+    // The check for a fork comes before any access to the group: in a child, a thread that no
+    // longer exists may hold the group's lock.
     if core.env.is_forked() || !members.enter() {
-        return Err((job, core.refuse_member(members)));
+        return Err((job, core.refuse_member(Some(members))));
     }
     let pending = Pending(Arc::clone(members));
     let location = submit_with(core, pending, job, options)?;
@@ -30,18 +31,20 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 impl Core {
-    /// Returns why a submission through a full group, or in a forked child, is refused, and counts it.
+    /// Returns the reason why a submission is refused that could not enter its group, and counts
+    /// it. The group is full, or this process is a forked child.
     #[cold]
-    pub(super) fn refuse_member(&self, members: &Members) -> Refusal {
+    pub(super) fn refuse_member(&self, members: Option<&Members>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
-        let cancelled = members.is_cancelled().then_some(Refusal::Cancelled);
+        let is_cancelled = members.is_some_and(Members::is_cancelled);
+        let cancelled = is_cancelled.then_some(Refusal::Cancelled);
         let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
         let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
         self.counts.refuse(why).into_refusal()
     }
 
-    /// Notes where a member's task is. If the group is cancelled, its cancel may have come too early to find
-    /// the task (P3): then this thread takes it out.
+    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
+    /// may have looked before the position was noted (P3). Then this thread takes the task out.
     #[inline]
     pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
         self.note_member(members, location);
@@ -57,8 +60,9 @@ impl Core {
         }
     }
 
-    /// Cancels a group: the tasks that wait in line go back, the queued ones are discarded, and the workers
-    /// that run one count as abandoned. It costs what of the group waits, is queued or runs.
+    /// Cancels a group. Gives back the tasks that wait in line, marks the running tasks as
+    /// abandoned, and discards the queued ones. The cost grows with the length of the line, the
+    /// number of slots, and the number of the group's queued tasks.
     pub(crate) fn cancel_group(self: &Arc<Self>, members: &Arc<Members>) {
         members.cancel();
         if members.pending() == 0 {
@@ -71,7 +75,7 @@ impl Core {
         self.discard_queued(members);
     }
 
-    /// Discards what of a cancelled group is queued.
+    /// Discards the queued tasks of a cancelled group.
     pub(super) fn discard_queued(self: &Arc<Self>, members: &Members) {
         let Some(queue) = &self.queue else { return };
         let positions = members.take_queued();

@@ -1,10 +1,10 @@
-//! What a pool tells about itself.
+//! The figures that a pool reports.
 //!
 //! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
-//! ended, taken back. What is queued or runs is a difference of them. In motion a task may for a
-//! moment be in none of the figures or in two; at rest they add up. Ends are read before
-//! acceptances (L1), so no end is seen without its task, and whoever finds no task running finds
-//! all counted.
+//! ended, taken back. The numbers of queued and of running tasks are differences of these. While a
+//! task moves, it may for a moment be in none of the figures or in two. Once the pool is at rest,
+//! they add up. Ends are read before acceptances (L1), so no end is seen without its task. A thread
+//! that sees no task running sees all ended tasks counted.
 
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
@@ -12,6 +12,7 @@ use crate::sync::{lock, AtomicU64, Ordering};
 use std::time::Duration;
 
 impl Core {
+    /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
         let refusals = self.counts.refusals();
         let mut stats = Stats {
@@ -20,7 +21,7 @@ impl Core {
             ..Stats::default()
         };
         let counts = &self.counts;
-        // ORDERING: L1: ends before acceptances.
+        // ORDERING: L1: ends are read before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
         let registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
@@ -30,8 +31,9 @@ impl Core {
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
-            // No worker has taken the others that expired or were discarded. No more than there is space
-            // for, and no fewer than none: a task may have been taken, and not yet counted.
+            // Tasks that expired or were discarded without reaching a worker have left the queue,
+            // too. The difference is clamped: a task may have left the queue and not be counted
+            // yet.
             let gone = taken.wrapping_add(stats.expired + stats.discarded);
             let queued = pushed.wrapping_sub(gone) as i64;
             stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
@@ -47,7 +49,9 @@ impl Core {
         stats
     }
 
-    /// Adds up the slots. Tasks taken from the queue, but for as many as workers have had, and not run.
+    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
+    /// less those that count as queued (the next task of a worker) or as expired or discarded
+    /// (tasks that a worker had and did not run).
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
@@ -57,7 +61,8 @@ impl Core {
             let [completed, panicked, unrun] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
-            // A worker runs one; the next, which it has just taken, counts as queued.
+            // A worker runs one task. The next one, which it may have taken already, counts as
+            // queued.
             let next = u64::from(tally.unended().saturating_sub(1));
             taken = taken.wrapping_add(tally.taken).wrapping_sub(next + unrun);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
@@ -77,7 +82,7 @@ impl Core {
         taken
     }
 
-    /// The workers that exist, by slot.
+    /// Returns snapshots of the workers that exist, by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
         let registry = lock(&self.registry);
         (0..registry.workers.len())
@@ -86,7 +91,7 @@ impl Core {
             .collect()
     }
 
-    /// Those that exist, and those that the OS has been asked for.
+    /// Returns snapshots of the workers that exist, and of those that the OS has been asked for.
     pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
@@ -98,6 +103,7 @@ impl Core {
             .collect()
     }
 
+    /// Returns a snapshot of the worker on a slot.
     pub(super) fn snapshot(&self, registry: &Registry, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;

@@ -1,7 +1,8 @@
-//! Who gives space to the line, and how an owner waits in it; see [`Line`](crate::parts::line::Line).
+//! How threads serve the line, and how a submission waits in it; see
+//! [`Line`](crate::parts::line::Line).
 
 use super::core::Core;
-use super::request::{Answer, Location, Not, SubmitError, SubmitOptions, Wanted};
+use super::request::{Answer, Location, NotAccepted, SubmitError, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -13,8 +14,13 @@ use crate::work::job::Task;
 use crate::work::panics::contain;
 
 impl Core {
-    /// Gives the line what space there is. Every thread that has made space calls this. It may call
-    /// wakers and drop what tasks captured, that is, run user code.
+    /// Gives the line the space there is. Every thread that has made space calls this (W1). It may
+    /// call wakers and drop the captures of tasks, which are user code.
+    ///
+    /// It does not recurse without bound. An attempt for an entry may itself make space and call
+    /// this again; but then the line has a server, so the inner call leaves an event and returns
+    /// (W2). A waker may call this again, too. It runs when the line has no server, and each level
+    /// of such calls has taken an entry out of the line.
     #[inline]
     pub(crate) fn serve_line(self: &Arc<Self>) {
         if self.line.waiting() != 0 {
@@ -25,7 +31,7 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
-        // What this thread does for others leaves its own last worker as it is.
+        // Attempts for others do not change this thread's own last worker.
         while let Some(waker) = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
         }) {
@@ -36,6 +42,9 @@ impl Core {
         }
     }
 
+    /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
+    /// there is no space. Groups that were cancelled meanwhile are added to `cancelled`: their
+    /// cancel may have missed the task.
     fn serve_one(
         self: &Arc<Self>,
         wanted: &mut Wanted,
@@ -59,13 +68,14 @@ impl Core {
                 }
                 Some(Ok(location))
             }
-            Err(Not::Refused(why)) => Some(wanted.refuse(why)),
-            // `Now`: the thread whose step this met serves the line, if its step makes space.
-            Err(Not::Saturated | Not::Now) => None,
+            Err(NotAccepted::Refused(why)) => Some(wanted.refuse(why)),
+            // `Retry`: another thread is in the middle of a step. If that step makes space, that
+            // thread serves the line afterwards.
+            Err(NotAccepted::Saturated | NotAccepted::Retry) => None,
         }
     }
 
-    /// Gives the tasks of a cancelled group back that wait in line.
+    /// Gives back the tasks of a cancelled group that wait in line.
     pub(super) fn turn_away(&self, members: &Members) {
         if self.line.waiting() == 0 {
             return;
@@ -80,7 +90,8 @@ impl Core {
         }
     }
 
-    /// Leaves the task in line, and serves the line once. Returns the ticket.
+    /// Puts the task at the end of the line, and serves the line once. Returns the ticket. `thread`
+    /// is the owner's wake-up, or `None` if the owner is a future.
     pub(super) fn join_line(
         self: &Arc<Self>,
         task: Task,
@@ -96,26 +107,27 @@ impl Core {
         };
         let ticket = self.line.join(wanted, thread);
         if let Some(members) = members.filter(|members| members.is_cancelled()) {
-            // The cancel may have come too early to find it in line (P3).
+            // The cancel may have looked through the line before the task was there (P3).
             self.turn_away(members);
         }
         self.serve_waiting();
         ticket
     }
 
-    /// Leaves the task in line. This thread sleeps until it has its answer, or until the earlier of its
-    /// deadline and `room_within`.
+    /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
+    /// earlier of the submission's deadline and `block_until`. Returns `Saturated` if `block_until`
+    /// came first.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
-        room_within: &Deadline,
+        block_until: &Deadline,
         submitted: u64,
     ) -> Result<Location, SubmitError> {
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
         let ticket = self.join_line(wanted, options.members, submitted, thread);
-        match self.await_answer(ticket, options.earlier(room_within)) {
+        match self.await_answer(ticket, options.earlier(block_until)) {
             Ok(Ok(location)) => {
                 if let Location::Mailbox { slot, generation } = location {
                     self.set_affinity(slot, generation);
@@ -133,7 +145,7 @@ impl Core {
         }
     }
 
-    /// Sleeps until the answer is there. Returns the task if the deadline came first.
+    /// Sleeps until the answer is there. Returns the entry as the error if the deadline came first.
     fn await_answer(&self, ticket: u64, deadline: &Deadline) -> Result<Answer, Wanted> {
         loop {
             if let Some(answer) = self.line.fetch(ticket, None) {
@@ -146,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Leaves the line. Returns the answer, or the task if it had none.
+    /// Leaves the line. Returns the answer, or the entry as the error if it had none.
     pub(super) fn leave_line(&self, ticket: u64) -> Result<Answer, Wanted> {
         let mut backoff = Backoff::default();
         loop {

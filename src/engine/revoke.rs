@@ -1,4 +1,4 @@
-//! Tasks that their callers or handles take back.
+//! Takes accepted tasks back, for their callers or handles.
 
 use super::core::Core;
 use super::request::Location;
@@ -7,8 +7,9 @@ use crate::parts::slot::Claim;
 use crate::work::job::Task;
 
 impl Core {
-    /// Takes a task back from where it was put, and counts it by `count`. Returns `None` if a worker has
-    /// it. The caller serves the line once the task is settled.
+    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if
+    /// a worker has started it. The caller of this function serves the line once the task is
+    /// settled.
     #[must_use]
     pub(super) fn withdraw(
         &self,
@@ -27,13 +28,13 @@ impl Core {
         let task = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // The worker was awake, or has been woken for the task. It looks at the queue instead, and
-        // counts as notified until it does, but not while it is in its start hook.
+        // The worker was awake, or has been unparked for this task. It looks at the queue instead.
+        // Until then it counts as notified, unless it is in its start hook, which may take long.
         if !it.see().is_starting() {
             self.in_flight.add(NOTIFIED);
         }
-        // SAFETY: this thread holds the slot, by what it revoked; so the worker cannot come out of
-        // its start hook meanwhile.
+        // SAFETY: this thread holds the slot, because it revoked the task. So the worker cannot
+        // leave its start hook meanwhile.
         unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }

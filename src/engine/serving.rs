@@ -1,5 +1,5 @@
-//! A task with a handle whose submission waits for space as a future. The task stands in line without a
-//! thread, and gets its space whether the future is polled or not.
+//! A task with a handle whose submission waits for space as a future. The task waits in line
+//! without a thread, and gets its space whether the future is polled or not.
 
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
@@ -16,8 +16,10 @@ use std::task::{Poll, Waker};
 type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
 
-enum State<F, R> {
+enum Stage<F, R> {
+    /// The future has not been polled yet.
     New(F),
+    /// The task is in line, with this ticket.
     InLine(u64, HandleSide<Outcome<R>>),
     Done,
 }
@@ -30,7 +32,7 @@ where
     core: Arc<Core>,
     members: Option<Arc<Members>>,
     extras: Extras,
-    state: State<F, R>,
+    stage: Stage<F, R>,
 }
 
 impl<F, R> Serving<F, R>
@@ -48,23 +50,27 @@ where
             core: Arc::clone(core),
             members: members.cloned(),
             extras,
-            state: State::New(closure),
+            stage: Stage::New(closure),
         }
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::New(closure) => self.start(closure, waker),
-            State::InLine(ticket, side) => self.look(ticket, side, waker),
-            State::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::New(closure) => self.start(closure, waker),
+            in_line @ Stage::InLine(..) => {
+                self.stage = in_line;
+                self.look(waker)
+            }
+            Stage::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
         }
     }
 
-    /// Submits the task, or leaves it in line.
+    /// Puts the task in line and serves the line, which submits the task if there is space.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        let may_enter = |members: &Members| !core.env.is_forked() && members.enter();
-        if let Some(members) = self.members.as_ref().filter(|members| !may_enter(members)) {
+        let members = self.members.as_deref();
+        // In a forked child before any lock is taken: a thread of the parent's may have held it.
+        if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
             return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
         }
         let (_, times) = self.extras.times(&core.env);
@@ -77,7 +83,8 @@ where
         let submitted = core.submitted_at();
         let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
         if !core.env.is_own_worker() {
-            return self.look(ticket, side, waker);
+            self.stage = Stage::InLine(ticket, side);
+            return self.look(waker);
         }
         Poll::Ready(match core.leave_line(ticket) {
             Ok(answer) => self.answered(answer, side),
@@ -85,22 +92,22 @@ where
         })
     }
 
-    /// Looks for the answer.
-    fn look(
-        &mut self,
-        ticket: u64,
-        side: HandleSide<Outcome<R>>,
-        waker: &Waker,
-    ) -> Poll<Served<F, R>> {
-        match self.core.line.fetch(ticket, Some(waker)) {
-            None => {
-                self.state = State::InLine(ticket, side);
-                Poll::Pending
-            }
-            Some(answer) => Poll::Ready(self.answered(answer, side)),
-        }
+    /// Fetches the answer. If there is none yet, stores the waker. If the waker's clone panics, the
+    /// task is still in line.
+    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let Stage::InLine(ticket, _) = &self.stage else {
+            unreachable!("its task is in line");
+        };
+        let Some(answer) = self.core.line.fetch(*ticket, Some(waker)) else {
+            return Poll::Pending;
+        };
+        let Stage::InLine(_, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            unreachable!("as above");
+        };
+        Poll::Ready(self.answered(answer, side))
     }
 
+    /// Turns an answer into the result of the future.
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
@@ -114,14 +121,14 @@ where
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
         let mut job: Side<F, R> = if self.members.is_some() {
-            // SAFETY: only this future's task comes back to it, made as a member's.
+            // SAFETY: the task that comes back is the one made by `start`, as a member's.
             unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
         } else {
-            // SAFETY: the same, as no member's.
+            // SAFETY: the task that comes back is the one made by `start`, without a group.
             unsafe { task.into_parts::<(), Side<F, R>>() }.1
         };
         let (_, closure) = job.take();
-        // No waker was stored in the node, and there is no outcome.
+        // No waker was stored in the node and there is no outcome, so this only frees the node.
         drop(job.end(None).release());
         closure
     }
@@ -132,9 +139,9 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    /// Leaves the line. If the task has been accepted, it is cancelled as by its handle's drop.
+    /// Leaves the line. A task that has been accepted is cancelled, as by the drop of its handle.
     fn drop(&mut self) {
-        let State::InLine(ticket, side) = std::mem::replace(&mut self.state, State::Done) else {
+        let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return;
         };
         let task = match self.core.leave_line(ticket) {

@@ -70,13 +70,13 @@ fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
         let ran = runs.get() == 1;
         assert_eq!(ran, outcome.is_ok());
         if let Err(refused) = outcome {
-            // It came back as it was, and can still be run.
+            // The closure came back unchanged, and can still run.
             refused.run_anyway();
             assert_eq!(runs.get(), 1);
         }
         ran
     });
-    // Saturated, Closed, Cancelled, SpawnFailed, OnWorker, Forked, GroupFull.
+    // In order: Saturated, Closed, Cancelled, SpawnFailed, OnWorker, Forked, GroupFull.
     assert_eq!(ran, [true, false, false, true, true, false, false]);
 }
 
@@ -133,7 +133,7 @@ fn without_closure_drops_the_closure_and_keeps_the_rest() {
     assert!(matches!(error, DeadlineError::Panicked(panic) if panic.message().unwrap() == "boom"));
 }
 
-/// Laws 1 and 13: each question is about exactly its reasons.
+/// Laws 1 and 13: each question is true for exactly its reasons.
 #[test]
 fn the_questions_tell_the_reasons_apart() {
     type Question = fn(&Refused<()>) -> bool;

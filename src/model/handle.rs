@@ -3,7 +3,7 @@
 use super::{Deadline, Decision};
 use crate::parts::completion::{self, HandleSide, TaskSide};
 use crate::parts::deadline;
-use crate::work::panics::settle;
+use crate::work::panics::wake_and_drop;
 use std::task::Waker;
 
 const TASK_ID: u64 = 8;
@@ -41,7 +41,7 @@ impl<T: Send + 'static> Promise<T> {
     /// The task ends, and the outcome is delivered if the handle is not gone; code of the user's comes last.
     pub fn end(self, outcome: T) {
         let outcome = (!self.0.node().is_gone()).then_some(outcome);
-        settle(self.0.end(outcome).release());
+        wake_and_drop(self.0.end(outcome).release());
     }
 }
 

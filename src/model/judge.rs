@@ -173,6 +173,15 @@ fn in_hooks(core: &Core) -> u64 {
     words.filter(|one| is_in_hook(*one)).count() as u64
 }
 
+/// Returns a look, between two steps, whether a thread serves the pool's line.
+pub fn watch_line(pool: &Pool) -> impl Fn() -> bool {
+    let core = Arc::downgrade(pool.core());
+    move || {
+        let core = core.upgrade();
+        core.is_some_and(|core| peek(|| core.line.is_served()).unwrap_or(true))
+    }
+}
+
 /// Places in the queue of tasks that were taken out, behind an older one that is still there, or may
 /// be. Between two steps.
 #[must_use]

@@ -1,19 +1,21 @@
-//! The line: submissions that wait for space, in the order in which they came.
+//! The line: submissions that wait for space, in the order of their arrival.
 //!
-//! A submission that waits leaves its task here, and its thread or future sleeps. A thread that makes
-//! space *serves* the line: it submits the first task by an ordinary attempt, and leaves the answer for
-//! that task's owner.
+//! A submission that waits leaves its task here, and its thread or future sleeps. The thread or
+//! future is the *owner* of the entry. A thread that makes space *serves* the line: it submits the
+//! first task by an ordinary attempt, and leaves the answer for the owner.
 //!
-//! **Invariant.** While a task waits here, there is no space that no thread is about to give to it.
-//! Three rules keep it:
+//! **Invariant.** While a task waits in line and there is space, some thread is about to serve the
+//! line. Three rules keep this true:
 //!
-//! 1. A thread that makes space does so by a `SeqCst` step, *then* reads `waiting`. An owner that joins
-//!    raises `waiting`, *then* serves the line. One of the two sees the other (P5).
-//! 2. One thread serves at a time, so the order is exact. It holds no lock during an attempt, which may
-//!    start a thread. Another thread that comes to serve meanwhile leaves an *event* and returns. So
-//!    does the server itself, if space comes up within its own attempt.
-//! 3. The server stops once the line is empty; or once an attempt has found no space, and no event
-//!    has come since that attempt began.
+//! 1. A thread makes space by a `SeqCst` step, *then* reads `waiting`. An owner that joins raises
+//!    `waiting`, *then* serves the line. So the thread sees the owner, or the owner finds the space
+//!    (P5).
+//! 2. Only one thread serves at a time, so tasks are submitted in the exact order of arrival. The
+//!    server holds no lock during an attempt, because an attempt may start a thread. A second
+//!    thread that comes to serve leaves an *event* and returns. The server itself leaves one too if
+//!    its own attempt makes space.
+//! 3. The server stops when the line is empty. It also stops when an attempt has found no space and
+//!    no event has come since that attempt began.
 
 use crate::parts::completion::WakeUp;
 use crate::sync::{lock, AtomicU64, Mutex, Ordering};
@@ -21,10 +23,10 @@ use crossbeam_utils::CachePadded;
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-/// `T`: what waits. `A`: the answer to it.
+/// The line of tasks `T` that wait for answers `A`.
 #[derive(Debug)]
 pub(crate) struct Line<T, A> {
-    /// Entries without an answer; written under the lock.
+    /// The number of entries without an answer. Changes only under the lock of `list`.
     waiting: CachePadded<AtomicU64>,
     list: Mutex<List<T, A>>,
 }
@@ -32,33 +34,33 @@ pub(crate) struct Line<T, A> {
 #[derive(Debug)]
 struct List<T, A> {
     next_ticket: u64,
-    /// By ticket.
+    /// Entries without an answer, in the order of their tickets.
     entries: VecDeque<Entry<T>>,
-    /// By ticket, until the owner fetches it.
+    /// Answers by ticket, each until its owner fetches it.
     answers: HashMap<u64, A>,
-    /// A thread serves the line.
+    /// `true` while a thread serves the line.
     is_served: bool,
-    /// Space may have come up since the server's last attempt began.
+    /// `true` if space may have come up since the server began its last attempt.
     has_event: bool,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     ticket: u64,
-    /// `None` while the server attempts to submit it.
+    /// The task. `None` while the server attempts to submit it.
     wanted: Option<T>,
-    /// `None`: a future that has not looked for its answer yet.
+    /// How to wake the owner. `None` for a future that has not polled for its answer yet.
     wake_up: Option<WakeUp>,
 }
 
-/// How an owner leaves the line.
+/// The result of an owner's call to leave the line.
 #[derive(Debug)]
 pub(crate) enum Left<T, A> {
-    /// It had its answer.
+    /// The entry has left with this answer.
     Answered(A),
-    /// It had none: what it wanted.
+    /// The entry has left without an answer. This is its task.
     Unanswered(T),
-    /// It has not left: the server attempts to submit its task at this moment.
+    /// The entry is still in line, because the server attempts to submit its task at this moment.
     Served,
 }
 
@@ -76,7 +78,7 @@ impl<T, A> Line<T, A> {
             waiting: CachePadded::new(AtomicU64::new(0)),
             list: Mutex::new(List {
                 next_ticket: 0,
-                // The first to wait allocates nothing (law 12).
+                // The first submissions that wait allocate nothing (law 12).
                 entries: VecDeque::with_capacity(4),
                 answers: HashMap::with_capacity(4),
                 is_served: false,
@@ -107,10 +109,10 @@ impl<T, A> Line<T, A> {
         ticket
     }
 
-    /// Returns the answer, if it is there. Otherwise `waker`, if given, is to be woken in place of the
-    /// one that was stored.
+    /// Returns the answer if there is one. Otherwise stores `waker`, if given, as the one to wake
+    /// in place of the one that was stored before.
     pub(crate) fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<A> {
-        // A waker's clone and drop are user code: not under the lock.
+        // A waker's clone and drop are user code, which must not run under the lock.
         let mut other = waker.cloned().map(WakeUp::Task);
         let mut list = lock(&self.list);
         let answer = list.answers.remove(&ticket);
@@ -123,7 +125,7 @@ impl<T, A> Line<T, A> {
         answer
     }
 
-    /// Leaves the line, unless the server has the entry in hand.
+    /// Takes an entry out of the line, unless the server is attempting to submit its task.
     pub(crate) fn leave(&self, ticket: u64) -> Left<T, A> {
         let mut list = lock(&self.list);
         if let Some(answer) = list.answers.remove(&ticket) {
@@ -137,14 +139,15 @@ impl<T, A> Line<T, A> {
         // ORDERING: P5: under the lock.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(list);
-        // A waker's drop is user code.
+        // A waker's drop is user code, which must not run under the lock.
         drop(entry);
         Left::Unanswered(wanted)
     }
 
-    /// Makes attempts for the first entry as long as they succeed; see the module's doc. Wakes threads
-    /// itself. Returns the waker of the first future that gets its answer: the caller calls it, which is
-    /// user code and may serve the line, and then serves on.
+    /// Submits the first task by `attempt` until an attempt finds no space, as the module's doc
+    /// describes. Wakes owners that are threads. If an owner is a future, stops after its answer
+    /// and returns its waker. The caller then calls the waker, which is user code and may itself
+    /// serve the line, and serves again.
     #[cold]
     pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
         let mut waker = None;
@@ -181,8 +184,9 @@ impl<T, A> Line<T, A> {
         waker
     }
 
-    /// Answers all entries that are `unwanted`, and returns the wakers to be called. One that the
-    /// server has in hand is left to the server, which attempts once more.
+    /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller is to call.
+    /// An entry whose task the server is submitting is left to the server: the event makes it
+    /// attempt once more.
     #[cold]
     pub(crate) fn turn_away(
         &self,
@@ -204,7 +208,7 @@ impl<T, A> Line<T, A> {
         wakers
     }
 
-    /// Stores the answer. Wakes the owner if it is a thread, and returns the waker of a future.
+    /// Stores the answer. Unparks the owner if it is a thread; returns the waker if it is a future.
     fn answer(&self, list: &mut List<T, A>, entry: Entry<T>, answer: A) -> Option<Waker> {
         list.answers.insert(entry.ticket, answer);
         // ORDERING: P5: under the lock.
@@ -221,7 +225,7 @@ impl<T, A> Line<T, A> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T, A> Line<T, A> {
-    /// For models, once nothing waits.
+    /// Asserts that nothing is left in line. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         let list = lock(&self.list);
         assert!(
@@ -235,7 +239,7 @@ impl<T, A> Line<T, A> {
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 impl<T, A> Line<T, A> {
-    /// Holds the lock, as a thread does that is stopped within.
+    /// Holds the lock, as a thread does that was stopped within one of the calls above.
     pub(crate) fn hold(&self) -> impl Drop + '_ {
         lock(&self.list)
     }

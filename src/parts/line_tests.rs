@@ -11,7 +11,7 @@ fn join(line: &Numbers, number: u32) -> u64 {
     line.join(number, Some(WakeUp::Thread(thread::current())))
 }
 
-/// Answers that many entries, each with its number.
+/// Serves the line with space for `space` entries, and answers each with its own number.
 fn serve(line: &Numbers, mut space: usize) -> Option<Waker> {
     line.serve(|number| {
         let answer = (space > 0).then_some(*number);
@@ -73,7 +73,7 @@ fn space_that_comes_up_within_an_attempt_is_not_lost() {
     line.serve(|number| {
         attempts.set(attempts.get() + 1);
         if attempts.get() == 1 {
-            // Another server comes, and leaves an event.
+            // A second server comes, and leaves an event.
             assert!(serve(&line, 9).is_none());
             return None;
         }

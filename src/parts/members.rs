@@ -1,15 +1,17 @@
-//! The tasks of a group or scope: how many are pending, where they are queued, and who waits for
-//! their end.
+//! The tasks of a group or scope: how many are pending, where they are queued, and which threads
+//! wait for their end.
 //!
-//! A task is *pending* from its submission, a wait in line included, to its end or refusal.
+//! A task is *pending* from its submission until its end or its refusal. The time in which it waits
+//! in line is included.
 //!
-//! A wait ends if at one moment of it nothing was pending, even if the next task enters at once. So the
-//! end that leaves nothing pending takes the lock for that step, and adds one to `zeros`. A waiter reads
-//! `zeros`, then what is pending, under the same lock, and sleeps until `zeros` has changed.
+//! A wait ends if nothing was pending at one moment during it, even if the next task enters right
+//! afterwards. So a task's end that leaves nothing pending takes that step under the lock, and adds
+//! one to `zeros`. A waiter reads `zeros` and then `pending` under the same lock, and sleeps until
+//! `zeros` has changed.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: all that it did, its count, then it is pending no more | a waiter, or a cancel, reads what is pending |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `pending` |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -19,19 +21,19 @@ use crossbeam_utils::CachePadded;
 #[derive(Debug)]
 pub(crate) struct Members {
     pending: AtomicU64,
-    /// By [`Ended`].
+    /// How many tasks have ended, by [`Ended`].
     ended: [AtomicU64; 3],
-    /// At most so many may be pending.
+    /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
-    /// Moments at which nothing was pending; written under the lock. On a line of its own, as
-    /// waiters spin on it.
+    /// How often `pending` has become zero. Changes only under the lock. It has a cache line of its
+    /// own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
-    /// Threads that sleep until `zeros` changes.
+    /// The number of threads that sleep until `zeros` changes.
     sleeping: Mutex<usize>,
     all_ended: Condvar,
-    /// Queue positions at which tasks of the group were accepted; those that have been popped since
-    /// are dropped when the list is full.
+    /// Queue positions at which tasks of the group were accepted. When the list is full, positions
+    /// whose tasks have been popped are dropped from it.
     queued: Mutex<Vec<u64>>,
 }
 
@@ -40,7 +42,7 @@ pub(crate) struct Members {
 pub(crate) enum Ended {
     Completed,
     Panicked,
-    /// It never ran.
+    /// The task never ran.
     Discarded,
 }
 
@@ -55,13 +57,14 @@ impl Ended {
     }
 }
 
-/// A pending task's reference to its group. [`Members::end`] or [`Members::leave`] is to be called once.
+/// A pending task's reference to its group. The task calls [`Members::end`] or [`Members::leave`]
+/// exactly once.
 #[derive(Debug)]
 pub(crate) struct Pending(pub(crate) Arc<Members>);
 
 impl Members {
-    /// Returns a group of which at most `limit` tasks may be pending, with room for that many queued ones
-    /// before it allocates.
+    /// Creates a group that allows `limit` pending tasks. It can note `queued` queue positions
+    /// before it allocates again.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self {
             pending: AtomicU64::new(0),
@@ -78,12 +81,12 @@ impl Members {
     /// Counts a task that is about to be submitted. Returns `false` if the group is full.
     #[inline]
     pub(crate) fn enter(&self) -> bool {
-        // ORDERING: P3: before the submission looks whether the group is cancelled.
+        // ORDERING: P3: before the submission reads whether the group is cancelled.
         if self.limit == u64::MAX {
             self.pending.fetch_add(1, Ordering::SeqCst);
             return true;
         }
-        // Relaxed: compared below.
+        // Relaxed: the compare-and-swap below checks it.
         let mut before = self.pending.load(Ordering::Relaxed);
         while before < self.limit {
             let order = Ordering::SeqCst;
@@ -95,21 +98,23 @@ impl Members {
         false
     }
 
-    /// A task has ended. Waiters may return from here on.
+    /// Counts a task that has ended, which is then no longer pending. Waiters may return from here
+    /// on.
     #[inline]
-    pub(crate) fn end(&self, how: Ended) {
-        // Relaxed: published by the step below.
-        self.ended[how as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn end(&self, outcome: Ended) {
+        // Relaxed: the step that makes the task no longer pending publishes it.
+        self.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
         self.leave();
     }
 
-    /// A task is pending no more.
+    /// Makes a task no longer pending.
     #[inline]
     pub(crate) fn leave(&self) {
-        // Relaxed: compared below.
+        // Relaxed: the compare-and-swap below checks it.
         let mut before = self.pending.load(Ordering::Relaxed);
         while before > 1 {
-            // ORDERING: G1: releases what the task did, and acquires what others did, for a waiter.
+            // ORDERING: G1: releases the work of this task, and acquires the work of tasks that
+            // ended before, for a waiter.
             let order = Ordering::SeqCst;
             match (self.pending).compare_exchange(before, before - 1, order, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -119,8 +124,9 @@ impl Members {
         self.leave_last();
     }
 
-    /// Both steps under the lock: a waiter that finds a task pending must not return for a moment that
-    /// came before that task.
+    /// Makes the last pending task no longer pending, and counts that moment. Both steps happen
+    /// under the lock. Otherwise a waiter could read `zeros` between them, find a new task pending,
+    /// and then return for the moment before that task.
     #[inline(never)]
     fn leave_last(&self) {
         let sleeping = lock(&self.sleeping);
@@ -128,7 +134,7 @@ impl Members {
         if self.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
         }
-        // ORDERING: G1: releases what all ended tasks did.
+        // ORDERING: G1: releases the work of all ended tasks.
         self.zeros.fetch_add(1, Ordering::Release);
         if *sleeping > 0 {
             self.all_ended.notify_all();
@@ -136,18 +142,18 @@ impl Members {
     }
 
     pub(crate) fn pending(&self) -> u64 {
-        // ORDERING: G1, P3: what ended tasks did; after a cancel has set its flag.
+        // ORDERING: G1, P3: acquires the work of ended tasks; after a cancel has set its flag.
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Returns how many tasks have ended in this way.
-    pub(crate) fn ended(&self, how: Ended) -> u64 {
-        // Relaxed: a count.
-        self.ended[how as usize].load(Ordering::Relaxed)
+    /// Returns how many tasks have ended in the given way.
+    pub(crate) fn ended(&self, outcome: Ended) -> u64 {
+        // Relaxed: a statistic, which publishes nothing.
+        self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is pending, or was at one moment of this call. Returns `false` if the deadline
-    /// came first.
+    /// Waits until nothing is pending, or was pending at one moment of this call. Returns `false`
+    /// if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
         let mut sleeping = lock(&self.sleeping);
         let before = self.zeros();
@@ -173,7 +179,7 @@ impl Members {
     }
 
     fn zeros(&self) -> u64 {
-        // ORDERING: G1: acquires what the ended tasks did.
+        // ORDERING: G1: acquires the work of the ended tasks.
         self.zeros.load(Ordering::Acquire)
     }
 
@@ -181,26 +187,28 @@ impl Members {
 
     /// Cancels the group for good.
     pub(crate) fn cancel(&self) {
-        // ORDERING: P3: before the cancel looks what is pending, queued, in line and running.
+        // ORDERING: P3: before the cancel looks for the group's tasks: pending, queued, in line,
+        // running.
         self.cancelled.swap(true, Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: after a task was accepted, or its worker has said that it runs it.
+        // ORDERING: P3: after a task was accepted, or after its worker has noted that it runs the
+        // task.
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Notes where a task was queued, for [`take_queued`](Self::take_queued). `passed` returns the position
-    /// up to which tasks have been popped.
+    /// Notes the position at which a task was queued, for [`take_queued`](Self::take_queued).
+    /// `passed` returns the position up to which tasks have been popped.
     #[inline]
     pub(crate) fn note(&self, position: u64, passed: impl FnOnce() -> u64) {
         let mut queued = lock(&self.queued);
         if queued.len() == queued.capacity() {
-            // Positions may wrap.
+            // The sign of the wrapping difference compares positions that may have wrapped.
             let passed = passed();
             queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
-            // Half of it is free after this, so that it is rare.
+            // Half of the list is free after this, so that the scan above stays rare.
             if 2 * queued.len() >= queued.capacity() {
                 let more = queued.len().max(8);
                 queued.reserve(more);
@@ -209,7 +217,7 @@ impl Members {
         queued.push(position);
     }
 
-    /// Returns the positions noted so far. Some of the tasks may have been popped.
+    /// Takes the positions noted so far. Some of these tasks may have been popped since.
     pub(crate) fn take_queued(&self) -> Vec<u64> {
         std::mem::take(&mut *lock(&self.queued))
     }
@@ -217,7 +225,7 @@ impl Members {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Members {
-    /// For models: whether a thread sleeps in `wait`.
+    /// Returns `true` if a thread sleeps in `wait`. Models ask.
     pub(crate) fn is_waited_for(&self) -> bool {
         *lock(&self.sleeping) > 0
     }

@@ -30,7 +30,7 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             while *lock(&members.sleeping) == 0 {
                 thread::yield_now();
             }
-            // As one step for the waiter, which gets the lock only after both.
+            // A waiter gets the lock only after both steps, so they are one step for it.
             let sleeping = lock(&members.sleeping);
             members.pending.fetch_sub(1, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);
@@ -46,15 +46,15 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
 #[test]
 fn each_way_to_end_has_its_count() {
     let members = Members::new(u64::MAX, 0);
-    for (times, how) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
+    for (times, outcome) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
         .into_iter()
         .enumerate()
     {
         for _ in 0..=times {
             assert!(members.enter());
-            members.end(how);
+            members.end(outcome);
         }
-        assert_eq!(members.ended(how), times as u64 + 1);
+        assert_eq!(members.ended(outcome), times as u64 + 1);
     }
     assert_eq!(members.pending(), 0);
 }
@@ -91,7 +91,7 @@ fn a_limit_holds_beside_many_threads() {
 #[test]
 fn positions_are_noted_until_they_are_popped() {
     let members = Members::new(u64::MAX, 0);
-    // Close to the wrap.
+    // Begin close to the wrap.
     let first = u64::MAX - 20;
     let at = |n: u64| first.wrapping_add(8 * n);
     for n in 0..1000 {

@@ -1,5 +1,5 @@
-//! Mechanisms: each generic over what it carries, and knowing nothing of pools, tasks or
-//! hooks.
+//! The mechanisms that a pool is built from. They are generic over the tasks that they carry, and
+//! do not know pools, groups' rules or hooks.
 
 pub(crate) mod backoff;
 pub(crate) mod completion;

@@ -111,14 +111,14 @@ fn settings_survive_a_round_trip_through_each_format() {
     }
 }
 
-/// The error of one key with one value (in JSON), as each of the formats gives it.
+/// Returns the error for one key with one value (in JSON) from each of the three formats.
 fn errors(key: &str, value: &str) -> [String; 3] {
     let json = format!("{{\"{key}\": {value}}}");
     [
         toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
             .unwrap_err()
             .to_string(),
-        // JSON is YAML, but for a number that may stand for a text.
+        // JSON is YAML, except that YAML may take a number for a text.
         yaml_serde::from_str::<PoolSettings>(&json)
             .map_or_else(|e| e.to_string(), |_| String::new()),
         serde_json::from_str::<PoolSettings>(&json)
@@ -127,7 +127,7 @@ fn errors(key: &str, value: &str) -> [String; 3] {
     ]
 }
 
-/// Each key with a bad value, and what its error says.
+/// Asserts the error of each key with a bad value: key, value, part of the text.
 fn assert_errors(bad: &[(&str, &str, &str)]) {
     for (key, value, expected) in bad {
         for error in errors(key, value) {

@@ -1,7 +1,7 @@
-//! The context of a worker, which the code in its tasks can ask.
+//! The context of a worker, which code in its tasks can query.
 //!
-//! A worker has one [`Ctx`] on its stack for life. A thread-local pointer to it is what the public
-//! functions read.
+//! A worker has one [`Ctx`] on its stack for its whole life. The public functions of `task` find it
+//! by a thread-local pointer.
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
@@ -10,63 +10,67 @@ use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Orderi
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::observe::{self, Submitted, Watch};
 use crate::work::options::Options;
-use crate::work::panics::{has_panicked, settle, Payload};
+use crate::work::panics::{has_panicked, wake_and_drop, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
-/// This worker is still to call `look`.
-const LOOK: u8 = 1;
-/// The pool tracks ages. Stays set.
+/// In [`Ctx::todo`]: set while a call of `help_others` is deferred.
+const HELP_OTHERS: u8 = 1;
+/// In [`Ctx::todo`]: set for good if the pool tracks ages. Each task's start is noted.
 const NOTE_START: u8 = 2;
-/// This worker is still to call a handle's waker.
+/// In [`Ctx::todo`]: set while the call of a handle's waker is deferred.
 const WAKE: u8 = 4;
 
-/// What a task can ask of the worker that runs it. Lives on the worker's stack; what other threads may
-/// ask as well is in the record.
+/// The state of a worker that its tasks can query. State that other threads may read is in the
+/// [`Record`] instead.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Gives space to the line, and has another worker look at the queue.
-    look: &'a dyn Fn(),
+    /// Serves the line, and makes sure that another worker looks at the queue.
+    help_others: &'a dyn Fn(),
     /// The node of the running task's caller, if one waits for it.
     caller: Cell<Option<*const WaitNode>>,
-    /// The running task's.
+    /// The label of the running task.
     label: Cell<Option<&'static str>>,
-    /// Names the task about to run to its decision.
+    /// The id of the task that runs or is about to run, as in its decision.
     pub(crate) task_id: Cell<u64>,
-    /// What is still to be done: [`LOOK`], [`NOTE_START`] and [`WAKE`].
+    /// Things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
+    /// [`WAKE`].
     todo: Cell<u8>,
-    /// What the last task's end left to do: user code.
+    /// The waker to call and the node to drop, while [`WAKE`] is set. Both run user code.
     remains: Cell<Remains>,
-    /// This worker is idle for all others, and runs user code: wakers, or drops.
+    /// Set while this worker runs user code (wakers, or drops of captures) although it is `Idle`
+    /// for all other threads.
     pub(crate) runs_idle: Cell<bool>,
     pub(crate) stretch: Stretch,
-    /// When the task about to run was submitted.
+    /// The time at which the task about to run was submitted.
     pub(crate) submitted: Cell<Submitted>,
 }
 
 thread_local! {
+    /// The context of this thread, if it is a worker.
     static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Calls `f` with the context of the worker that this thread is, if it is one.
+/// Calls `f` with the context of this thread, if it is a worker.
 pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
     let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
-    // SAFETY: not null only between `Ctx::enter` and its guard's drop, both on
-    // this thread, during which the context is borrowed; `f` cannot keep it.
+    // SAFETY: the pointer is not null only between `Ctx::enter` and its guard's drop. Both are on
+    // this thread, and the context is borrowed for that time. `f` cannot keep the reference.
     f(unsafe { current.as_ref() })
 }
 
-/// Returns `true` if this thread is a worker that runs user code while it is idle. It may be told to look
-/// at the queue meanwhile, or to end: a submission by that code would wait for its own thread.
+/// Returns `true` if this thread is a worker that runs user code while it is `Idle` for other
+/// threads. They may order it to search or to end meanwhile. A submission by that code must not
+/// wait for such a step, since it would wait for its own thread.
 #[cold]
 pub(crate) fn runs_idle() -> bool {
     with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
 }
 
-/// Clears the thread's context when the worker's stack unwinds or returns.
+/// Clears the thread's context when the worker returns or unwinds.
 #[derive(Debug)]
 pub(crate) struct Entered<'a>(std::marker::PhantomData<&'a ()>);
 
@@ -77,12 +81,17 @@ impl Drop for Entered<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, look: &'a dyn Fn()) -> Self {
+    pub(crate) fn new(
+        env: &'a Env,
+        record: &'a Record,
+        slot: usize,
+        help_others: &'a dyn Fn(),
+    ) -> Self {
         Self {
             env,
             record,
             slot,
-            look,
+            help_others,
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
@@ -94,16 +103,17 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Makes this the thread's context until the guard drops.
+    /// Makes this the thread's context until the guard is dropped.
     pub(crate) fn enter(&self) -> Entered<'_> {
         CURRENT.with(|c| c.set(std::ptr::from_ref(self).cast()));
         Entered(std::marker::PhantomData)
     }
 
-    /// Publishes the options of the task about to run. Returns `false` if it is too late to start it.
+    /// Publishes the options of the task about to run. Returns `false` if it is too late to start
+    /// it.
     ///
     /// # Safety
-    /// Its group lives until [`Ctx::finish`].
+    /// The task's group lives until [`Ctx::finish`].
     #[inline]
     pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> bool {
         if let Some(times) = options.times {
@@ -122,7 +132,8 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// The task with options has ended, and its worker is not yet free for another.
+    /// Clears the options of a task that has ended. Called before the worker is free for another
+    /// task.
     #[inline]
     pub(crate) fn finish(&self) {
         self.record.clear_group();
@@ -141,10 +152,12 @@ impl<'a> Ctx<'a> {
         due != NEVER && self.env.nanos_now() >= due
     }
 
-    /// Runs a task whose end is decided between it and its waiter: a caller of `do_with_deadline`, or a
-    /// handle. Returns whether it panicked, and its result, if that is still wanted. Otherwise the result
-    /// has been dropped, while the task still counts as running. `caller`: the node of a waiting caller.
-    /// `is_wanted` is called with whether a waiter is there.
+    /// Runs a task whose outcome goes to a waiter (a caller of `do_with_deadline`, or a handle), if
+    /// that has not left. Returns whether the task panicked, and its result if the waiter still
+    /// wants it. An unwanted result is dropped here, while the task still counts as running.
+    ///
+    /// `caller` is the node of a waiting caller. `is_wanted` gets whether a waiter is there, and
+    /// returns whether the result is wanted.
     ///
     /// # Safety
     /// This worker has started its decision for that waiter, with this node.
@@ -170,9 +183,10 @@ impl<'a> Ctx<'a> {
         (panicked, wanted)
     }
 
+    /// Returns the earlier of the deadlines of the running task and of its caller.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let callers = self.caller.get().map(|node| {
-            // SAFETY: there only in `run_decided`, while the task runs.
+            // SAFETY: `caller` is set only by `run_decided`, while the task runs.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
         });
         let due = callers.unwrap_or(NEVER).min(self.record.due());
@@ -183,11 +197,14 @@ impl<'a> Ctx<'a> {
         self.label.get()
     }
 
+    /// Returns `true` if the running task is abandoned or late, or the pool is shutting down in a
+    /// mode that cancels tasks.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
     }
 
-    /// Calls user code that may have called `fork`: the child ends, and runs no task of its parent.
+    /// Calls user code that may call `fork`. In a forked child it does not return, but ends the
+    /// process: no task of the parent runs there.
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
         f();
         if self.env.is_forked() {
@@ -195,9 +212,10 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Leaves a handle's waker to [`Ctx::pay_debts`]. It may submit tasks, and must not find its own
-    /// worker searching: the submission would wait for it.
-    pub(crate) fn owe_wake(&self, remains: Remains) {
+    /// Defers a handle's waker to [`Ctx::run_deferred`], when this worker is idle or has started
+    /// its next task. The waker may submit tasks. If its own worker were `Searching`, such a
+    /// submission would wait for its own thread.
+    pub(crate) fn defer_wake(&self, remains: Remains) {
         if !remains.is_empty() {
             self.remains.set(remains);
             self.todo.set(self.todo.get() | WAKE);
@@ -205,47 +223,52 @@ impl<'a> Ctx<'a> {
     }
 
     #[inline]
-    pub(crate) fn owes_wake(&self) -> bool {
+    pub(crate) fn has_deferred_wake(&self) -> bool {
         self.todo.get() & WAKE != 0
     }
 
-    /// This worker looks at the queue no more, or has made space: others are to learn it.
+    /// Defers a call of `help_others`: this worker does not look at the queue any more, or has made
+    /// space.
     #[inline]
-    pub(crate) fn owe_look(&self) {
-        self.todo.set(self.todo.get() | LOOK);
+    pub(crate) fn defer_helping_others(&self) {
+        self.todo.set(self.todo.get() | HELP_OTHERS);
     }
 
-    /// Does for others what had to wait: until this worker is idle, or has started its next task, whose
-    /// caller could not leave before. It may start a thread, and calls user code.
+    /// Does the deferred work for others. Called once this worker is idle, or has started its next
+    /// task: before that start, the task's caller could not leave. It may start a thread, and calls
+    /// user code.
     #[inline]
-    pub(crate) fn pay_debts(&self) {
+    pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
-        if todo & (LOOK | WAKE) != 0 {
+        if todo & (HELP_OTHERS | WAKE) != 0 {
             self.todo.set(todo & NOTE_START);
-            self.pay(todo);
+            self.run_deferred_of(todo);
         }
     }
 
     #[cold]
-    fn pay(&self, todo: u8) {
-        if todo & LOOK != 0 {
-            (self.look)();
+    /// Does the deferred work of these flags.
+    fn run_deferred_of(&self, todo: u8) {
+        if todo & HELP_OTHERS != 0 {
+            (self.help_others)();
         }
         if todo & WAKE != 0 {
-            self.call_back(|| settle(self.remains.take()));
+            self.call_back(|| wake_and_drop(self.remains.take()));
         }
     }
 
     #[cold]
+    /// Does the things to do before a task's code is called.
     fn prepare(&self) {
-        self.pay_debts();
+        self.run_deferred();
         if self.todo.get() & NOTE_START != 0 {
             self.record
                 .describe(self.label(), Some(self.env.nanos_now()));
         }
     }
 
-    /// Only now that the task has started: its caller can leave meanwhile.
+    /// Yields the CPU if this worker has run for long. Called only after the task has started, so
+    /// its caller can leave meanwhile.
     #[cold]
     fn yield_if_due(&self) {
         let before = now();
@@ -256,8 +279,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Calls user code within the wrapper, if there is one. A panic is caught and reported to `on_panic`.
-    /// What the code captured is dropped on return.
+    /// Calls a task's code, within the `around` wrapper if there is one. A panic is caught and
+    /// reported to `on_panic`. The captures of the code are dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
         if self.todo.get() != 0 {
@@ -288,12 +311,12 @@ impl<'a> Ctx<'a> {
             }
         };
         self.env.hook(|| around(&mut step));
-        // A wrapper that did not call its argument: the task runs all the same.
+        // If the wrapper has not called its argument, the task runs now (law 16).
         step();
         result.expect("the step has run")
     }
 
-    /// Tells `on_panic` of a payload.
+    /// Reports a panic to subscribers and to `on_panic`.
     #[cold]
     pub(crate) fn report(&self, payload: &Payload) {
         let panic = TaskPanic::new(self.slot, self.label(), &**payload);
@@ -303,8 +326,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops a result that no one waits for any more. Returns whether it panicked, in the call or in its
-    /// drop, which is reported, too.
+    /// Drops a result that no waiter wants any more. Returns `true` if the task panicked, or the
+    /// drop of its result. The latter panic is reported here.
     fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))

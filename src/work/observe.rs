@@ -1,9 +1,9 @@
-//! What the features `metrics` and `tracing` see. With both off, nothing here compiles to an
-//! instruction.
+//! The observers of a pool: recorders of the feature `metrics` and subscribers of the feature
+//! `tracing`. With both features off, nothing here compiles to an instruction.
 //!
-//! Recorders and subscribers are user code: their panics are contained, and counted as
-//! `hook_panics`. A recorder runs within [`Ctx::call`](crate::work::context::Ctx), before the task's
-//! outcome is decided, so it delays its own task and no other.
+//! Recorders and subscribers are user code. Their panics are contained, and counted as
+//! `hook_panics`. A recorder runs within [`Ctx::call`](crate::work::context::Ctx), before the
+//! task's outcome is decided. So it delays its own task and no other.
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
@@ -15,7 +15,7 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-/// When a task was submitted, as [`Env::nanos`]; nothing without `metrics`.
+/// The time at which a task was submitted, as [`Env::nanos`]. Empty without `metrics`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Submitted {
     #[cfg(feature = "metrics")]
@@ -32,7 +32,7 @@ impl Submitted {
     }
 }
 
-/// Measures a task while it runs.
+/// Measures the time that a task takes.
 pub(crate) struct Watch {
     #[cfg(feature = "metrics")]
     times: [u64; 2],
@@ -59,7 +59,8 @@ impl Watch {
     }
 }
 
-/// An event of a pool, contained and counted as a hook; nothing without `tracing`.
+/// Emits an event of a pool, with its panics contained and counted like a hook's. Empty without
+/// `tracing`.
 macro_rules! event {
     ($env:expr, $($field:tt)*) => {
         #[cfg(feature = "tracing")]
@@ -74,7 +75,7 @@ macro_rules! event {
     };
 }
 
-/// Runs on the thread that asked the OS for a worker's thread.
+/// Emits an event about a thread that the OS refused. Runs on the thread that asked for it.
 pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
     event!(
         env,
@@ -83,7 +84,7 @@ pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
     );
 }
 
-/// Runs on the worker.
+/// Emits an event about a task that panicked. Runs on the worker.
 pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
     event!(
         env,
@@ -94,7 +95,8 @@ pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
     );
 }
 
-/// Runs on the thread whose shutdown has timed out, once for each worker.
+/// Emits an event about a worker that has not ended, once for each worker. Runs on the thread whose
+/// shutdown has timed out.
 pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
     event!(
         env,

@@ -1,4 +1,4 @@
-//! What a pool tells recorders of the `metrics` crate.
+//! The histograms that a pool keeps for recorders of the `metrics` crate.
 
 use crate::work::panics::drop_contained;
 use metrics::{Histogram, Key, Label, Level, Metadata, Recorder};
@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 pub(crate) const DELAY: &str = "lazypool_task_start_delay_seconds";
 pub(crate) const DURATION: &str = "lazypool_task_duration_seconds";
 
-/// The histograms of a label.
+/// The histograms of one label.
 struct Histograms {
-    /// Whose they are, by address, so that one installed later is not missed.
+    /// The address of the recorder that they belong to. A recorder that is installed later has
+    /// another.
     recorder: usize,
     label: Option<&'static str>,
     delay: Histogram,
@@ -32,7 +33,7 @@ impl Histograms {
         }
     }
 
-    /// Of a task, by instants in nanoseconds.
+    /// Records the delay and the duration of a task. The instants are in nanoseconds.
     fn record(&self, [submitted, started, ended]: [u64; 3]) {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
         self.delay.record(seconds(submitted, started));
@@ -44,11 +45,12 @@ fn address(recorder: &dyn Recorder) -> usize {
     std::ptr::from_ref(recorder).cast::<()>().addr()
 }
 
-/// A pool's histograms by label: looking a key up in a recorder takes longer
-/// than many a task. Filled from the front, and read without a lock.
+/// A pool's histograms by label. To look a key up in a recorder takes longer than many a task. The
+/// places are filled from the front, and read without a lock.
 pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 
-/// Labels beyond are looked up each time: a program may make up labels as it goes.
+/// The number of labels that are kept. Further labels are looked up each time: a program may make
+/// up labels as it goes.
 const KEPT: usize = 64;
 
 impl Default for Series {
@@ -58,14 +60,16 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Records a task that has ended, by instants in nanoseconds. Calls a recorder.
+    /// Records a task that has ended. The instants are in nanoseconds. Calls a recorder, which is
+    /// user code.
     pub(crate) fn record(&self, pool: &str, label: Option<&'static str>, times: [u64; 3]) {
         metrics::with_recorder(|recorder| {
             let register = || Histograms::register(recorder, pool, label);
             for place in &self.0 {
-                // Not in `get_or_init`, where a recorder must not come back to it.
+                // Not by `get_or_init`: the recorder is user code, and must not get back to this
+                // place while it is being initialized.
                 if place.get().is_none() {
-                    // Another worker's may have been first, and be another label's.
+                    // Another worker may have filled the place first, for another label.
                     let _ = place.set(register());
                 }
                 let kept = place.get().expect("set");

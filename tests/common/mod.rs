@@ -4,17 +4,18 @@
 //! must happen is waited for.
 
 // Each test binary compiles its own copy and uses part of it.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 mod cut;
 #[cfg(unix)]
 pub mod fork;
 pub mod futures;
+mod ledger;
 #[cfg(target_os = "linux")]
 pub mod os;
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 pub(crate) use cut::cut;
 use cut::limit;
 use lazypool::{Awaitable, Group, Handle, Pool, Refusal, Refused, Stats};
+pub use ledger::{Entry, Gauge, Inside, Ledger};
 
 /// How long a condition may take before a test gives up. Far beyond any healthy run.
 pub const LIMIT: Duration = limit(30);
@@ -228,97 +230,6 @@ impl Key {
 
     pub fn is_open(&self) -> bool {
         *self.0.open.lock().unwrap()
-    }
-}
-
-/// Counts, for each task, how often its closure ran and how often its captures were dropped.
-#[derive(Clone, Debug)]
-pub struct Ledger(Arc<Vec<Line>>);
-
-#[derive(Debug, Default)]
-struct Line {
-    runs: AtomicU32,
-    drops: AtomicU32,
-}
-
-/// To be captured by the closure of task `id`.
-#[derive(Debug)]
-pub struct Entry {
-    id: usize,
-    ledger: Arc<Vec<Line>>,
-}
-
-impl Ledger {
-    pub fn new(tasks: usize) -> Self {
-        Self(Arc::new((0..tasks).map(|_| Line::default()).collect()))
-    }
-
-    pub fn entry(&self, id: usize) -> Entry {
-        Entry {
-            id,
-            ledger: Arc::clone(&self.0),
-        }
-    }
-
-    pub fn runs(&self, id: usize) -> u32 {
-        self.0[id].runs.load(Ordering::SeqCst)
-    }
-
-    pub fn drops(&self, id: usize) -> u32 {
-        self.0[id].drops.load(Ordering::SeqCst)
-    }
-
-    pub fn total_runs(&self) -> u64 {
-        (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
-    }
-
-    /// Every task ran once and its captures were dropped once.
-    #[track_caller]
-    pub fn assert_all_ran(&self) {
-        for id in 0..self.0.len() {
-            assert_eq!((self.runs(id), self.drops(id)), (1, 1), "task {id}");
-        }
-    }
-}
-
-impl Entry {
-    pub fn run(&self) {
-        let before = self.ledger[self.id].runs.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(before, 0, "task {} runs a second time", self.id);
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.ledger[self.id].drops.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Counts how many are inside at once, and the most there ever were.
-#[derive(Debug, Default)]
-pub struct Gauge {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Gauge {
-    pub fn enter(&self) -> Inside<'_> {
-        let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        Inside(self)
-    }
-
-    pub fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
-    }
-}
-
-#[derive(Debug)]
-pub struct Inside<'a>(&'a Gauge);
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

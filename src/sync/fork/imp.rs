@@ -1,4 +1,4 @@
-//! Where there is no `fork`, or none that says so; and in models.
+//! For systems that have no `fork`, or do not report it, and for models: no process is a child.
 
 pub(crate) fn watch() {}
 

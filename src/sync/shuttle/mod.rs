@@ -256,10 +256,6 @@ impl<T> Mutex<T> {
         Ok(self.locked(held))
     }
 
-    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
-        Ok(self.value.get_mut())
-    }
-
     fn locked<'a>(
         &'a self,
         held: LockResult<shuttle::sync::MutexGuard<'a, ()>>,
@@ -378,7 +374,7 @@ pub(crate) use per_thread as thread_local;
 /// What scenarios steer and ask; `lazypool::model` passes it on.
 pub(crate) mod control {
     pub use super::thread::{is_parked, is_unparking, sleep, spawn, JoinHandle};
-    pub use super::world::{begin, below, peek, set_options, ticks, unfreed, Options};
+    pub use super::world::{begin, below, judge_by, peek, set_options, ticks, unfreed, Options};
 }
 
 /// A part of memory that is to be freed before its execution ends.

@@ -190,7 +190,7 @@ pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::
 // ---- scheduling -----------------------------------------------------------------
 
 /// Calls `judge` before each step, until the next execution begins.
-pub(crate) fn judge_by(judge: Box<dyn Fn()>) {
+pub fn judge_by(judge: Box<dyn Fn()>) {
     JUDGES.with_borrow_mut(|judges| judges.push(judge));
 }
 

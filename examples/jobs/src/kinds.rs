@@ -1,4 +1,4 @@
-//! What the jobs of the story and the tests do: put your own in their place.
+//! What the jobs of `jobs work` do, and so those of the story and the tests: put your own in their place.
 
 use crate::queue::{Failure, Job};
 use lazypool::task;
@@ -37,12 +37,12 @@ fn act(job: &Job) -> Result<(), Failure> {
                 sleep(Duration::from_millis(5).min(end - Instant::now()));
             }
         }
-        "flaky" if u64::from(job.attempt) >= number(job)? => {}
+        "flaky" if u64::from(job.attempt()) >= number(job)? => {}
         "flaky" => {
-            let why = format!("failed: attempt {}", job.attempt + 1);
+            let why = format!("failed: attempt {}", job.attempt() + 1);
             return Err(Failure::Passing(why));
         }
-        "panic" => panic!("{}", String::from_utf8_lossy(&job.payload)),
+        "panic" => panic!("as it was told"),
         // Does not ask whether it should stop.
         "hang" => loop {
             sleep(Duration::from_secs(1));
@@ -61,5 +61,6 @@ fn go_on() -> Result<(), Failure> {
 
 fn number(job: &Job) -> Result<u64, Failure> {
     let text = String::from_utf8_lossy(&job.payload);
-    (text.parse()).map_err(|_| Failure::Lasting(format!("bad payload: `{text}` is not a number")))
+    (text.trim().parse())
+        .map_err(|_| Failure::Lasting("bad payload: it is not a number".to_owned()))
 }
