@@ -265,8 +265,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// # As a future
 ///
 /// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker calls the
-/// waker right after the task has ended. By then the worker may already have its next task, which starts
-/// once the waker has returned. If the task is cancelled or discarded, the thread that does so calls the
+/// waker right after the task has ended. By then the worker may already have its next task, whose closure
+/// runs once the waker has returned. If the task is cancelled or discarded, the thread that does so calls the
 /// waker. A panic in the waker is caught.
 ///
 /// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or the thread
