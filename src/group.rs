@@ -250,8 +250,8 @@ impl Group {
     /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
     ///
     /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others have
-    /// queued cost nothing, however many there are. If no task of the group is pending, the call sets a
-    /// flag and no more.
+    /// queued cost nothing, however many there are. Beyond that it looks once at each worker, and at each
+    /// submission that waits for space. If no task of the group is pending, it sets a flag and no more.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

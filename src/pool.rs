@@ -40,9 +40,9 @@ use std::time::Duration;
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
 /// of plain `serve` included: they run later, or are lost if the process exits before.
 ///
-/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) whose report had stragglers, as
-/// that call has said how long to wait; on a worker of the pool itself; and inside the drop of what a
-/// [discarded task](#discarded-tasks) of the pool captured.
+/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) that waited and reported
+/// stragglers, as that call has said how long to wait; on a worker of the pool itself; and inside the
+/// drop of what a [discarded task](#discarded-tasks) of the pool captured.
 ///
 /// # Discarded tasks
 ///
@@ -438,8 +438,8 @@ impl Pool {
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode stays in force. Once a report has stragglers, dropping the pool does not wait for
-    /// them again. Called inside a task of the pool, this closes the pool and returns at once, with that
+    /// strictest mode stays in force. Once a call has waited and reported stragglers, dropping the pool
+    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with that
     /// task's worker among the stragglers; so does a call inside the drop of what a
     /// [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
