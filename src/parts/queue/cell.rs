@@ -112,13 +112,13 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
+        // ORDERING: M1: acquires the task.
         // loom takes a `SeqCst` load for one only if all words that it may read were stored so.
         let success = if cfg!(lazypool_loom) {
             Ordering::SeqCst
         } else {
             Ordering::Acquire
         };
-        // ORDERING: M1: acquires the task.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(Full),
             self.stamp(Held),
