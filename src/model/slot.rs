@@ -219,19 +219,6 @@ impl Slot {
         self.slot.see().state() == State::Free
     }
 
-    /// Whether it is idle, and nobody can find it who does not know it: between two steps.
-    #[cfg(lazypool_shuttle)]
-    pub fn is_lost(&self) -> bool {
-        let lost = crate::sync::control::peek(|| {
-            let word = self.slot.see();
-            let (head, _) = self.ready.held();
-            // One entry may have been popped before its pop has moved the head.
-            let is_listed = (head..=head + 1).any(|at| self.ready.entry(at).is_some());
-            word.is_idle() && !word.is_benched() && !is_listed
-        });
-        lost.expect("it only looks")
-    }
-
     /// Whether it can be found: it has an entry in the ready ring, or is on the bench.
     pub fn can_be_found(&self) -> bool {
         !self.ready.is_empty() || self.slot.see().is_benched()
