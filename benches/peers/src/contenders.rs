@@ -81,7 +81,7 @@ fn entry<C: Contender>() -> Entry {
 }
 
 /// Returns all contenders, in the order of the table.
-pub(crate) fn all() -> [Entry; 13] {
+pub(crate) fn all() -> [Entry; 14] {
     [
         entry::<Ours>(),
         entry::<Lazypool<1>>(),
@@ -89,6 +89,7 @@ pub(crate) fn all() -> [Entry; 13] {
         entry::<Lazypool<3>>(),
         entry::<Lazypool<4>>(),
         entry::<Lazypool<5>>(),
+        entry::<Lazypool<6>>(),
         entry::<crossbeam_channel::Sender<Boxed>>(),
         entry::<parkring::channel::Sender<Boxed>>(),
         entry::<parkring::ThreadPool>(),
@@ -108,7 +109,17 @@ const JOINED: &str = "lazypool, join";
 const UNQUEUED_JOINED: &str = "lazypool, no queue, join";
 /// Starts no task in vain, by `min_remaining`.
 pub(crate) const GUARDED: &str = "lazypool, min_remaining";
-const WAYS: [&str; 6] = [OURS, AGAIN, UNQUEUED, JOINED, UNQUEUED_JOINED, GUARDED];
+/// With `track_ages`.
+pub(crate) const AGES: &str = "lazypool, ages";
+const WAYS: [&str; 7] = [
+    OURS,
+    AGAIN,
+    UNQUEUED,
+    JOINED,
+    UNQUEUED_JOINED,
+    GUARDED,
+    AGES,
+];
 
 /// What `min_remaining` is told: a fifth more than the tasks of the workload `overload` sleep.
 const TAKES: Duration = Duration::from_millis(12);
@@ -129,6 +140,7 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
             .max_workers(workers)
             .queue_capacity(if queued { queue } else { 0 })
             .when_full(full)
+            .track_ages(Self::NAME == AGES)
             .build();
         Self(pool.expect("settings are in bounds"))
     }

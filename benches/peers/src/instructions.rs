@@ -4,7 +4,7 @@
 //! and end cancel out. A timed wait is not among them, as its two sides look for each other a varying
 //! number of times; nor a task for a worker that sleeps, which is mostly the kernel's work.
 
-use crate::contenders::{self, Contender, OURS};
+use crate::contenders::{self, Contender, AGES, OURS};
 use crate::table::Run;
 use crate::tally::{tick, Tally};
 use crate::workloads::{holding, saturate, QUEUE};
@@ -26,8 +26,9 @@ const REFUSAL: &str = "refusal";
 const UNQUEUED_REFUSAL: &str = "refusal, no queue";
 
 /// The operations of each contender that can queue all tasks while its worker is busy.
-const COUNTED: [(&str, &[&str]); 4] = [
+const COUNTED: [(&str, &[&str]); 5] = [
     (OURS, &[PUSH, RUN, REFUSAL, UNQUEUED_REFUSAL]),
+    (AGES, &[PUSH, RUN]),
     ("crossbeam-channel", &[PUSH, RUN, REFUSAL]),
     ("parkring channel", &[PUSH, RUN, REFUSAL]),
     ("rusty_pool", &[PUSH, RUN]),
@@ -127,9 +128,15 @@ fn agreed(name: &str, what: &str, n: u64) -> Result<f64, String> {
 /// Counts the operations of lazypool, or those of its peers, too.
 pub(crate) fn count(peers: bool) -> Result<Run, String> {
     let mut run = Run::default();
-    let counted = COUNTED.iter().filter(|(name, _)| peers || *name == OURS);
+    let counted = COUNTED
+        .iter()
+        .filter(|(name, _)| peers || name.starts_with(OURS));
     for (name, operations) in counted {
-        let kind = if *name == OURS { "ours" } else { "peer" };
+        let kind = if name.starts_with(OURS) {
+            "ours"
+        } else {
+            "peer"
+        };
         for what in *operations {
             let agreed = |n| agreed(name, what, n * OPERATIONS);
             let per = ((agreed(2)? - agreed(1)?) / OPERATIONS as f64).round();

@@ -4,7 +4,7 @@ mod calls;
 mod overload;
 mod tasks;
 
-use crate::contenders::{Contender, AGAIN, GUARDED, OURS, UNQUEUED};
+use crate::contenders::{Contender, AGAIN, AGES, GUARDED, OURS, UNQUEUED};
 use crate::machine::processor_time;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     for (bytes, producers) in [(24, 1), (24, 2), (0, 1), (0, 2)] {
         let name = format!("queue/{producers}p/{bytes}B");
         let sample = move || tasks::queue::<C>((WORKERS, QUEUE), producers, bytes);
-        all.push(workload(name, TASK, queued, sample));
+        all.push(workload(name, TASK, queued || C::NAME == AGES, sample));
     }
     all.push(workload(NEIGHBOR, TASK, false, Vec::new));
     let blocked = C::NAME == UNQUEUED || (C::PEER && C::BOUNDED);
