@@ -1,4 +1,4 @@
-//! How old are the tasks that run, and those that are queued (`Builder::track_ages`).
+//! Tests of `Builder::track_ages`: how old running and queued tasks are.
 
 mod common;
 
@@ -92,7 +92,7 @@ fn a_queued_tasks_age_counts_from_its_submission() {
     let oldest = pool.stats().oldest_queued;
     assert!(oldest >= Some(PAUSE), "{oldest:?}");
     assert_since(|| pool.stats().oldest_queued, before, between);
-    // The oldest is taken out: now it is the next.
+    // The oldest task is taken out, so the next one is now the oldest.
     drop(first);
     assert_since(|| pool.stats().oldest_queued, between, after);
     gate.open();
