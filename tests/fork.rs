@@ -1,22 +1,22 @@
-//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, `shutdown` and drop return
-//! at once, whatever the parent's threads were doing; the parent notices nothing. Nothing else of the
-//! parent's pools is used there.
+//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, and `shutdown` and drop
+//! return at once, whatever the parent's threads were doing at the fork. The parent notices nothing.
+//! The child uses nothing else of the parent's pools.
 //!
 //! | the pool at the fork | test: `law19_...` |
 //! |---|---|
 //! | never used | `a_pool_that_was_never_used` |
 //! | all workers idle | `idle_workers` |
 //! | all workers retired | `workers_that_have_all_retired` |
-//! | full; threads and futures wait in line, callers for outcomes and groups | `a_full_pool_with_a_line_and_waiting_callers` |
+//! | full: threads and futures wait in line, callers wait for outcomes and groups | `a_full_pool_with_a_line_and_waiting_callers` |
 //! | a worker in its start hook, with a task or without | `beside_a_worker_in_its_start_hook` |
 //! | a worker in its stop hook, told to end by a sweep or a shutdown | `beside_a_worker_in_its_stop_hook` |
 //! | a shutdown waits, in each mode | `while_a_shutdown_waits` |
-//! | ended, in each mode | `a_pool_that_has_ended` |
-//! | another process's already | `a_fork_of_a_fork` |
-//! | asked by a child handler that the program has registered | `an_earlier_child_handler` |
+//! | shut down, in each mode | `a_pool_that_has_ended` |
+//! | made by the parent of the forking process | `a_fork_of_a_fork` |
+//! | used by a child handler that the program has registered | `an_earlier_child_handler` |
 //!
-//! Forks while other threads hold the pool's locks: `fork_locks.rs`; forks that a task, hook, waker or
-//! capture makes: `fork_within.rs`.
+//! See `fork_locks.rs` for forks while other threads hold the pool's locks, and `fork_within.rs` for
+//! forks made by a task, hook, waker or capture.
 #![cfg(unix)]
 
 mod common;
@@ -72,7 +72,8 @@ fn law19_idle_workers() {
     });
 }
 
-/// One of three threads that wait in line, by turns.
+/// Waits in line by one of the three ways for a thread to do so. Returns `true` if the task was
+/// accepted.
 fn wait_in_line(pool: &Pool, turn: u64) -> bool {
     match turn {
         0 => pool.when_full(WhenFull::Block).serve(|| ()).is_ok(),
@@ -205,7 +206,7 @@ fn law19_workers_that_have_all_retired() {
     });
 }
 
-/// With a task, and without one.
+/// The worker is started with a task, and without one.
 #[test]
 fn law19_beside_a_worker_in_its_start_hook() {
     isolated("law19_beside_a_worker_in_its_start_hook", || {
@@ -236,7 +237,7 @@ fn law19_beside_a_worker_in_its_start_hook() {
     });
 }
 
-/// One that retires, and one that a shutdown waits for.
+/// The worker ends because it retires, and because of a shutdown that waits for it.
 #[test]
 fn law19_beside_a_worker_in_its_stop_hook() {
     isolated("law19_beside_a_worker_in_its_stop_hook", || {
@@ -262,7 +263,7 @@ fn law19_beside_a_worker_in_its_stop_hook() {
             assert_eq!((stats.workers, stats.refused), (1, 0), "{stats:?}");
             gate.open();
             if !ends {
-                // In its hook it is busy.
+                // A worker in its stop hook is busy.
                 wait_until("it to retire", || pool.stats().workers == 0);
                 assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
                 wait_until("it to retire", || pool.stats().workers == 0);
@@ -298,8 +299,8 @@ fn law19_a_fork_of_a_fork() {
     });
 }
 
-/// Child handlers run in the order of their registration, and the program's own may come before any
-/// pool.
+/// Child handlers run in the order of their registration. The program's own handler may run before
+/// that of any pool.
 #[test]
 fn law19_an_earlier_child_handler() {
     static POOL: OnceLock<Mutex<Option<Pool>>> = OnceLock::new();
@@ -308,7 +309,8 @@ fn law19_an_earlier_child_handler() {
         assert_child(&mut { pool }, &[]);
     }
     isolated("law19_an_earlier_child_handler", || {
-        // SAFETY: a function for the life of the program; what it does in a child is this test.
+        // SAFETY: the function exists as long as the program. That it is sound in a child is what
+        // this test checks.
         assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(child)) }, 0);
         for queue in [0, 4] {
             let pool = builder(1, queue).build().unwrap();

@@ -1,5 +1,5 @@
-//! Law 21: wakers of handles. Where they are called, which of them, and that one that panics or submits
-//! harms neither worker nor pool.
+//! Law 21: on which thread the wakers of handles are called, and which of them. A waker that panics
+//! or submits harms neither worker nor pool.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::futures::{counted, poll};
 use common::*;
 use lazypool::{Awaitable, Handle, Pool, Shutdown, WhenFull};
 
-/// A task that is at the gate, and wakes this at its end.
+/// Serves a task that waits at the gate and whose handle wakes `waker` when the task ends.
 fn at_the_gate<W: Wake + Send + Sync + 'static>(
     gate: &Gate,
     on: Awaitable<'_>,
@@ -144,7 +144,7 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
     });
 }
 
-/// Wakers that panic where they are told to: what to do is in the bits of their address.
+/// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
 struct Bad;
 
 impl Bad {
@@ -153,7 +153,7 @@ impl Bad {
     const DROP: usize = 4;
 
     fn waker(at: usize) -> Waker {
-        // SAFETY: the table reads nothing but the address.
+        // SAFETY: the functions of the table use only the address, and never read memory.
         unsafe { Waker::from_raw(Self::raw(ptr::without_provenance(at))) }
     }
 
@@ -182,7 +182,7 @@ impl Bad {
     }
 }
 
-/// A panic is the poller's, or contained.
+/// A panic of a waker reaches the thread that polls, or is caught.
 #[test]
 fn wakers_that_panic_end_neither_worker_nor_pool() {
     timed(|| {
@@ -206,13 +206,14 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             assert_eq!(next.join().unwrap(), 4);
             let stats = pool.stats();
             assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
-            // In the last case it was stored again, and `join` may have come after the task's end.
+            // In the last case the waker was stored again, and `join` may have replaced it only
+            // after the task's end.
             assert!(count.woken() <= usize::from(what == Bad::DROP));
         }
     });
 }
 
-/// As above, with the task's end after the poll: it is the worker that calls the waker.
+/// Here the task ends after the poll, so the worker calls the waker that panics.
 #[test]
 fn a_waker_that_panics_on_the_worker_is_contained() {
     timed(|| {
@@ -230,7 +231,7 @@ fn a_waker_that_panics_on_the_worker_is_contained() {
     });
 }
 
-/// Says on which thread it is called.
+/// A waker that reports on which thread it is called.
 struct WokenOn(mpsc::Sender<ThreadId>);
 
 impl Wake for WokenOn {
@@ -239,7 +240,7 @@ impl Wake for WokenOn {
     }
 }
 
-/// On the worker, or on the thread that discards the task.
+/// A waker is called on the worker, or on the thread that discards the task.
 #[test]
 fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
     timed(|| {
@@ -270,8 +271,8 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
     });
 }
 
-/// The wakers of tasks that are discarded together are called once all of these tasks are settled, and
-/// before anything that they captured is dropped.
+/// The wakers of tasks that are discarded together are called once all these tasks are settled, and
+/// before any capture of these tasks is dropped.
 #[test]
 fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     struct Looks(Arc<Pool>, mpsc::Sender<(u64, usize)>);
@@ -316,7 +317,7 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     });
 }
 
-/// Serves tasks to its pool until one is refused, when it is woken; says how many were accepted.
+/// A waker that serves tasks to its pool until one is refused, and reports how many were accepted.
 struct Serves {
     pool: Arc<Pool>,
     accepted: mpsc::Sender<usize>,
@@ -332,7 +333,7 @@ impl Wake for Serves {
     }
 }
 
-/// A waker may serve, and is refused as any other thread is.
+/// A waker may submit tasks. If the pool is full it is refused as any other thread is.
 #[test]
 fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
     timed(|| {

@@ -1,5 +1,5 @@
-//! Law 20: a line of many threads and futures, and what happens beside it. Its order, and how a single future
-//! waits: `serve_async.rs`.
+//! Law 20: a line of many threads and futures, and events beside it. See `serve_async.rs` for its
+//! order, and for how a single future waits.
 
 mod common;
 
@@ -21,10 +21,11 @@ const ALL: usize = THREADS + FUTURES;
 
 type Answer = Result<Handle<()>, Refused<()>>;
 
-/// A thread that submits and waits for space.
+/// A thread that submits a task and waits for space.
 type Submitting = JoinHandle<Result<(), Refused<()>>>;
 
-/// Threads and futures in line, in turns; every second one of the group. All of their tasks are in the ledger.
+/// Threads and futures in line, alternately. Every second one is in the group. All of their tasks
+/// are in the ledger.
 struct Crowd<F> {
     threads: Vec<(usize, Submitting)>,
     futures: Vec<(usize, F)>,
@@ -34,7 +35,7 @@ struct Crowd<F> {
 }
 
 impl Crowd<()> {
-    /// Has them all wait for space in a pool that is full.
+    /// Lets all of them wait for space in a pool that is full.
     fn wait(
         pool: &Arc<Pool>,
         group: &Group,
@@ -84,7 +85,8 @@ impl Crowd<()> {
 }
 
 impl<F: std::future::Future<Output = Answer> + Unpin> Crowd<F> {
-    /// Takes all answers, which are there, or come without a poll. The handles' tasks run on.
+    /// Takes all answers, which are there already or arrive without a poll. Tasks with handles run
+    /// on.
     fn answers(self) -> Vec<(usize, Result<(), Refused<()>>)> {
         let futures = self.futures.into_iter().map(|(id, future)| {
             let answer = block_on(future);
@@ -101,7 +103,7 @@ fn blocking_group(pool: &Pool) -> Group {
     pool.when_full(WhenFull::Block).group()
 }
 
-/// Left alone, each gets its space in order, although no future is polled meanwhile.
+/// All tasks in line get space in order, although no future is polled meanwhile.
 #[test]
 fn law20_a_crowd_is_served_in_order() {
     timed(|| {
@@ -114,7 +116,7 @@ fn law20_a_crowd_is_served_in_order() {
         wait_until("all to run", || order.lock().unwrap().len() == ALL);
         assert!(order.lock().unwrap().iter().copied().eq(0..ALL));
         group.wait();
-        // All but the one that was being told.
+        // The last waker may still be about to be called.
         wait_until("all to be told", || crowd.count.woken() == FUTURES);
         let answers = crowd.answers();
         assert!(answers.iter().all(|(_, answer)| answer.is_ok()));
@@ -124,7 +126,8 @@ fn law20_a_crowd_is_served_in_order() {
     });
 }
 
-/// A shutdown answers them all at once, while the worker is still busy; none of them runs.
+/// A shutdown answers all submissions in line at once, while the worker is still busy. None of
+/// their tasks runs.
 #[test]
 fn law20_a_shutdown_answers_a_crowd() {
     timed(|| {
@@ -146,7 +149,7 @@ fn law20_a_shutdown_answers_a_crowd() {
     });
 }
 
-/// The cancel of a group answers its half at once; the others stay in order.
+/// The cancel of a group answers its submissions in the line at once; the others keep their order.
 #[test]
 fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     timed(|| {
@@ -176,7 +179,8 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     });
 }
 
-/// A limit that is lowered and raised beside it: never more at once than it says, and all are served.
+/// The limit is lowered and raised beside a line: never more tasks run at once than it allows, and
+/// all run.
 #[test]
 fn law04_limits_beside_a_crowd() {
     timed(|| {
@@ -206,7 +210,7 @@ fn law04_limits_beside_a_crowd() {
     });
 }
 
-/// A raised limit is space for the line; one that is raised again and again within a full line, too.
+/// A raised limit is space for the line, even if it is raised several times while tasks wait.
 #[test]
 fn law04_a_raised_limit_serves_the_line() {
     timed(|| {
@@ -234,8 +238,8 @@ fn law04_a_raised_limit_serves_the_line() {
     });
 }
 
-/// Deadlines of nothing and for ever, in line: who waits as a thread leaves at its deadline, a future at its
-/// turn; who has none waits.
+/// Deadlines of zero and without an end, in line. A thread leaves at its deadline; a future's task
+/// expires at its turn. Submissions without a deadline wait.
 #[test]
 fn law17_deadlines_of_zero_and_of_ever_in_line() {
     timed(|| {
