@@ -88,7 +88,7 @@ fn finding2_a_call_that_hangs_does_not_keep_the_pool() {
         let pool = pool(1, 0);
         let outcome = loop {
             match pool.do_with_deadline(gate.task(), ms(100)) {
-                Err(DeadlineError::Expired(_)) => await_started(&pool), // the task did not even start: try again
+                Err(DeadlineError::Expired(_)) => await_started(&pool), // did not start: try again
                 outcome => break outcome,
             }
         };
