@@ -1,5 +1,5 @@
 //! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
-//! vain), and what groups and scopes take from them.
+//! vain), and the options that groups and scopes take over.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
-/// A pool of one worker, which stands at the gate.
+/// Returns a pool of one worker, which runs a task at the gate.
 fn busy(queue: usize, gate: &Gate) -> Pool {
     let pool = pool(1, queue);
     must_serve(&pool, gate.task());
@@ -92,7 +92,7 @@ fn groups_and_scopes_carry_the_options() {
     });
 }
 
-/// Law 14: a policy for these submissions, whatever the builder said; within a deadline.
+/// Law 14: a submitter's own policy overrides the builder's, also together with a deadline.
 #[test]
 fn law14_a_policy_of_its_own() {
     timed(|| {
@@ -122,7 +122,7 @@ fn law14_a_policy_of_its_own() {
     });
 }
 
-/// Law 17: a task that nobody has started in time never is; its captures are dropped, once.
+/// Law 17: a task that no worker has started in time never starts. Its captures are dropped once.
 #[test]
 fn law17_what_is_late_never_starts() {
     timed(|| {
@@ -157,7 +157,8 @@ fn law17_what_is_late_never_starts() {
     });
 }
 
-/// Laws 15 and 17: a scope's task, too, and the scope ends.
+/// Laws 15 and 17: a scope's task whose deadline has passed in the queue is dropped, and the scope
+/// ends.
 #[test]
 fn law17_a_scopes_task_is_dropped_at_its_deadline() {
     timed(|| {
@@ -185,7 +186,8 @@ fn law17_a_scopes_task_is_dropped_at_its_deadline() {
     });
 }
 
-/// Law 17: one that runs past its deadline sees so, is abandoned, and ends as timed out.
+/// Law 17: a task that runs past its deadline sees that, counts as abandoned, and is counted as
+/// timed out.
 #[test]
 fn law17_running_past_the_deadline() {
     timed(|| {
@@ -193,7 +195,7 @@ fn law17_running_past_the_deadline() {
         let gate = Gate::new();
         let key = gate.key();
         let (tell, told) = mpsc::channel();
-        let d = ms(1000); // for a thread to start, on a busy machine
+        let d = ms(1000); // enough to start a thread on a busy machine
         let start = Instant::now();
         pool.with_deadline(d)
             .serve(move || {
@@ -221,7 +223,7 @@ fn law17_running_past_the_deadline() {
             (1, 1, 0)
         );
         check_at_rest(&pool, &stats);
-        // The next task on the same worker knows nothing of it.
+        // The next task on the same worker sees nothing of the deadline.
         let next =
             pool.do_with_deadline(|| (task::is_cancelled(), task::deadline()), Duration::MAX);
         assert!(matches!(next, Ok((false, None))), "{next:?}");
@@ -230,7 +232,8 @@ fn law17_running_past_the_deadline() {
     });
 }
 
-/// Law 17: waiting for room ends at the deadline; `do_with_deadline` keeps the earlier of both.
+/// Law 17: a wait for room ends at the deadline. `do_with_deadline` obeys the earlier of its two
+/// deadlines.
 #[test]
 fn law17_the_deadline_bounds_the_wait_and_the_call() {
     timed(|| {
@@ -260,8 +263,8 @@ fn law17_the_deadline_bounds_the_wait_and_the_call() {
     });
 }
 
-/// Law 18: with less than that left a task is not started: its caller has it back before the
-/// deadline, when its turn comes.
+/// Law 18: a task with less than that time left is not started. Its caller gets it back when its
+/// turn comes, before the deadline.
 #[test]
 fn law18_a_start_in_vain_is_none() {
     timed(|| {
@@ -290,7 +293,7 @@ fn law18_a_start_in_vain_is_none() {
     });
 }
 
-/// Law 18: in the queue, beside others that have time; and through `with_deadline`.
+/// Law 18: in the queue, beside tasks that have enough time left, and through `with_deadline`.
 #[test]
 fn law18_in_the_queue() {
     timed(|| {
@@ -316,7 +319,7 @@ fn law18_in_the_queue() {
         group
             .serve(move || flag.store(true, Ordering::SeqCst))
             .expect("room");
-        // At least one tick of the clock has gone by.
+        // Lets at least one tick of the clock pass.
         thread::sleep(ms(2));
         gate.open();
         let got: Vec<_> = callers
@@ -333,7 +336,8 @@ fn law18_in_the_queue() {
     });
 }
 
-/// Law 17: a deadline, a least remainder or a wait beyond the clock is none, and nothing overflows.
+/// Law 17: a deadline, least remaining time or wait beyond the clock's range is as good as none,
+/// and nothing overflows.
 #[test]
 fn law17_times_beyond_the_clock() {
     timed(|| {
@@ -352,7 +356,8 @@ fn law17_times_beyond_the_clock() {
             let left = told.recv_timeout(LIMIT).expect("it runs");
             assert!(left.is_none_or(|left| left > LONG), "{far:?}: {left:?}");
             assert!(matches!(submitter.do_with_deadline(|| 1, far), Ok(1)));
-            // Of no deadline at all there is always enough left; of any other, never.
+            // A task without a deadline always has enough time left; a task with any deadline never
+            // has.
             let least = pool.min_remaining(far);
             assert!(matches!(least.do_with_deadline(|| 2, Duration::MAX), Ok(2)));
             let outcome = least.do_with_deadline(|| 3, LONG);
@@ -367,7 +372,7 @@ fn law17_times_beyond_the_clock() {
     });
 }
 
-/// Whatever the options: a closed pool refuses as `Closed` at once, and hands the closure back.
+/// With any options, a closed pool refuses as `Closed` at once and hands the closure back.
 #[test]
 fn law10_options_on_a_closed_pool() {
     timed(|| {
@@ -400,7 +405,7 @@ fn law10_options_on_a_closed_pool() {
                     assert!(refused.is_closed(), "{submitter:?}");
                     refused.into_inner()();
                 }
-                // A deadline of zero comes before everything else.
+                // A deadline of zero is checked first of all.
                 Err(DeadlineError::Expired(unrun)) if n == 3 => unrun.run(),
                 other => panic!("{submitter:?}: {other:?}"),
             }
@@ -456,7 +461,7 @@ fn law17_law18_exactly_once_under_load() {
     });
 }
 
-/// Law 17: a deadline by the clock is that moment, and no other, wherever the task asks.
+/// Law 17: a deadline given by the clock is exactly that moment, wherever the task asks for it.
 #[test]
 fn law17_a_deadline_by_the_clock() {
     timed(|| {
@@ -490,7 +495,7 @@ fn law17_a_deadline_by_the_clock() {
             let seen = seen.do_with_deadline(task::deadline, timeout);
             assert_eq!(seen.expect("in time"), Some(at));
         }
-        // The earlier one counts, and of two on one submitter the last.
+        // The earlier deadline counts. Of two deadlines set on one submitter, the last one counts.
         let seen = submitter.do_with_deadline(task::deadline, LONG / 2);
         assert!(seen.expect("in time").expect("a deadline") < at);
         let none = submitter.with_deadline(Duration::MAX);
@@ -510,7 +515,8 @@ fn law17_a_deadline_by_the_clock() {
     });
 }
 
-/// Law 17: a moment that has passed is a deadline of zero, and one that comes ends each wait.
+/// Law 17: a moment that has passed is a deadline of zero. A moment that comes during a wait ends
+/// the wait.
 #[test]
 fn law17_a_moment_that_has_passed_expires_the_call_at_once() {
     timed(|| {
@@ -544,7 +550,7 @@ fn law17_a_moment_that_has_passed_expires_the_call_at_once() {
     });
 }
 
-/// Law 17: a run limit counts from the task's start, however long it has been queued.
+/// Law 17: a run limit counts from the task's start, however long the task was queued.
 #[test]
 fn law17_a_run_limit_counts_from_the_start() {
     timed(|| {
@@ -568,7 +574,7 @@ fn law17_a_run_limit_counts_from_the_start() {
         group.serve(task()).expect("room");
         brief.with_deadline(LONG).serve(task()).expect("room");
         pool.run_limit(LONG).serve(|| ()).expect("room");
-        thread::sleep(ms(20)); // longer than they may run
+        thread::sleep(ms(20)); // longer than their run limit
         gate.open();
         group.wait();
         brief.scope(|s| s.serve(task()).expect("room"));
@@ -586,7 +592,7 @@ fn law17_a_run_limit_counts_from_the_start() {
     });
 }
 
-/// Law 17: of a run limit and a deadline the earlier one counts.
+/// Law 17: of a run limit and a deadline, the earlier one counts.
 #[test]
 fn law17_the_earlier_of_run_limit_and_deadline_counts() {
     timed(|| {
@@ -621,7 +627,7 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
             left(pool.run_limit(hour).run_limit(Duration::MAX)),
             [None; 2]
         );
-        // Nor does it give `min_remaining` a deadline to keep.
+        // A run limit is not a deadline for `min_remaining` either.
         for least in [4 * hour, Duration::MAX] {
             assert!(is_about(
                 left(pool.run_limit(hour).min_remaining(least)),
@@ -637,8 +643,8 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
     });
 }
 
-/// Law 17: past its run limit a call's task is abandoned, though its caller waits on until its own
-/// deadline. It is counted as timed out once, whether its caller stays or leaves.
+/// Law 17: a call's task that exceeds its run limit is abandoned, but its caller waits until its
+/// own deadline. The task is counted as timed out once, whether its caller stays or leaves.
 #[test]
 fn law17_a_run_limit_does_not_end_the_call() {
     timed(|| {
@@ -685,7 +691,7 @@ fn law17_a_run_limit_does_not_end_the_call() {
             assert_eq!(stats.abandoned, 0, "{stats:?}");
             check_at_rest(&pool, &stats);
         }
-        // A limit of no time at all: it runs, and knows.
+        // A task with a run limit of zero runs, and sees itself cancelled.
         let outcome = pool
             .run_limit(Duration::ZERO)
             .do_with_deadline(task::is_cancelled, LONG);
