@@ -105,7 +105,9 @@ fn law10_a_drop_after_a_shutdown_that_gave_up_does_not_wait_again() {
             let report = pool.shutdown(mode, ms(1));
             assert_eq!(report.stragglers.len(), 1, "{mode:?}");
             let ended = drop_aside(pool);
-            ended.recv_timeout(LIMIT).expect("it does not wait again");
+            ended
+                .recv_timeout(LIMIT)
+                .expect("the drop does not wait again");
             assert_eq!(gate.entered(), 1, "the task is still at the gate");
         }
     });
@@ -119,18 +121,18 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
         let pool = Arc::new(pool(2, 2));
         let (key, its) = (gate.key(), Arc::downgrade(&pool));
         must_serve(&pool, move || {
-            let pool = its.upgrade().expect("it lives");
+            let pool = its.upgrade().expect("the pool lives");
             let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
             assert_eq!(report.stragglers.len(), 1, "itself");
             drop(pool);
             key.pass();
         });
         gate.wait_entered(1);
-        let pool = Arc::try_unwrap(pool).expect("the only one");
+        let pool = Arc::try_unwrap(pool).expect("the last handle of the pool");
         let ended = drop_aside(pool);
         assert!(is_waiting(&ended));
         gate.open();
-        ended.recv_timeout(LIMIT).expect("it has ended");
+        ended.recv_timeout(LIMIT).expect("the drop has returned");
     });
 }
 
@@ -149,7 +151,9 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
                     outcome.map_err(Refused::without_closure).unwrap();
                     gate.wait_entered(before + 1);
                     let ended = drop_aside(pool);
-                    ended.recv_timeout(LIMIT).expect("once it is late");
+                    ended
+                        .recv_timeout(LIMIT)
+                        .expect("the drop returns once the task is late");
                 }
                 _ => {
                     group
@@ -160,7 +164,9 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
                     let ended = drop_aside(pool);
                     assert!(is_waiting(&ended));
                     group.cancel();
-                    ended.recv_timeout(LIMIT).expect("once it is cancelled");
+                    ended
+                        .recv_timeout(LIMIT)
+                        .expect("the drop returns once the task is cancelled");
                 }
             }
         }
@@ -292,7 +298,7 @@ fn a_guard_cancels_its_group() {
             })
             .unwrap();
         group
-            .serve(|| unreachable!("it waits behind the first"))
+            .serve(|| unreachable!("the task is queued behind the first"))
             .unwrap();
         drop(guard);
         assert!(group.is_cancelled());
@@ -328,9 +334,9 @@ fn law17_how_long_a_worker_has_been_abandoned() {
             gate.wait_entered(before + 1);
             let worker = || pool.workers().remove(0);
             wait_until("the deadline", || worker().abandoned);
-            let first = worker().abandoned_for.expect("it has passed");
+            let first = worker().abandoned_for.expect("the deadline has passed");
             thread::sleep(ms(20));
-            let second = worker().abandoned_for.expect("it has passed");
+            let second = worker().abandoned_for.expect("the deadline has passed");
             assert!(second >= first + ms(20), "{cause}: {first:?}, {second:?}");
             assert!(second + d <= start.elapsed(), "{cause}: {second:?}");
         }

@@ -60,7 +60,7 @@ fn law01_a_burst_fills_the_pool_to_the_brim() {
                     for d in [ms(1000), LONG, Duration::MAX] {
                         match pool.do_with_deadline(gate.task(), d) {
                             Err(DeadlineError::Refused(r)) => assert!(r.is_saturated(), "{r:?}"),
-                            other => panic!("one beyond the brim: {other:?}"),
+                            other => panic!("the task beyond the cap: {other:?}"),
                         }
                     }
                 }
@@ -695,12 +695,12 @@ fn every_path<L: Load>() {
             assert_eq!((ledger.runs(7), ledger.drops(7)), (0, 0));
             assert!(f.run().intact(7));
         }
-        _ => panic!("it cannot have started"),
+        _ => panic!("the task cannot have started"),
     }
     // The task expires, and its caller drops the closure that came back.
     match pool.do_with_deadline(task(8), ms(5)) {
         Err(DeadlineError::Expired(f)) => drop(f),
-        _ => panic!("it cannot have started"),
+        _ => panic!("the task cannot have started"),
     }
     assert_eq!((ledger.runs(8), ledger.drops(8)), (0, 1));
 

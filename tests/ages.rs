@@ -64,7 +64,7 @@ fn a_tasks_age_counts_from_its_start() {
         assert_since(|| workers()[1].running_for, moments[0].0, moments[0].1);
         assert!(workers().iter().all(|worker| worker.label == Some("slow")));
         gates[0].open();
-        wait_until("one to end", || pool.stats().running == 1);
+        wait_until("a task to end", || pool.stats().running == 1);
         assert_since(|| pool.stats().longest_running, moments[1].0, moments[1].1);
         gates[1].open();
         wait_until("both to end", || pool.stats().running == 0);
@@ -96,7 +96,7 @@ fn a_queued_tasks_age_counts_from_its_submission() {
     drop(first);
     assert_since(|| pool.stats().oldest_queued, between, after);
     gate.open();
-    wait_until("all to end", || pool.stats().completed == 2);
+    wait_until("all tasks to end", || pool.stats().completed == 2);
     assert_eq!(pool.stats().oldest_queued, None);
 }
 
@@ -110,12 +110,12 @@ fn a_wait_for_space_is_part_of_the_age() {
     thread::scope(|s| {
         let before = Instant::now();
         s.spawn(|| pool.serve(|| ()).unwrap());
-        wait_until("it to wait in line", || pool.stats().waiting == 1);
+        wait_until("the task to wait in line", || pool.stats().waiting == 1);
         let after = Instant::now();
         thread::sleep(PAUSE);
         first.open();
         second.wait_entered(1);
-        wait_until("it to be queued", || pool.stats().queued == 1);
+        wait_until("the task to be queued", || pool.stats().queued == 1);
         let oldest = pool.stats().oldest_queued;
         assert!(oldest >= Some(PAUSE), "{oldest:?}");
         assert_since(|| pool.stats().oldest_queued, before, after);
@@ -132,10 +132,10 @@ fn ages_change_no_admission() {
     }
     assert!(pool.serve(|| ()).unwrap_err().is_saturated());
     gate.open();
-    wait_until("all to end", || pool.stats().completed == 5);
+    wait_until("all tasks to end", || pool.stats().completed == 5);
     for _ in 0..1000 {
         assert!(matches!(pool.do_with_deadline(|| 7, Duration::MAX), Ok(7)));
     }
     pool.set_limit(1).unwrap();
-    wait_until("one to end", || pool.stats().workers == 1);
+    wait_until("a worker to end", || pool.stats().workers == 1);
 }

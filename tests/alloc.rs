@@ -458,7 +458,9 @@ fn everyone_at_once() {
                 });
             }
             // The list of waiting callers grows to its final length.
-            wait_until("all wait", || !blocks || pool.stats().waiting == 4);
+            wait_until("all callers to wait", || {
+                !blocks || pool.stats().waiting == 4
+            });
             gate.open();
             start.wait();
             rest(&pool);

@@ -151,12 +151,12 @@ fn errors_tell_and_hand_back() {
     };
     assert!(!error.to_string().is_empty());
     assert!(!format!("{error:?}").is_empty());
-    assert_eq!(error.into_inner().expect("it never ran")(), 42);
+    assert_eq!(error.into_inner().expect("the closure never ran")(), 42);
 
     let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
     assert!(!error.to_string().is_empty());
     assert!(matches!(error, DeadlineError::Expired(_)));
-    assert_eq!(error.into_inner().expect("it never ran")(), 7);
+    assert_eq!(error.into_inner().expect("the closure never ran")(), 7);
     let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
     assert!(matches!(
         error.without_closure(),
@@ -182,7 +182,7 @@ fn errors_tell_and_hand_back() {
         other => panic!("{other:?}"),
     }
     let error = pool.do_with_deadline(fails, LONG).unwrap_err();
-    assert!(error.into_inner().is_none(), "it ran");
+    assert!(error.into_inner().is_none(), "the closure ran");
 
     pool.shutdown(Shutdown::Drain, LIMIT);
     let refused = pool.serve(|| ()).unwrap_err();
@@ -550,7 +550,10 @@ fn hooks_frame_a_workers_life() {
             assert_eq!(what.last(), Some(&"stop"), "{what:?}");
             let tasks = what.iter().filter(|what| **what == "task").count();
             assert_eq!(what.len(), tasks + 2, "{what:?}");
-            assert!(mine.iter().all(|event| event.1 == mine[0].1), "one slot");
+            assert!(
+                mine.iter().all(|event| event.1 == mine[0].1),
+                "events of one thread have one slot"
+            );
         }
         assert_eq!(log.iter().filter(|event| event.0 == "task").count(), 9);
         assert_eq!(pool.stats().hook_panics, 0);

@@ -159,7 +159,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
                 let entry = ledger.entry(i);
                 let start = Instant::now();
                 let outcome = pool.do_with_deadline(move || entry.run(), d);
-                assert!(start.elapsed() >= d, "before its deadline");
+                assert!(start.elapsed() >= d, "returned before its deadline");
                 match outcome {
                     Err(DeadlineError::Expired(f)) => {
                         assert_eq!((ledger.runs(i), ledger.drops(i)), (0, 0));
@@ -215,7 +215,7 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
         for caller in blocked {
             caller.join().unwrap();
         }
-        assert!(doomed.join().unwrap(), "it came back");
+        assert!(doomed.join().unwrap(), "the closure came back");
         assert_eq!(pool.stats().queued, 2);
         second.open();
         let s = settle(&pool);
@@ -567,7 +567,10 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
             let pool = Arc::new(pool);
             pool_to.send(Arc::downgrade(&pool)).unwrap();
             must_serve(&pool, || ());
-            let (call, scope) = receive.recv_timeout(LONG).expect("it hangs").unwrap();
+            let (call, scope) = receive
+                .recv_timeout(LONG)
+                .expect("the calls in the hook return")
+                .unwrap();
             match (call, scope) {
                 (Err(DeadlineError::Refused(call)), Err(scope)) => {
                     assert!(matches!(call.reason(), Refusal::OnWorker), "{call:?}");
@@ -828,7 +831,7 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             let mut come = |n: usize, submitters: &mut VecDeque<_>| {
                 let (own, task) = (Arc::clone(&pool), task());
                 submitters.push_back(thread::spawn(move || must_serve(&own, task)));
-                wait_until("it to wait", || pool.stats().waiting == n);
+                wait_until("the submitter to wait", || pool.stats().waiting == n);
                 // By then the submitter's thread sleeps.
                 thread::sleep(ms(20));
             };
@@ -841,7 +844,9 @@ fn law20_who_has_waited_long_is_served_in_turn() {
                 let before = pool.stats().accepted;
                 permit.send(()).unwrap();
                 // The first in line gets the place; the others stay in line.
-                wait_until("one to be served", || pool.stats().accepted > before);
+                wait_until("a submitter to be served", || {
+                    pool.stats().accepted > before
+                });
                 match left >= OLD {
                     true => come(OLD, &mut submitters),
                     false => wait_until("the next to be back", || pool.stats().waiting == left),
@@ -857,7 +862,10 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             assert_eq!(s.completed, (1 + queue + 2 * OLD) as u64, "{s:?}");
             let order = order.lock().unwrap();
             for (old, id) in (1 + queue..1 + queue + OLD).enumerate() {
-                let place = order.iter().position(|ran| *ran == id).expect("it ran");
+                let place = order
+                    .iter()
+                    .position(|ran| *ran == id)
+                    .expect("the task ran");
                 assert!(place <= 1 + queue + old + OLD / 2, "{id}: {order:?}");
             }
         }
@@ -895,7 +903,9 @@ fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
                         }
                     });
                 }
-                wait_until("them to be at it", || taken.load(Ordering::SeqCst) > 100);
+                wait_until("the retrying threads to run", || {
+                    taken.load(Ordering::SeqCst) > 100
+                });
                 for _ in 0..rounds(50) {
                     // Set after the submission has waited for 10 ms. Places taken before that do
                     // not count.
@@ -944,7 +954,7 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
                 let refused = pool.when_full(WhenFull::BlockFor(ms(1000))).serve(|| ());
                 (saturated(refused).is_saturated(), start.elapsed())
             });
-            wait_until("it to wait", || pool.stats().waiting == 1);
+            wait_until("the submission to wait", || pool.stats().waiting == 1);
             ends.open();
             hook.wait_entered(1);
             saturated(pool.serve(|| ()));

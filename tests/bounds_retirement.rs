@@ -70,7 +70,7 @@ fn law04_a_pool_of_one_runs_one_at_a_time() {
                 }
             });
             let s = settle(&pool);
-            assert_eq!(gauge.most(), 1, "at once");
+            assert_eq!(gauge.most(), 1, "tasks that ran at once");
             assert_eq!(s.peak_workers, 1, "{s:?}");
         }
     });
@@ -321,7 +321,7 @@ fn law06_all_and_only_the_idle_retire() {
                 );
                 assert_eq!(pool.workers().len(), 6 - stale);
                 busy.open();
-                wait_until("all to retire", || pool.stats().workers == 0);
+                wait_until("all workers to retire", || pool.stats().workers == 0);
                 assert_eq!(pool.stats().retired, 6);
             }
         }
@@ -714,7 +714,7 @@ fn law11_an_idle_pool_below_its_former_limit_sleeps() {
             gate.wait_entered(2);
             pool.set_limit(1).unwrap();
             gate.open();
-            wait_until("one worker to end", || {
+            wait_until("a worker to end", || {
                 pool.stats().workers == 1 && os::workers_named("lazypool") == 1
             });
             thread::sleep(ms(300));

@@ -122,7 +122,7 @@ fn law03_the_deadline_counts_from_the_call_through_the_wait_for_room() {
                 (start, seen.expect("a deadline"))
             });
             called.recv().unwrap();
-            wait_until("it to wait for room", || pool.stats().waiting == 1);
+            wait_until("the call to wait for room", || pool.stats().waiting == 1);
             let opened = Instant::now();
             gate.open();
             let (start, deadline) = call.join().unwrap();
@@ -721,7 +721,7 @@ fn law03_every_caller_is_released_at_its_own_deadline() {
                 });
             }
             let _opener = gate.opener();
-            wait_until("all to leave", || left.load(Ordering::SeqCst) == 16);
+            wait_until("all callers to leave", || left.load(Ordering::SeqCst) == 16);
             assert!(!gate.key().is_open());
         });
         assert!(!stuck.load(Ordering::SeqCst));

@@ -43,7 +43,7 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
     let ways: [Waits; 4] = [
         Handle::join,
         |handle| block_on(handle),
-        |handle| handle.join_timeout(LONG).expect("it has ended"),
+        |handle| handle.join_timeout(LONG).expect("the task has ended"),
         |handle| {
             while !handle.is_finished() {
                 thread::yield_now();
@@ -60,7 +60,7 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
                 let (give, take) = mpsc::channel();
                 let capture = OnDrop(Some(move || {
                     let outcome = waits(take.recv().unwrap());
-                    assert!(outcome.is_err(), "it never ran");
+                    assert!(outcome.is_err(), "the task never ran");
                 }));
                 must_serve_in(group, move || drop(capture));
                 give.send(must_await(group.awaitable(), || ())).unwrap();
@@ -109,7 +109,9 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
             discard(by_shutdown, 2, |_, group| {
                 let (first, keep) = (Arc::clone(&log), Arc::clone(&back));
                 let capture = OnDrop(Some(move || {
-                    let handle = running.join_timeout(ms(10)).expect_err("it runs");
+                    let handle = running
+                        .join_timeout(ms(10))
+                        .expect_err("the task still runs");
                     *keep.lock().unwrap() = Some(handle);
                     first.lock().unwrap().push("joined");
                 }));
@@ -153,7 +155,7 @@ fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
                         let report = other.shutdown(Shutdown::Drain, Duration::MAX);
                         assert!(report.is_clean(), "{report:?}");
                     }
-                    assert_eq!(seen.load(Ordering::SeqCst), 1, "it has drained");
+                    assert_eq!(seen.load(Ordering::SeqCst), 1, "the other pool has drained");
                     opener.join().unwrap();
                 }));
                 must_serve_in(group, move || drop(capture));

@@ -43,7 +43,7 @@ fn output(child: &mut Child) -> Output {
         child.wait().unwrap();
     }
     let mut output = Output {
-        status: status.expect("it does not end"),
+        status: status.expect("the program does not end"),
         stdout: Vec::new(),
         stderr: Vec::new(),
     };

@@ -49,7 +49,7 @@ fn finding1_who_leaves_cancels() {
                 guard
             })
             .collect();
-        wait_until("one to run", || pool.stats().running == 1);
+        wait_until("a task to run", || pool.stats().running == 1);
         assert_eq!(pool.stats().queued, 2);
         // The guards are dropped as those of cancelled futures would be. Those of the queued tasks
         // go first: otherwise the end of the running task would start the next.

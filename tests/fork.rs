@@ -145,7 +145,7 @@ fn law19_while_a_shutdown_waits() {
                 let pool = Arc::clone(&pool);
                 thread::spawn(move || pool.shutdown(mode, Duration::MAX))
             };
-            wait_until("it to be closed", || pool.is_closed());
+            wait_until("the pool to be closed", || pool.is_closed());
             for _ in 0..5 {
                 in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
             }
@@ -175,7 +175,10 @@ fn law19_a_pool_that_has_ended() {
             let before = pool.stats();
             pool = fork_thrice(pool, &group);
             assert_eq!(pool.stats(), before);
-            assert!(pool.serve(|| ()).expect_err("it has ended").is_closed());
+            assert!(pool
+                .serve(|| ())
+                .expect_err("the pool is shut down")
+                .is_closed());
             assert_eq!((group.completed(), group.is_cancelled()), (3, false));
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
@@ -196,7 +199,7 @@ fn law19_workers_that_have_all_retired() {
                     group.serve(|| ()).unwrap();
                 }
                 group.wait();
-                wait_until("all to retire", || pool.stats().workers == 0);
+                wait_until("all workers to retire", || pool.stats().workers == 0);
                 pool = fork_beside(pool, &group);
                 assert_eq!(group.completed(), 2 * round);
             }
@@ -264,9 +267,9 @@ fn law19_beside_a_worker_in_its_stop_hook() {
             gate.open();
             if !ends {
                 // A worker in its stop hook is busy.
-                wait_until("it to retire", || pool.stats().workers == 0);
+                wait_until("the worker to retire", || pool.stats().workers == 0);
                 assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
-                wait_until("it to retire", || pool.stats().workers == 0);
+                wait_until("the worker to retire", || pool.stats().workers == 0);
                 assert_cap_usable(&pool);
             }
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
@@ -288,7 +291,7 @@ fn law19_a_fork_of_a_fork() {
                 assert_child(&mut pool, &[]);
                 assert_child(&mut own, &[]);
             });
-            let own = own.take().expect("still the child's");
+            let own = own.take().expect("the child still has its copy");
             assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
             assert_cap_usable(&own);
             assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());

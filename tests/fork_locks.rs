@@ -126,11 +126,16 @@ fn law19_beside_a_spawner() {
             let submitted = group.pending();
             #[cfg(target_os = "linux")]
             if max > 1 {
-                wait_until("its thread", || os::workers_named(&name) == submitted);
+                wait_until("the new worker's thread", || {
+                    os::workers_named(&name) == submitted
+                });
             }
             pool = fork_thrice(pool, &group);
             assert_eq!(group.pending(), submitted);
-            assert!(gate.entered() < submitted, "the last has its order");
+            assert!(
+                gate.entered() < submitted,
+                "the last worker has its order already"
+            );
             drop(hold);
             spawner.join().unwrap();
             gate.wait_entered(max);
@@ -163,7 +168,7 @@ fn law19_beside_a_worker_that_sweeps() {
         pool = fork_thrice(pool, &group);
         assert_eq!((group.pending(), group.completed()), (0, WORKERS));
         drop(hold);
-        wait_until("all to retire", || pool.stats().workers == 0);
+        wait_until("all workers to retire", || pool.stats().workers == 0);
         assert_eq!(pool.stats().refused, 0);
         assert_ends_well(&pool);
     });

@@ -115,7 +115,7 @@ fn submit<'s>(
             panic::catch_unwind(AssertUnwindSafe(scope)).is_ok()
         })),
     }
-    wait_until("it to be queued", || pool.stats().queued == 1);
+    wait_until("the task to be queued", || pool.stats().queued == 1);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn law19_a_waker_that_forks_on_a_worker() {
             wait_until("a fork", || it.child.has_forked());
             must_serve(&it.pool, it.child.bystander());
             let Poll::Ready(outcome) = poll(&mut handle, Waker::noop()) else {
-                panic!("it has ended")
+                panic!("the task has ended")
             };
             outcome.unwrap();
             it.assert_ended(2 + queued);

@@ -336,7 +336,7 @@ fn cancel_and_a_submission_that_waits_for_room() {
         gate.wait_entered(1);
         thread::scope(|s| {
             let _opener = gate.opener();
-            let call = s.spawn(|| group.serve(|| panic!("it must not run")));
+            let call = s.spawn(|| group.serve(|| panic!("the task must not run")));
             thread::sleep(ms(30));
             assert!(!call.is_finished(), "did not wait for room");
             group.cancel();

@@ -93,7 +93,7 @@ fn law21_join_timeout_gives_the_handle_back() {
         let handle = handle.join_timeout(ms(5)).expect_err("not yet");
         gate.open();
         assert_eq!(handle.join().unwrap(), "late");
-        assert_eq!(count.woken(), 0, "its poll was not the last to wait");
+        assert_eq!(count.woken(), 0, "the waker was replaced by the last wait");
     });
 }
 
@@ -222,7 +222,7 @@ fn law21_options_are_those_of_serve() {
         });
         let refused = pool.awaitable().serve(|| 9).unwrap_err();
         assert!(matches!(refused.reason(), Refusal::Saturated));
-        assert_eq!(refused.into_inner()(), 9, "it came back");
+        assert_eq!(refused.into_inner()(), 9, "the closure came back");
         let soon = pool.when_full(WhenFull::BlockFor(ms(10)));
         let start = Instant::now();
         assert!(soon.awaitable().serve(|| ()).unwrap_err().is_saturated());
@@ -253,7 +253,7 @@ fn law21_a_task_that_runs_past_its_deadline() {
             task::is_cancelled()
         });
         gate.wait_entered(1);
-        wait_until("it to be late", || pool.stats().abandoned == 1);
+        wait_until("the task to be late", || pool.stats().abandoned == 1);
         gate.open();
         assert!(handle.join().unwrap());
         assert_eq!(pool.stats().timed_out, 1);
@@ -286,7 +286,7 @@ fn law21_a_handle_outlives_its_pool() {
 fn a_handle_that_was_ready_panics() {
     let pool = pool(1, 0);
     let mut handle = must_await(pool.awaitable(), || 3);
-    wait_until("its end", || handle.is_finished());
+    wait_until("the task to end", || handle.is_finished());
     assert!(matches!(
         poll(&mut handle, Waker::noop()),
         Poll::Ready(Ok(3))
@@ -313,11 +313,11 @@ fn values_that_panic_in_their_drop() {
         gate.wait_entered(1);
         drop(handle);
         gate.open();
-        wait_until("its end", || pool.stats().running == 0);
+        wait_until("the task to end", || pool.stats().running == 0);
         assert_eq!((pool.stats().panicked, pool.stats().completed), (1, 0));
         // The value is dropped with its handle, so the panic is that of the handle's drop.
         let handle = must_await(pool.awaitable(), || Bomb("value"));
-        wait_until("its end", || handle.is_finished());
+        wait_until("the task to end", || handle.is_finished());
         assert!(catch_unwind(AssertUnwindSafe(|| drop(handle))).is_err());
         // The drop of a capture panics, and the handle returns that payload.
         let bomb = Bomb("capture");

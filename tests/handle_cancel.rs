@@ -117,7 +117,7 @@ fn law21_a_cancelled_task_makes_room() {
         });
         wait_until("a blocked submitter", || pool.stats().waiting == 1);
         drop(handle);
-        wait_until("its task", || {
+        wait_until("the submitter's task to be queued", || {
             pool.stats().queued == 1 && pool.stats().waiting == 0
         });
         gate.open();
@@ -135,14 +135,14 @@ fn law21_a_running_task_whose_handle_is_dropped_is_abandoned_and_its_value_dropp
             let (handle, worker, tells) = cancellable(&pool, &gate, DropsOn(dropped));
             assert_eq!(pool.stats().abandoned, 0);
             drop(handle);
-            assert!(tells.recv().unwrap(), "it sees is_cancelled()");
+            assert!(tells.recv().unwrap(), "the task sees the cancel");
             let stats = pool.stats();
             assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
             assert!(pool.workers()[0].abandoned);
             assert!(drops.try_recv().is_err());
             gate.open();
             assert_eq!(drops.recv().unwrap(), worker);
-            wait_until("its end", || pool.stats().completed == 1);
+            wait_until("the task to end", || pool.stats().completed == 1);
             let stats = pool.stats();
             assert_eq!(
                 (stats.abandoned, stats.discarded, stats.timed_out),
@@ -207,7 +207,7 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
                 let ended = drop_aside(pool);
                 assert!(
                     ended.recv_timeout(ms(50)).is_err(),
-                    "its handle waits for it"
+                    "the task's handle waits for it"
                 );
                 handle.cancel();
                 ended.recv_timeout(LIMIT).expect("no handle does");
@@ -243,11 +243,11 @@ fn law21_detach_lets_the_task_run() {
         let stats = pool.stats();
         assert_eq!((stats.abandoned, stats.running), (0, 1));
         gate.open();
-        wait_until("its end", || pool.stats().completed == 3);
+        wait_until("the task to end", || pool.stats().completed == 3);
         assert_eq!(pool.stats().discarded, 0);
         // This task has ended already.
         let ended = must_await(pool.awaitable(), || 5);
-        wait_until("its end", || ended.is_finished());
+        wait_until("the handle to be released", || ended.is_finished());
         ended.detach();
     });
 }
@@ -287,7 +287,7 @@ fn law21_a_group_counts_its_awaited_tasks() {
         let queued = must_await(group.awaitable(), || 4);
         group.cancel();
         assert!(matches!(queued.join(), Err(TaskError::Cancelled)));
-        assert!(running.join().unwrap(), "it saw that");
+        assert!(running.join().unwrap(), "the task saw the cancel");
         let refused = group.awaitable().serve(|| ()).unwrap_err();
         assert!(matches!(refused.reason(), Refusal::Cancelled));
     });

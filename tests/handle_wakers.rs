@@ -36,7 +36,7 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
         let (second, w2) = counted();
         assert!(poll(&mut handle, &w1).is_pending());
         assert!(poll(&mut handle, &w1).is_pending());
-        assert_eq!(Arc::strong_count(&first), 3, "one is kept");
+        assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
         assert!(poll(&mut handle, &w2).is_pending());
         assert_eq!(Arc::strong_count(&first), 2, "none is kept");
         assert_eq!(Arc::strong_count(&second), 3);
@@ -67,7 +67,7 @@ fn law21_no_waker_is_kept_once_the_handle_is_gone() {
                 }
                 _ => {
                     handle.cancel();
-                    assert_eq!(count.woken(), 1, "it has an outcome");
+                    assert_eq!(count.woken(), 1, "the task has an outcome");
                     drop(handle);
                 }
             }
@@ -195,10 +195,14 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             assert!(poll(&mut handle, &good).is_pending());
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
             assert_eq!(polled.is_err(), what == Bad::CLONE);
-            assert_eq!(Arc::strong_count(&count), 2, "the one before is not kept");
+            assert_eq!(
+                Arc::strong_count(&count),
+                2,
+                "the previous waker is not kept"
+            );
             if what == Bad::DROP {
                 let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
-                assert!(changed.is_err(), "as the other is dropped");
+                assert!(changed.is_err(), "the bad waker panics as it is dropped");
             }
             let next = must_await(pool.awaitable(), || 4);
             gate.open();
@@ -260,7 +264,7 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
                     pool.shutdown(Shutdown::Discard, Duration::ZERO);
                 }
             }
-            let on = tells.recv_timeout(LIMIT).expect("it is woken");
+            let on = tells.recv_timeout(LIMIT).expect("the waker is called");
             match poll(&mut handle, &waker) {
                 Poll::Ready(Ok(worker)) => assert_eq!((way, on), (0, worker)),
                 Poll::Ready(Err(_)) => assert!(way > 0 && on == thread::current().id()),
@@ -347,7 +351,7 @@ fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
             };
             let handle = at_the_gate(&gate, pool.awaitable(), serves);
             gate.open();
-            let accepted = back.recv_timeout(LIMIT).expect("it waits for no thread");
+            let accepted = back.recv_timeout(LIMIT).expect("the waker does not block");
             assert!(accepted >= queue, "{accepted} of {queue}");
             handle.join().unwrap();
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());

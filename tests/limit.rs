@@ -68,7 +68,9 @@ fn law04_idle_surplus_workers_end() {
             .expect("pool");
         assert_eq!(pool.stats().workers, 3);
         pool.set_limit(1).expect("limit");
-        wait_until("all but one to end", || pool.stats().workers == 1);
+        wait_until("all workers except one to end", || {
+            pool.stats().workers == 1
+        });
         assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
         pool.set_limit(4).expect("limit");
         assert_cap_usable(&pool);
@@ -91,7 +93,7 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
             must_serve(&pool, second.task());
         }
         pool.set_limit(2).expect("limit");
-        assert_eq!(pool.stats().running, 4, "what runs runs on");
+        assert_eq!(pool.stats().running, 4, "running tasks run on");
         first.open();
         wait_until("two workers to end", || pool.stats().workers == 2);
         wait_until("the others to go on", || second.entered() == 2);
@@ -249,7 +251,7 @@ fn law04_raising_the_limit_makes_room() {
         pool.set_limit(3).expect("limit");
         assert!(blocked.join().expect("no panic"));
         // No thread submits any more; the queued task gets a worker nevertheless.
-        wait_until("all three to run", || gate.entered() == 3);
+        wait_until("all three tasks to run", || gate.entered() == 3);
         gate.open();
         check_at_rest(&pool, &settle(&pool));
     });

@@ -176,7 +176,7 @@ fn law22_a_task_in_line_counts() {
         let group = pool.when_full(WhenFull::Block).limited_group(2);
         let waits = group.clone();
         let blocked = thread::spawn(move || waits.serve(|| ()).is_ok());
-        wait_until("it to wait", || pool.stats().waiting == 1);
+        wait_until("the task to wait", || pool.stats().waiting == 1);
         let (_, waker) = counted();
         let mut future = group.awaitable().serve_async(|| 7);
         assert!(poll(&mut future, &waker).is_pending());

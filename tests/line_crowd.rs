@@ -78,7 +78,7 @@ impl Crowd<()> {
                 assert!(poll(&mut future, &waker).is_pending());
                 crowd.futures.push((id, future));
             }
-            wait_until("it to wait", || pool.stats().waiting == id + 1);
+            wait_until("the submission to wait", || pool.stats().waiting == id + 1);
         }
         crowd
     }
@@ -113,11 +113,11 @@ fn law20_a_crowd_is_served_in_order() {
         let crowd = Crowd::wait(&pool, &group);
         gate.open();
         let order = Arc::clone(&crowd.order);
-        wait_until("all to run", || order.lock().unwrap().len() == ALL);
+        wait_until("all tasks to run", || order.lock().unwrap().len() == ALL);
         assert!(order.lock().unwrap().iter().copied().eq(0..ALL));
         group.wait();
         // The last waker may still be about to be called.
-        wait_until("all to be told", || crowd.count.woken() == FUTURES);
+        wait_until("all wakers to be called", || crowd.count.woken() == FUTURES);
         let answers = crowd.answers();
         assert!(answers.iter().all(|(_, answer)| answer.is_ok()));
         let stats = settle(&pool);
@@ -159,7 +159,9 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
         let crowd = Crowd::wait(&pool, &group);
         assert_eq!(group.pending(), ALL.div_ceil(2));
         group.cancel();
-        wait_until("its half to leave", || pool.stats().waiting == ALL / 2);
+        wait_until("the group's half to leave", || {
+            pool.stats().waiting == ALL / 2
+        });
         group.wait();
         gate.open();
         let (order, ledger) = (Arc::clone(&crowd.order), crowd.ledger.clone());

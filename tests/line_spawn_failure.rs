@@ -34,7 +34,7 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
             assert!(poll(&mut future, &waker).is_pending());
             futures.push(future);
         }
-        wait_until("it to wait", || pool.stats().waiting == id + 1);
+        wait_until("the submission to wait", || pool.stats().waiting == id + 1);
     }
     let mut asked = 0;
     let shortage = Shortage::when(move || {

@@ -314,7 +314,7 @@ fn waiting_submitters_are_counted() {
             keeper().last("lazypool_tasks_refused_total{pool=waiting,reason=expired}"),
             1.0
         );
-        assert_eq!(pool.stats().expired, 0, "it was never accepted");
+        assert_eq!(pool.stats().expired, 0, "the task was never accepted");
         // Three of the tasks had to wait for room. The start of the thread is not part of a delay.
         let delays = keeper().samples(&delay("pool=waiting"));
         assert_eq!(delays.len(), 4);

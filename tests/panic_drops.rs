@@ -234,7 +234,7 @@ fn law07_a_payloads_drop_panics() {
                     panic::resume_unwind(Box::new(Nested(depth)));
                 });
                 let s = settle(&pool);
-                assert_eq!(s.panicked, u64::from(depth), "once: {s:?}");
+                assert_eq!(s.panicked, u64::from(depth), "each task counts once: {s:?}");
             }
             let gate = Gate::new();
             let key = gate.key();
@@ -564,7 +564,7 @@ fn law08_captured_memory_is_gone() {
             );
             assert!(
                 weak.upgrade().is_none(),
-                "still there when the call returns"
+                "the captures still exist when the call returns"
             );
             assert_eq!(sum.unwrap(), size as u32);
             // The memory must not stay in a slot or a queue cell either.
@@ -572,7 +572,7 @@ fn law08_captured_memory_is_gone() {
             let weak = Arc::downgrade(&memory);
             must_serve(&pool, move || drop(memory));
             settle(&pool);
-            assert!(weak.upgrade().is_none(), "still there at rest");
+            assert!(weak.upgrade().is_none(), "the captures still exist at rest");
         }
     });
 }

@@ -293,7 +293,10 @@ fn law05_workers_started_by_build_take_the_first_tasks() {
                 (ended.load(Ordering::SeqCst), pool.stats(), pool)
             });
             hook_gate.wait_entered(2);
-            assert!(!building.is_finished(), "its workers are in their hooks");
+            assert!(
+                !building.is_finished(),
+                "the workers are in their start hooks"
+            );
             hook_gate.open();
             let (ended, s, pool) = building.join().expect("a pool");
             assert_eq!((ended, s.spawned, s.idle), (2, 2, 2), "{s:?}");
@@ -518,7 +521,9 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
         let own = Arc::clone(&pool);
         let leave = move || {
             at_thread_end(move || {
-                wait_until("the last owner", || Arc::strong_count(&own) == 1);
+                wait_until("the thread-local value to be the last owner", || {
+                    Arc::strong_count(&own) == 1
+                });
                 drop(own);
                 let _ = dropped.send(());
             });
@@ -559,7 +564,7 @@ fn law03_no_submitter_waits_for_a_thread_local_destructor() {
                     wait_all_retired(&user);
                 }
             });
-            assert_eq!(gate.entered(), 1, "still in the destructor");
+            assert_eq!(gate.entered(), 1, "the thread is still in the destructor");
             gate.open();
             let report = returns("shutdown", move || {
                 pool.shutdown(Shutdown::Drain, Duration::MAX)
@@ -591,7 +596,11 @@ fn law06_no_retirement_waits_for_a_thread_local_destructor() {
         thread::sleep(ms(50));
         task.open();
         wait_all_retired(&pool);
-        assert_eq!(destructor.entered(), 1, "still in the destructor");
+        assert_eq!(
+            destructor.entered(),
+            1,
+            "the thread is still in the destructor"
+        );
         destructor.open();
     });
 }
@@ -633,7 +642,7 @@ fn law04_an_ended_worker_waits_for_no_other() {
             assert!(report.is_clean(), "{report:?}");
             wait_until("no thread", || os::workers_named("gone") == 0);
         });
-        assert_eq!(destructor.entered(), 1, "still in the destructor");
+        assert_eq!(destructor.entered(), 1, "the destructor ran more than once");
     });
 }
 
@@ -685,7 +694,7 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
             }
         };
         ask(&pool, leave, LONG).expect("the task");
-        arrives("serve in the destructor", &rx).expect("its slot is free");
+        arrives("serve in the destructor", &rx).expect("the worker's slot is free");
         wait_until("the second task", || pool.stats().completed == 2);
 
         let (ended, end) = mpsc::channel();
@@ -963,7 +972,7 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
 /// Law 1: once all tasks of a long queue have been taken out, a submission finds the whole queue
 /// free, even on a worker of the pool.
 #[test]
-#[cfg_attr(miri, ignore = "as long as it has to be, that takes minutes")]
+#[cfg_attr(miri, ignore = "the queue must be long, which takes minutes")]
 fn law01_room_in_a_long_queue_is_found_by_a_worker_of_the_pool() {
     const LONG_QUEUE: usize = 1 << 17;
     timed(|| {

@@ -353,17 +353,17 @@ fn law15_serve_or_run_loses_nothing() {
         pool.scope(|scope| {
             let mut inner = None;
             pool.scope(|scope| scope.serve_or_run(|| inner = Some(thread::current().id())));
-            assert_eq!(inner, Some(here), "it is saturated");
+            assert_eq!(inner, Some(here), "the pool is saturated");
             scope.serve_or_run(|| ran_on.push(thread::current().id()));
         });
         assert_eq!(ran_on, [here]);
         gate.open();
         settle(&pool);
         pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
-        assert_ne!(ran_on[1], here, "it has a worker");
+        assert_ne!(ran_on[1], here, "the pool has a free worker");
         pool.shutdown(Shutdown::Drain, LIMIT);
         pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
-        assert_eq!(ran_on[2], here, "it is closed");
+        assert_eq!(ran_on[2], here, "the pool is closed");
         let caught = std::panic::catch_unwind(|| {
             pool.scope(|scope| scope.serve_or_run(|| quiet_panic("here")));
         });

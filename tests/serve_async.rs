@@ -54,7 +54,10 @@ fn law22_it_submits_at_its_first_poll() {
         };
         assert_eq!(handle.unwrap().join().unwrap(), 3);
         let again = catch_unwind(AssertUnwindSafe(|| poll(&mut future, Waker::noop())));
-        assert!(again.is_err(), "as of any future");
+        assert!(
+            again.is_err(),
+            "a future must not be polled after it is ready"
+        );
     });
 }
 
@@ -130,11 +133,11 @@ fn law22_space_comes_in_order_without_polls() {
                         assert!(poll(&mut future, Waker::noop()).is_pending());
                         futures.push(future);
                     }
-                    wait_until("it to wait", || pool.stats().waiting == n + 1);
+                    wait_until("the submission to wait", || pool.stats().waiting == n + 1);
                 }
                 gate.open();
             });
-            wait_until("all to run", || ran.lock().unwrap().len() == 9);
+            wait_until("all tasks to run", || ran.lock().unwrap().len() == 9);
             assert_eq!(*ran.lock().unwrap(), (0..9).collect::<Vec<_>>());
             // The forgotten futures keep no task and no wait from ending.
             futures.drain(..2).for_each(std::mem::forget);
@@ -179,7 +182,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
                     .collect();
                 let mut future = on.serve_async(|| 5);
                 let Poll::Ready(Err(refused)) = poll(&mut future, Waker::noop()) else {
-                    panic!("it would wait for itself")
+                    panic!("the worker would wait for itself")
                 };
                 assert!(matches!(refused.reason(), Refusal::OnWorker), "{refused:?}");
                 queued.into_iter().for_each(Handle::detach);
@@ -194,7 +197,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         let waits = must_await(other.awaitable(), move || {
             block_on(its.awaitable().serve_async(|| 6)).unwrap()
         });
-        wait_until("it to wait", || pool.stats().waiting == 1);
+        wait_until("the submission to wait", || pool.stats().waiting == 1);
         gate.open();
         assert_eq!(waits.join().unwrap().join().unwrap(), 6);
     });

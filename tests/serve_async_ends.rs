@@ -100,9 +100,9 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
         });
         assert!(poll(&mut future, &waker).is_pending());
         gate.open();
-        wait_until("it to run", || pool.stats().waiting == 0);
+        wait_until("the task to leave the line", || pool.stats().waiting == 0);
         drop(future);
-        tells.recv_timeout(LIMIT).expect("it sees that");
+        tells.recv_timeout(LIMIT).expect("the task sees the cancel");
         hold.wait_entered(1);
         assert_eq!((pool.stats().abandoned, pool.stats().discarded), (1, 0));
         hold.open();
@@ -124,7 +124,7 @@ fn law22_a_shutdown_answers_it_at_once() {
             pool.shutdown(mode, Duration::ZERO);
             assert_eq!((count.woken(), pool.stats().waiting), (1, 0));
             let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("it was woken")
+                panic!("the future was woken")
             };
             assert!(refused.is_closed());
             assert_eq!(refused.run_anyway(), 7);
@@ -174,7 +174,7 @@ fn law22_a_cancel_of_its_group_answers_it_at_once() {
             assert_eq!((count.woken(), group.pending()), (1, 0));
             group.wait();
             let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("it was woken")
+                panic!("the future was woken")
             };
             assert!(matches!(refused.reason(), Refusal::Cancelled));
             assert_eq!(refused.into_inner()(), 7);

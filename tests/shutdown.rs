@@ -230,7 +230,7 @@ fn law10_discard_hands_queued_tasks_back() {
                         let entry = ledger.entry(id);
                         must_serve(&pool, move || entry.run());
                     }
-                    wait_until("all to queue", || pool.stats().queued == 6);
+                    wait_until("all tasks to be queued", || pool.stats().queued == 6);
                     let report = pool.shutdown(mode, Duration::ZERO);
                     assert_eq!((report.discarded, report.stragglers.len()), (6, 2));
                     assert!(!report.is_clean());
@@ -734,7 +734,7 @@ fn law10_drop_does_as_told() {
             }
             gate.open();
             assert_eq!(rx.recv_timeout(LIMIT), Ok(mode == Shutdown::Cancel));
-            wait_until("what is left to end", || {
+            wait_until("the remaining tasks to end", || {
                 (0..4).all(|id| ledger.drops(id) == 1)
             });
             assert_eq!(ledger.total_runs(), if gone == 1 { 0 } else { 4 });
@@ -1007,7 +1007,7 @@ fn law10_deadlines_pass_while_it_drains() {
         thread::scope(|s| {
             let _opener = gate.opener();
             let patient = s.spawn(|| pool.do_with_deadline(|| 2, LONG));
-            wait_until("one to queue", || pool.stats().queued == 1);
+            wait_until("a task to be queued", || pool.stats().queued == 1);
             let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(1000)));
             wait_until("both to queue", || pool.stats().queued == 2);
             let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
@@ -1071,7 +1071,7 @@ fn law19_a_call_with_a_deadline_in_a_child() {
             must_serve(&pool, gate.task());
             gate.wait_entered(1);
             pool.do_with_deadline(|| (), LONG).unwrap();
-            wait_until("one to idle", || pool.stats().idle == 1);
+            wait_until("a worker to be idle", || pool.stats().idle == 1);
             // SAFETY: the child only calls the pool and `_exit`. All other threads of this program
             // sleep, so none of them holds a lock, and the C library makes its allocator usable in
             // the child.

@@ -69,7 +69,9 @@ fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
             let closer = Arc::clone(&pool);
             let shutdown = thread::spawn(move || closer.shutdown(mode, Duration::ZERO).discarded);
             slow.wait_entered(1);
-            let refused = outcome.recv_timeout(LIMIT).expect("it is told");
+            let refused = outcome
+                .recv_timeout(LIMIT)
+                .expect("the submitter has its answer");
             assert!(refused.unwrap_err().is_closed());
             assert!(!shutdown.is_finished());
             slow.open();
@@ -103,7 +105,10 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
             // Some of them may find the room that the cancel makes; their tasks are discarded.
             let mut accepted = 0;
             for outcome in of_group {
-                match outcome.recv_timeout(LIMIT).expect("it is told") {
+                match outcome
+                    .recv_timeout(LIMIT)
+                    .expect("the submitter has its answer")
+                {
                     Ok(()) => accepted += 1,
                     Err(refused) => assert!(refused.to_string().contains("cancelled")),
                 }
@@ -143,7 +148,7 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
         let ended = drop_aside(pool);
         ended
             .recv_timeout(LIMIT)
-            .expect("nobody waits for the task");
+            .expect("the drop does not wait for the task");
         assert!(!cancel.is_finished());
         slow.open();
         cancel.join().expect("no panic");
@@ -171,7 +176,9 @@ fn assert_waits_for_eight(ended: &mpsc::Receiver<()>, slow: &Gate, ran: &AtomicU
         "eight tasks are wanted"
     );
     slow.open();
-    ended.recv_timeout(LIMIT).expect("all have run");
+    ended
+        .recv_timeout(LIMIT)
+        .expect("the drop returns once all tasks have run");
     assert_eq!(ran.load(Ordering::SeqCst), 8);
 }
 
@@ -241,7 +248,10 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
             let shutdown =
                 thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::ZERO));
             slow.wait_entered(1);
-            match outcome.recv_timeout(LIMIT).expect("it is told") {
+            match outcome
+                .recv_timeout(LIMIT)
+                .expect("the caller has its answer")
+            {
                 Err(DeadlineError::Refused(refused)) => assert!(refused.is_closed()),
                 other => panic!("{other:?}"),
             }

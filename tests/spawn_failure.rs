@@ -213,7 +213,7 @@ fn law13_a_waiting_caller_queues() {
                 let _shortage = Shortage::total();
                 pool.do_with_deadline(|| 1, LONG)
             });
-            wait_until("it to queue", || pool.stats().queued == 1);
+            wait_until("the task to be queued", || pool.stats().queued == 1);
             gate.open();
             assert_eq!(call.join().unwrap().unwrap(), 1);
         });
@@ -359,7 +359,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
             |pool| pool.min_remaining(Duration::from_secs(7200)),
             Duration::from_secs(3600),
         );
-        wait_until("the one without enough time to be queued", || {
+        wait_until("the task without enough time to be queued", || {
             pool.stats().queued == 1
         });
         let second = call_with_threads(&pool, 0, plain, Duration::from_secs(5));
@@ -669,11 +669,11 @@ fn law06_a_sleeper_becomes_surplus() {
             });
             system.wait_entered(1);
             first.open();
-            wait_until("it to be idle", || pool.stats().idle == 1);
+            wait_until("the worker to be idle", || pool.stats().idle == 1);
             thread::sleep(ms(20)); // and asleep
         });
         second.wait_entered(1);
-        wait_until("it to retire", || pool.stats().workers == 1);
+        wait_until("the surplus worker to retire", || pool.stats().workers == 1);
         second.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });

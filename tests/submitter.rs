@@ -37,7 +37,7 @@ fn options_add_up_and_the_last_counts() {
             s.serve(move || tell.send((task::label(), task::deadline())).unwrap_or(()))
                 .map_err(Refused::without_closure)
                 .expect("room");
-            told.recv().expect("it ran")
+            told.recv().expect("the task ran")
         };
         let both = pool.labeled("first").with_deadline(LONG).labeled("second");
         let copy = both;
@@ -210,7 +210,7 @@ fn law17_running_past_the_deadline() {
             })
             .map_err(Refused::without_closure)
             .expect("room");
-        let (at, (early, when), noticed) = told.recv().expect("it noticed");
+        let (at, (early, when), noticed) = told.recv().expect("the task saw the deadline pass");
         assert!(at >= start + d && noticed >= at);
         assert!(!early || when >= at);
         let stats = pool.stats();
@@ -278,7 +278,10 @@ fn law18_a_start_in_vain_is_none() {
                 panic!("{outcome:?}");
             };
             assert_eq!(unrun.run(), 5);
-            assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
+            assert!(
+                start.elapsed() < LIMIT,
+                "returned at the task's turn, not at its deadline"
+            );
             let stats = settle(&pool);
             assert_eq!((stats.expired, stats.accepted), (1, 1), "{stats:?}");
             let sum = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
@@ -353,7 +356,7 @@ fn law17_times_beyond_the_clock() {
             let task = move || tell.send(task::remaining()).unwrap_or_default();
             let served = submitter.serve(task).map_err(Refused::without_closure);
             served.expect("room");
-            let left = told.recv_timeout(LIMIT).expect("it runs");
+            let left = told.recv_timeout(LIMIT).expect("the task runs");
             assert!(left.is_none_or(|left| left > LONG), "{far:?}: {left:?}");
             assert!(matches!(submitter.do_with_deadline(|| 1, far), Ok(1)));
             // A task without a deadline always has enough time left; a task with any deadline never
@@ -585,7 +588,7 @@ fn law17_a_run_limit_counts_from_the_start() {
         check_at_rest(&pool, &stats);
         let next = pool.do_with_deadline(task::deadline, Duration::MAX);
         assert_eq!(
-            next.expect("it runs"),
+            next.expect("the task runs"),
             None,
             "of the next task on the worker"
         );
@@ -604,9 +607,9 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
                 .serve(task)
                 .map_err(Refused::without_closure)
                 .expect("room");
-            let served = told.recv_timeout(LIMIT).expect("it runs");
+            let served = told.recv_timeout(LIMIT).expect("the task runs");
             let called = submitter.do_with_deadline(task::remaining, Duration::MAX);
-            [served, called.expect("it runs")]
+            [served, called.expect("the task runs")]
         };
         let hour = Duration::from_secs(3600);
         let is_about = |left: [Option<Duration>; 2], d: Duration| {

@@ -109,7 +109,7 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
         .poll(&mut Context::from_waker(Waker::noop()));
     match polled {
         Poll::Ready(outcome) => is_forked(outcome.map(drop)),
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future waits"),
     }
     for mode in MODES {
         let report = pool.shutdown(mode, Duration::MAX);

@@ -71,7 +71,10 @@ pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) 
     let start = Instant::now();
     let mut turns = 0_u32;
     while !cond() {
-        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        assert!(
+            start.elapsed() < limit,
+            "waited {limit:?} in vain for {what}"
+        );
         turns += 1;
         if turns < 100 {
             thread::yield_now();
@@ -353,7 +356,9 @@ pub fn assert_cap_usable(pool: &Pool) {
             panic!("task {i} of {cap} refused: {refused}; {:?}", pool.stats());
         }
     }
-    let refused = pool.serve(gate.task()).expect_err("one beyond the cap");
+    let refused = pool
+        .serve(gate.task())
+        .expect_err("the task beyond the cap is refused");
     assert!(refused.is_saturated(), "{refused:?}");
     drop(refused);
     wait_until("every worker to take a task", || {
