@@ -251,7 +251,7 @@ fn law09_nobody_is_free_before_the_count() {
                             must_serve(&pool, || ());
                         }
                         let quiet = |s: &Stats| s.running == 0 && s.queued == 0;
-                        wait_until("rest", || quiet(&pool.stats()));
+                        wait_until("the pool to come to rest", || quiet(&pool.stats()));
                         let s = pool.stats();
                         assert_eq!(s.completed + s.panicked, n, "{s:?}");
                         check_at_rest(&pool, &s);
@@ -395,7 +395,7 @@ fn law09_workers_agree_with_stats() {
             must_serve(&pool, brief.task());
             brief.wait_entered(1);
             brief.open();
-            wait_until("the third to go idle", || pool.stats().idle == 1);
+            wait_until("the third worker to be idle", || pool.stats().idle == 1);
             let mut workers = pool.workers();
             workers.sort_by_key(|w| w.slot);
             assert_eq!(workers.len(), 3);

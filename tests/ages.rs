@@ -67,7 +67,7 @@ fn a_tasks_age_counts_from_its_start() {
         wait_until("a task to end", || pool.stats().running == 1);
         assert_since(|| pool.stats().longest_running, moments[1].0, moments[1].1);
         gates[1].open();
-        wait_until("both to end", || pool.stats().running == 0);
+        wait_until("both tasks to end", || pool.stats().running == 0);
         assert_eq!(pool.stats().longest_running, None);
         assert!(pool
             .workers()

@@ -117,7 +117,7 @@ fn all_come_by(pool: &Pool) {
 }
 
 fn rest(pool: &Pool) {
-    wait_until("rest", || {
+    wait_until("the pool to come to rest", || {
         let s = pool.stats();
         s.running == 0 && s.queued == 0
     });

@@ -26,7 +26,7 @@ use lazypool::{
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 // ---------------------------------------------------------------------------------------------
-// What the types promise, checked by the compiler
+// Traits of the types, checked by the compiler
 // ---------------------------------------------------------------------------------------------
 
 assert_impl_all!(Pool: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
@@ -740,7 +740,7 @@ fn task_survives_nesting() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Odds and ends
+// Other tests
 // ---------------------------------------------------------------------------------------------
 
 /// `Stats` prints every figure, on several lines.

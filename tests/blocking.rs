@@ -209,7 +209,7 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
                 thread::spawn(move || must_serve(&pool, || ()))
             })
             .collect();
-        wait_until("two to wait for room", || pool.stats().waiting == 2);
+        wait_until("two callers to wait for room", || pool.stats().waiting == 2);
         first.open();
         second.wait_entered(1);
         for caller in blocked {
@@ -249,7 +249,9 @@ fn law14_callers_that_give_up_take_no_room() {
                             mark.fetch_add(1, Ordering::SeqCst);
                         });
                     });
-                    wait_until("the others to leave", || pool.stats().refused == 4 * round);
+                    wait_until("the other callers to leave", || {
+                        pool.stats().refused == 4 * round
+                    });
                     thread::sleep(ms(3));
                     gate.open();
                     stays.join().unwrap();
@@ -310,7 +312,7 @@ fn law14_block_for_takes_room_in_time() {
                 let _opener = gate.opener();
                 let serve = s.spawn(|| pool.serve(|| ()).is_ok());
                 let call = s.spawn(|| pool.do_with_deadline(|| 7, Duration::MAX).unwrap());
-                wait_until("both to wait", || pool.stats().waiting == 2);
+                wait_until("both submissions to wait", || pool.stats().waiting == 2);
                 gate.open();
                 assert!(serve.join().unwrap());
                 assert_eq!(call.join().unwrap(), 7);
@@ -792,7 +794,9 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
                 for _ in 0..2 {
                     s.spawn(|| pool.serve(gate.task()).unwrap());
                 }
-                wait_until("two to wait for room", || pool.stats().waiting == 2);
+                wait_until("two submitters to wait for room", || {
+                    pool.stats().waiting == 2
+                });
                 finish.send(()).unwrap();
                 wait_until("the caller's release", || call.is_finished());
                 assert!(call.join().unwrap());
@@ -849,7 +853,9 @@ fn law20_who_has_waited_long_is_served_in_turn() {
                 });
                 match left >= OLD {
                     true => come(OLD, &mut submitters),
-                    false => wait_until("the next to be back", || pool.stats().waiting == left),
+                    false => wait_until("the other submitters to wait", || {
+                        pool.stats().waiting == left
+                    }),
                 }
             }
             for _ in 0..1 + queue {

@@ -308,7 +308,7 @@ fn law06_all_and_only_the_idle_retire() {
                 busy.wait_entered(6 - stale);
                 idle.wait_entered(stale);
                 idle.open();
-                wait_until("the idle to retire", || {
+                wait_until("the idle workers to retire", || {
                     pool.stats().retired == stale as u64
                 });
                 // None of the others retires in the next few sweeps.

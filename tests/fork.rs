@@ -1,6 +1,6 @@
-//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, and `shutdown` and drop
-//! return at once, whatever the parent's threads were doing at the fork. The parent notices nothing.
-//! The child uses nothing else of the parent's pools.
+//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, and `shutdown` and
+//! drop return at once, for each state of the parent's threads at the fork. The parent notices
+//! nothing. The child uses nothing else of the parent's pools.
 //!
 //! | the pool at the fork | test: `law19_...` |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | made by the parent of the forking process | `a_fork_of_a_fork` |
 //! | used by a child handler that the program has registered | `an_earlier_child_handler` |
 //!
-//! See `fork_locks.rs` for forks while other threads hold the pool's locks, and `fork_within.rs` for
-//! forks made by a task, hook, waker or capture.
+//! See `fork_locks.rs` for forks while other threads hold the pool's locks, and `fork_within.rs`
+//! for forks made by a task, hook, waker or capture.
 #![cfg(unix)]
 
 mod common;
@@ -54,7 +54,7 @@ fn law19_idle_workers() {
     isolated("law19_idle_workers", || {
         for queue in [0, 4] {
             let pool = builder(3, queue).min_workers(2).build().unwrap();
-            wait_until("two to idle", || pool.stats().idle == 2);
+            wait_until("two workers to be idle", || pool.stats().idle == 2);
             let group = pool.group();
             group.serve(|| ()).unwrap();
             group.wait();
@@ -108,7 +108,9 @@ fn law19_a_full_pool_with_a_line_and_waiting_callers() {
             assert!(matches!(poll(&mut future, &waker), Poll::Pending));
             let waits = group.clone();
             let waiting = thread::spawn(move || waits.wait());
-            wait_until("four to wait for room", || pool.stats().waiting == 4);
+            wait_until("four submissions to wait for room", || {
+                pool.stats().waiting == 4
+            });
             for _ in 0..5 {
                 in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
             }

@@ -236,7 +236,7 @@ fn law21_detach_lets_the_task_run() {
         assert_ne!(drops.recv().unwrap(), thread::current().id());
 
         let gate = Gate::new();
-        wait_until("rest", || pool.stats().running == 0);
+        wait_until("the pool to come to rest", || pool.stats().running == 0);
         let running = must_await(pool.awaitable(), gate.task());
         gate.wait_entered(1);
         running.detach();
@@ -271,7 +271,9 @@ fn law21_a_group_counts_its_awaited_tasks() {
         group.wait();
         assert_eq!((group.completed(), group.panicked()), (2, 1));
         // Handles are released right after their tasks have been counted.
-        wait_until("both handles", || good.is_finished() && bad.is_finished());
+        wait_until("both handles to be released", || {
+            good.is_finished() && bad.is_finished()
+        });
         assert_eq!(good.join().unwrap(), 1);
         assert!(bad.join().is_err());
         // A thread that has the value finds the task counted in the group, too.

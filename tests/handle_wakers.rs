@@ -43,7 +43,9 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);
         assert!(matches!(poll(&mut handle, &w2), Poll::Ready(Ok(3))));
-        wait_until("none to be kept", || Arc::strong_count(&second) == 2);
+        wait_until("the wakers to be released", || {
+            Arc::strong_count(&second) == 2
+        });
         assert_eq!((first.woken(), second.woken()), (0, 1));
     });
 }

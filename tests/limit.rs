@@ -96,7 +96,7 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
         assert_eq!(pool.stats().running, 4, "running tasks run on");
         first.open();
         wait_until("two workers to end", || pool.stats().workers == 2);
-        wait_until("the others to go on", || second.entered() == 2);
+        wait_until("the other tasks to go on", || second.entered() == 2);
         thread::sleep(ms(20));
         assert_eq!(second.entered(), 2);
         let stats = pool.stats();
@@ -225,7 +225,7 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
                 assert_eq!(slot.expect("idle"), Some(0));
             }
             hook.open();
-            wait_until("the other to end", || pool.stats().workers == 1);
+            wait_until("the other worker to end", || pool.stats().workers == 1);
             assert_eq!(pool.workers()[0].slot, 0);
             check_at_rest(&pool, &settle(&pool));
         }

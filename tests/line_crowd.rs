@@ -196,15 +196,19 @@ fn law04_limits_beside_a_crowd() {
         pool.set_limit(1).unwrap();
         gates[0].open();
         gates[1].open();
-        wait_until("the surplus to end", || pool.stats().workers == 1);
+        wait_until("the surplus workers to end", || pool.stats().workers == 1);
         assert_eq!(pool.stats().waiting, ALL, "the last worker is busy");
         gates[2].open();
         let order = Arc::clone(&crowd.order);
-        wait_until("some to run", || order.lock().unwrap().len() > ALL / 4);
+        wait_until("some tasks to run", || {
+            order.lock().unwrap().len() > ALL / 4
+        });
         assert_eq!(pool.stats().workers, 1);
         for limit in [3, 2, 1, 3] {
             pool.set_limit(limit).unwrap();
-            wait_until("no more than that", || pool.stats().workers <= limit);
+            wait_until("no more workers than the limit", || {
+                pool.stats().workers <= limit
+            });
         }
         assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
         assert_eq!(settle(&pool).completed, 3 + ALL as u64);
@@ -275,7 +279,7 @@ fn law17_deadlines_of_zero_and_of_ever_in_line() {
                 }
             })
         });
-        wait_until("four in line", || pool.stats().waiting == 4);
+        wait_until("four submissions in line", || pool.stats().waiting == 4);
         gate.open();
         let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
         assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");

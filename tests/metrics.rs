@@ -303,7 +303,7 @@ fn waiting_submitters_are_counted() {
             for _ in 0..3 {
                 s.spawn(|| must_serve(&pool, || ()));
             }
-            wait_until("three wait", || waiting() == 3.0);
+            wait_until("three submitters to wait", || waiting() == 3.0);
             let late = pool.do_with_deadline(|| (), ms(2));
             assert!(matches!(late, Err(DeadlineError::Expired(_))));
             gate.open();

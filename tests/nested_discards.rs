@@ -274,7 +274,7 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
                     done.send(()).unwrap();
                 });
                 busy.wait_entered(1);
-                wait_until("both to be busy", || pool.stats().running == 2);
+                wait_until("both workers to be busy", || pool.stats().running == 2);
                 let mut guard = None;
                 for _ in 0..LEVELS {
                     let (group, inner) = (pool.group(), guard.take());

@@ -13,7 +13,7 @@ use common::*;
 use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
 
 // ---------------------------------------------------------------------------------------------
-// Hooks that know their pool, and what threads leave behind
+// Helpers: hooks that use their own pool, values that a thread drops when it ends
 // ---------------------------------------------------------------------------------------------
 
 /// A pool as seen by its own hooks.
@@ -98,7 +98,7 @@ fn answer<R: Send + 'static>(
 }
 
 /// Calls with a deadline that must pass. The task expires, not before `d`, and does not wait for
-/// what holds up the workers.
+/// the tasks or hooks that occupy the workers.
 #[track_caller]
 fn must_expire(pool: &Arc<Pool>, d: Duration) {
     let asked = Arc::clone(pool);
@@ -627,7 +627,7 @@ fn law04_an_ended_worker_waits_for_no_other() {
         }
         // Left are the worker at its task, the worker in its destructor, and for a moment the last
         // one that ended, which the system still lists.
-        wait_until("their threads to be gone", || {
+        wait_until("the workers' threads to be gone", || {
             os::workers_named("gone") <= 2
         });
         task.open();
@@ -640,7 +640,7 @@ fn law04_an_ended_worker_waits_for_no_other() {
             destructor.open();
             let report = arrives("shutdown", &ended);
             assert!(report.is_clean(), "{report:?}");
-            wait_until("no thread", || os::workers_named("gone") == 0);
+            wait_until("all threads to be gone", || os::workers_named("gone") == 0);
         });
         assert_eq!(destructor.entered(), 1, "the destructor ran more than once");
     });
@@ -712,7 +712,7 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Workers: how many, how long, and what they report
+// Workers: their number, their lifetime, their reports
 // ---------------------------------------------------------------------------------------------
 
 /// Law 5: a task that calls its own pool again and again, one call at a time, uses one worker
@@ -864,7 +864,7 @@ fn law06_retired_workers_give_their_stacks_back() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// In bulk
+// Operations on many tasks
 // ---------------------------------------------------------------------------------------------
 
 /// Returns a pool whose only worker runs a task at the gate.

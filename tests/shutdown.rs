@@ -284,7 +284,7 @@ fn law10_tasks_handed_over_run() {
                 let _opener = gate.opener();
                 let entry = ledger.entry(1);
                 let call = s.spawn(|| pool.do_with_deadline(move || entry.run(), LONG));
-                wait_until("both to be handed over", || {
+                wait_until("both tasks to be handed over", || {
                     let s = pool.stats();
                     s.accepted == 2 && s.running == 2
                 });
@@ -1009,7 +1009,7 @@ fn law10_deadlines_pass_while_it_drains() {
             let patient = s.spawn(|| pool.do_with_deadline(|| 2, LONG));
             wait_until("a task to be queued", || pool.stats().queued == 1);
             let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(1000)));
-            wait_until("both to queue", || pool.stats().queued == 2);
+            wait_until("both tasks to be queued", || pool.stats().queued == 2);
             let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
             let expired = brief.join().unwrap();
             assert!(

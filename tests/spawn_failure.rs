@@ -1,5 +1,5 @@
-//! Law 13 (spawn failure). Each test says which start of a thread fails, and what happens at the
-//! time.
+//! Law 13 (spawn failure). Each test says which start of a thread fails, and describes the state of
+//! the pool at that time.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;

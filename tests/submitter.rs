@@ -316,7 +316,7 @@ fn law18_in_the_queue() {
             })
             .into_iter()
             .collect();
-        wait_until("both to queue", || pool.stats().queued == 2);
+        wait_until("both tasks to be queued", || pool.stats().queued == 2);
         let group = pool.with_deadline(LONG).min_remaining(LONG).group();
         let flag = Arc::clone(&ran);
         group

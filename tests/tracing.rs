@@ -250,7 +250,7 @@ fn a_clean_life_is_silent() {
         assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
         let events = keeper().events_of("silent");
         assert!(events.is_empty(), "{events:?}");
-        // Whatever the other tests have done, there are no spans and no other levels.
+        // No test of this binary has met a span or another level.
         let callsites = &keeper().kept().callsites;
         assert!(callsites.iter().all(|it| *it == (false, "WARN".into())));
     });
