@@ -73,7 +73,7 @@ fn law09_counted_when_the_call_returns_to_many() {
     });
 }
 
-/// Law 9: each refusal, expiry, time-out and discard is counted once, where it belongs.
+/// Law 9: each refusal, expiry, time-out and discard is counted once, in the figure for its kind.
 #[test]
 fn law09_every_ending_is_counted_where_it_belongs() {
     timed(|| {

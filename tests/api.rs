@@ -69,7 +69,7 @@ assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
 /// A type without any trait, to be captured.
 struct Plain(#[allow(dead_code)] Vec<u8>);
 
-/// Error types implement the traits that `?` needs, whatever the type of the closure.
+/// Error types implement the traits that `?` needs, for every type of closure.
 #[test]
 fn errors_convert_into_boxes() {
     type Boxed = Box<dyn Error + Send + Sync>;

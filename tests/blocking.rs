@@ -399,8 +399,8 @@ fn on_worker<R: Send + 'static>(
         .unwrap()
 }
 
-/// Law 14: on a worker of its own pool a submission never waits for room, whatever the policy: a
-/// full pool refuses it at once. See ants 197.
+/// Law 14: on a worker of its own pool a submission never waits for room, under any policy: a full
+/// pool refuses it at once. See ants 197.
 #[test]
 fn law14_a_task_never_waits_for_room_in_its_own_pool() {
     timed(|| {

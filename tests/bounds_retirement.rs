@@ -168,7 +168,7 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
     });
 }
 
-/// Law 4: a pool has no other threads than its workers, whatever work it does.
+/// Law 4: a pool has no other threads than its workers, under every kind of work.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_no_thread_beyond_workers() {
@@ -183,8 +183,8 @@ fn law04_no_thread_beyond_workers() {
                 .max_workers(max)
                 .queue_capacity(queue)
                 .when_full(policy)
-                // So long that no worker ends during the test: a thread that ends is still listed
-                // for a moment.
+                // The timeout is so long that no worker ends during the test: a thread that ends is
+                // still listed for a moment.
                 .idle_timeout(Duration::from_secs(3600))
                 .build()
                 .unwrap();

@@ -13,7 +13,7 @@ use common::futures::block_on;
 use common::*;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
 
-/// So many tasks that a stack overflows if each of them adds a level of calls.
+/// With this many tasks, a stack overflows if each of them adds a level of calls.
 const MANY: usize = cut(20_000) as usize;
 
 /// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the

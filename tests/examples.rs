@@ -109,7 +109,7 @@ fn hash_tree_without_a_directory() {
     assert!(text(&output.stderr).contains("no such directory is no directory"));
 }
 
-/// Ctrl-C arrives while one file is being read that would take hours, and many others wait.
+/// Ctrl-C arrives while the program reads a file that would take hours, and many others wait.
 #[test]
 fn hash_tree_stops_at_ctrl_c() {
     let dir = Dir::new();

@@ -105,7 +105,8 @@ fn builder(max: usize, queue: usize) -> Builder {
 /// has, while the new thread waits for its first order and the registry's lock is held.
 #[test]
 fn law19_beside_a_spawner() {
-    // The first block is for the thread's name; the second is for the registry's list of workers.
+    // Sizes of the allocations to hold up: the first is that of the thread's name, the second that
+    // of the registry's list of 40 workers.
     let without_thread = (1, 2, 10_000, "n".repeat(10_000));
     let with_thread = (40, 2, 600, String::from("spawned"));
     isolated("law19_beside_a_spawner", move || {

@@ -56,7 +56,7 @@ fn law04_admission_counts_with_the_limit() {
     });
 }
 
-/// Law 4: idle surplus workers end at once, whatever the idle timeout is.
+/// Law 4: idle surplus workers end at once, for every idle timeout.
 #[test]
 fn law04_idle_surplus_workers_end() {
     timed(|| {

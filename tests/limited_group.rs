@@ -24,8 +24,8 @@ fn is_full<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     }
 }
 
-/// Law 14: a full group hands the closure back at once, whatever the policy and the way to submit.
-/// The refusal is counted as `group_full`, and another try may succeed.
+/// Law 14: a full group hands the closure back at once, under every policy and for every way to
+/// submit. The refusal is counted as `group_full`, and another try may succeed.
 #[test]
 fn law14_a_limit_of_zero_refuses_all() {
     timed(|| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
 
-/// So many tasks that a stack overflows if each of them adds a level of calls.
+/// With this many tasks, a stack overflows if each of them adds a level of calls.
 const MANY: usize = cut(20_000) as usize;
 
 /// A value whose drop shuts the pool down.

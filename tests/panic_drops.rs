@@ -48,7 +48,7 @@ impl Drop for Nested {
 // Law 7
 // ---------------------------------------------------------------------------------------------
 
-/// Law 7: a waiting caller gets the payload, whatever its type is, and can raise the panic again.
+/// Law 7: a waiting caller gets the payload, of any type, and can raise the panic again.
 #[test]
 fn law07_the_caller_gets_the_payload() {
     timed(|| {
@@ -742,8 +742,8 @@ impl Wrap {
     }
 }
 
-/// Law 16: whatever a wrapper does, each task runs once and has its own outcome. The wrapper's
-/// panics count as those of a hook. The task's panic never unwinds into the wrapper.
+/// Law 16: with any wrapper, each task runs once and has its own outcome. The wrapper's panics
+/// count as those of a hook. The task's panic never unwinds into the wrapper.
 #[test]
 fn law16_a_wrapper_loses_nothing() {
     timed(|| {
@@ -759,7 +759,8 @@ fn law16_a_wrapper_loses_nothing() {
                         c.fetch_add(1, Ordering::SeqCst);
                         let mut watched = || {
                             task();
-                            // Would not be reached if the task's panic unwound into the wrapper.
+                            // This line is not reached if the task's panic unwinds into the
+                            // wrapper.
                             r.fetch_add(1, Ordering::SeqCst);
                         };
                         wrap.apply(&mut watched, &u);

@@ -788,7 +788,7 @@ fn law06_workers_retire_however_the_cleaner_starts() {
                     let [busy, pause] = [(); 2].map(|()| Duration::from_micros(rng.below(100)));
                     let tasks = rng.below(4);
                     thread::scope(|s| {
-                        // Starts the worker.
+                        // The first task starts the worker.
                         s.spawn(|| must_serve(&pool, || ()));
                         // Meanwhile the worker becomes idle and busy in turns.
                         wait_until("the first task", || pool.stats().accepted > 0);

@@ -61,7 +61,7 @@ fn law22_it_submits_at_its_first_poll() {
     });
 }
 
-/// Without room the future waits, whatever the policy, and is woken once there is room. No thread
+/// Without room the future waits under every policy, and is woken once there is room. No thread
 /// waits.
 #[test]
 fn law22_it_waits_for_space_whatever_the_policy() {

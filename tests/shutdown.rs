@@ -562,8 +562,8 @@ fn law10_from_many_threads() {
     });
 }
 
-/// Law 10: within a task, `shutdown` closes the pool and returns at once, whatever the timeout. Its
-/// own worker is among the stragglers. See pond 49.
+/// Law 10: within a task, `shutdown` closes the pool and returns at once, with any timeout. Its own
+/// worker is among the stragglers. See pond 49.
 #[test]
 fn law10_inside_a_task() {
     timed(|| {
@@ -968,8 +968,8 @@ fn law10_submitters_race_the_shutdown() {
     });
 }
 
-/// Law 10: workers that become idle while the shutdown drains do end, so many pools leave no thread
-/// behind. See ants 113.
+/// Law 10: workers that become idle while the shutdown drains do end. Many pools, one after the
+/// other, leave no thread behind. See ants 113.
 #[cfg(target_os = "linux")]
 #[test]
 fn law10_many_pools_leave_no_thread() {

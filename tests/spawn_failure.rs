@@ -339,9 +339,9 @@ fn call_with_threads(
     })
 }
 
-/// Law 3: no caller is held beyond its deadline by the start of a thread for another task. A caller
-/// that takes its own task back starts none; a worker that holds the next caller's task starts none
-/// before that caller has left.
+/// Law 3: the start of a thread for another task holds no caller beyond its deadline. A caller that
+/// takes its own task back starts no thread. A worker that starts a thread with the next caller's
+/// task in hand lets that caller leave.
 #[test]
 fn law03_no_deadline_waits_for_a_thread_of_others() {
     timed(|| {

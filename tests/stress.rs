@@ -430,7 +430,7 @@ fn stress_blocking() {
     });
 }
 
-/// Laws 2, 4, 7, 9, 10: a pool whose hooks panic.
+/// Laws 2, 4, 7, 9, 10: a pool whose hooks panic, and whose wrapper does not call some tasks.
 #[test]
 fn stress_hooks() {
     stress_timed(|| {

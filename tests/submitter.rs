@@ -296,7 +296,8 @@ fn law18_a_start_in_vain_is_none() {
     });
 }
 
-/// Law 18: in the queue, beside tasks that have enough time left, and through `with_deadline`.
+/// Law 18: a queued task without enough time left is not started, and tasks that have enough time
+/// run. The deadline may come from `with_deadline`.
 #[test]
 fn law18_in_the_queue() {
     timed(|| {
