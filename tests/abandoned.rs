@@ -230,8 +230,8 @@ fn law10_a_drop_waits_for_the_others() {
         gate.open();
         ended
             .recv_timeout(LIMIT)
-            .expect("the wanted ones have ended");
-        assert!(told.try_recv().is_ok(), "the queued one has run");
+            .expect("the drop returns once the other tasks have ended");
+        assert!(told.try_recv().is_ok(), "the queued task has run");
     });
 }
 

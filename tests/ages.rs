@@ -42,7 +42,7 @@ fn a_pool_that_does_not_track_ages_has_none() {
 fn a_tasks_age_counts_from_its_start() {
     for queue in [0, 4] {
         let pool = pool(2, queue, |builder| builder);
-        assert_eq!(pool.stats().longest_running, None, "none runs");
+        assert_eq!(pool.stats().longest_running, None, "no task runs");
         let gates = [Gate::new(), Gate::new()];
         let mut moments = Vec::new();
         for gate in &gates {

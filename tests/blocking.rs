@@ -647,7 +647,7 @@ fn own_time() -> Duration {
     };
     // SAFETY: `time` is valid for the call.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    assert_eq!(failed, 0, "the system counts it");
+    assert_eq!(failed, 0, "the system measures the thread's CPU time");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
@@ -663,7 +663,7 @@ fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
         let call = s.spawn(move || {
             let before = own_time();
             call();
-            assert!(key.is_open(), "{what}: it did not wait");
+            assert!(key.is_open(), "{what}: the call did not wait");
             own_time() - before
         });
         thread::sleep(SHUT);

@@ -312,7 +312,10 @@ fn law03_far_deadlines_wait() {
                     let _opener = gate.opener();
                     gate.wait_entered(1);
                     thread::sleep(ms(10));
-                    assert!(!call.is_finished(), "{d:?} did not wait");
+                    assert!(
+                        !call.is_finished(),
+                        "a call with deadline {d:?} did not wait"
+                    );
                     gate.open();
                     assert!(call.join().unwrap().unwrap(), "{d:?}");
                 });

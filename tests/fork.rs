@@ -119,7 +119,10 @@ fn law19_a_full_pool_with_a_line_and_waiting_callers() {
             assert_eq!((before.waiting, before.refused), (4, 0));
             gate.open();
             for thread in blocked {
-                assert!(thread.join().unwrap(), "was taken in the end");
+                assert!(
+                    thread.join().unwrap(),
+                    "the submission was accepted in the end"
+                );
             }
             assert_eq!(block_on(block_on(future).unwrap()).unwrap(), 7);
             waiting.join().unwrap();

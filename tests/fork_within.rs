@@ -300,7 +300,11 @@ fn law19_discarded_captures_that_fork() {
             }
             if it.child.is_here() {
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-                    assert_eq!(drops.lock().unwrap().len(), 1, "no other is dropped here");
+                    assert_eq!(
+                        drops.lock().unwrap().len(),
+                        1,
+                        "no other capture is dropped here"
+                    );
                     assert_refuses(&it.pool, &[group]);
                     drop(it.pool);
                 }));

@@ -27,7 +27,10 @@ fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     match turn % 3 {
         0 => handle.join(),
         1 => block_on(handle),
-        _ => handle.join_timeout(LONG).map_err(drop).expect("soon"),
+        _ => handle
+            .join_timeout(LONG)
+            .map_err(drop)
+            .expect("the task ends soon"),
     }
 }
 
@@ -269,7 +272,7 @@ fn law21_a_handle_outlives_its_pool() {
             .collect();
         drop(pool);
         for (n, handle) in handles.into_iter().enumerate() {
-            assert!(handle.is_finished(), "the drop waits for it");
+            assert!(handle.is_finished(), "the drop waits for the task");
             assert_eq!(handle.join().unwrap(), n);
         }
         let gate = Gate::new();

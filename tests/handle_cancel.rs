@@ -16,7 +16,10 @@ fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     match turn % 3 {
         0 => handle.join(),
         1 => block_on(handle),
-        _ => handle.join_timeout(LONG).map_err(drop).expect("soon"),
+        _ => handle
+            .join_timeout(LONG)
+            .map_err(drop)
+            .expect("the task ends soon"),
     }
 }
 
@@ -210,7 +213,9 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
                     "the task's handle waits for it"
                 );
                 handle.cancel();
-                ended.recv_timeout(LIMIT).expect("no handle does");
+                ended
+                    .recv_timeout(LIMIT)
+                    .expect("no handle waits for a cancelled task");
                 gate.open();
                 handle.join().unwrap();
             }

@@ -38,7 +38,7 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
         assert!(poll(&mut handle, &w1).is_pending());
         assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
         assert!(poll(&mut handle, &w2).is_pending());
-        assert_eq!(Arc::strong_count(&first), 2, "none is kept");
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
         assert_eq!(Arc::strong_count(&second), 3);
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);

@@ -90,7 +90,11 @@ fn law07_the_worker_survives() {
                 let s = settle(&pool);
                 assert_eq!(s.panicked, 2 * i - 1, "{s:?}");
                 panicked(pool.do_with_deadline(|| quiet_panic("called"), Duration::MAX));
-                assert_eq!(pool.stats().panicked, 2 * i, "counted when it returns");
+                assert_eq!(
+                    pool.stats().panicked,
+                    2 * i,
+                    "the panic is counted when the call returns"
+                );
                 assert_eq!(pool.do_with_deadline(|| 5, Duration::MAX).unwrap(), 5);
             }
             let s = pool.stats();

@@ -229,14 +229,17 @@ fn law15_the_closures_own_panic_waits_too() {
                             quiet_panic("closure");
                         });
                     }));
-                    let payload = caught.expect_err("raised");
+                    let payload = caught.expect_err("the closure's panic is raised");
                     let message = payload.downcast_ref::<&str>().expect("a message");
                     assert!(*message == "closure" || tasks_panic, "{message}");
                     assert_eq!(touched.load(Ordering::SeqCst), 2);
                     assert!(data.iter().all(|&byte| byte == 7));
                     data.fill(0);
                     thread::yield_now();
-                    assert!(data.iter().all(|&byte| byte == 0), "touched afterwards");
+                    assert!(
+                        data.iter().all(|&byte| byte == 0),
+                        "the data was touched after the scope"
+                    );
                 }
             }
         }

@@ -101,7 +101,7 @@ fn law22_only_the_waker_of_the_last_poll_is_woken() {
         let mut future = pool.awaitable().serve_async(|| ());
         assert!(poll(&mut future, &w1).is_pending());
         assert!(poll(&mut future, &w2).is_pending());
-        assert_eq!(Arc::strong_count(&first), 2, "none is kept");
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);
         block_on(block_on(future).unwrap()).unwrap();

@@ -132,7 +132,8 @@ fn keeper() -> &'static Keeper {
     static KEEPER: OnceLock<Keeper> = OnceLock::new();
     KEEPER.get_or_init(|| {
         let keeper = Keeper::default();
-        tracing::subscriber::set_global_default(keeper.clone()).expect("the first");
+        tracing::subscriber::set_global_default(keeper.clone())
+            .expect("the first subscriber of the process");
         keeper
     })
 }
