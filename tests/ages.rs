@@ -1,4 +1,4 @@
-//! How old are the tasks that run, and those that are queued (`Builder::track_ages`).
+//! Tests of `Builder::track_ages`: how old running and queued tasks are.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn a_pool_that_does_not_track_ages_has_none() {
 fn a_tasks_age_counts_from_its_start() {
     for queue in [0, 4] {
         let pool = pool(2, queue, |builder| builder);
-        assert_eq!(pool.stats().longest_running, None, "none runs");
+        assert_eq!(pool.stats().longest_running, None, "no task runs");
         let gates = [Gate::new(), Gate::new()];
         let mut moments = Vec::new();
         for gate in &gates {
@@ -64,10 +64,10 @@ fn a_tasks_age_counts_from_its_start() {
         assert_since(|| workers()[1].running_for, moments[0].0, moments[0].1);
         assert!(workers().iter().all(|worker| worker.label == Some("slow")));
         gates[0].open();
-        wait_until("one to end", || pool.stats().running == 1);
+        wait_until("a task to end", || pool.stats().running == 1);
         assert_since(|| pool.stats().longest_running, moments[1].0, moments[1].1);
         gates[1].open();
-        wait_until("both to end", || pool.stats().running == 0);
+        wait_until("both tasks to end", || pool.stats().running == 0);
         assert_eq!(pool.stats().longest_running, None);
         assert!(pool
             .workers()
@@ -92,11 +92,11 @@ fn a_queued_tasks_age_counts_from_its_submission() {
     let oldest = pool.stats().oldest_queued;
     assert!(oldest >= Some(PAUSE), "{oldest:?}");
     assert_since(|| pool.stats().oldest_queued, before, between);
-    // The oldest is taken out: now it is the next.
+    // The oldest task is taken out, so the next one is now the oldest.
     drop(first);
     assert_since(|| pool.stats().oldest_queued, between, after);
     gate.open();
-    wait_until("all to end", || pool.stats().completed == 2);
+    wait_until("all tasks to end", || pool.stats().completed == 2);
     assert_eq!(pool.stats().oldest_queued, None);
 }
 
@@ -110,12 +110,12 @@ fn a_wait_for_space_is_part_of_the_age() {
     thread::scope(|s| {
         let before = Instant::now();
         s.spawn(|| pool.serve(|| ()).unwrap());
-        wait_until("it to wait in line", || pool.stats().waiting == 1);
+        wait_until("the task to wait in line", || pool.stats().waiting == 1);
         let after = Instant::now();
         thread::sleep(PAUSE);
         first.open();
         second.wait_entered(1);
-        wait_until("it to be queued", || pool.stats().queued == 1);
+        wait_until("the task to be queued", || pool.stats().queued == 1);
         let oldest = pool.stats().oldest_queued;
         assert!(oldest >= Some(PAUSE), "{oldest:?}");
         assert_since(|| pool.stats().oldest_queued, before, after);
@@ -132,10 +132,10 @@ fn ages_change_no_admission() {
     }
     assert!(pool.serve(|| ()).unwrap_err().is_saturated());
     gate.open();
-    wait_until("all to end", || pool.stats().completed == 5);
+    wait_until("all tasks to end", || pool.stats().completed == 5);
     for _ in 0..1000 {
         assert!(matches!(pool.do_with_deadline(|| 7, Duration::MAX), Ok(7)));
     }
     pool.set_limit(1).unwrap();
-    wait_until("one to end", || pool.stats().workers == 1);
+    wait_until("a worker to end", || pool.stats().workers == 1);
 }

@@ -1,5 +1,6 @@
-//! Law 10: discarded tasks are settled first, all of them; then what they captured is dropped, as
-//! ordinary code of the thread that discards. What such a drop waits for, it waits for as anywhere.
+//! Law 10: a discard first settles all of its tasks. Then it drops what they captured, as ordinary
+//! code of the thread that discards. If such a drop waits for something, it waits as it would
+//! anywhere else.
 
 mod common;
 
@@ -12,10 +13,11 @@ use common::futures::block_on;
 use common::*;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
 
-/// One level of calls for each of so many tasks overflows the stack of a thread.
+/// With this many tasks, a stack overflows if each of them adds a level of calls.
 const MANY: usize = cut(20_000) as usize;
 
-/// Queues tasks, which are all of the group, and discards them: by a shutdown, or with their group.
+/// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the
+/// group.
 fn discard(by_shutdown: bool, queue: usize, make: impl FnOnce(&Pool, &Group)) {
     let busy = Gate::new();
     let pool = occupied(&busy, queue);
@@ -33,15 +35,15 @@ fn discard(by_shutdown: bool, queue: usize, make: impl FnOnce(&Pool, &Group)) {
     busy.open();
 }
 
-/// A capture's drop waits for a task further back in the same discard, in any way. That once never ended, but
-/// for `join`.
+/// The drop of a capture waits, in each possible way, for a task further back in the same discard.
+/// Once, all of these waits hung except `join`.
 #[test]
 fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
     type Waits = fn(Handle<()>) -> Result<(), TaskError>;
     let ways: [Waits; 4] = [
         Handle::join,
         |handle| block_on(handle),
-        |handle| handle.join_timeout(LONG).expect("it has ended"),
+        |handle| handle.join_timeout(LONG).expect("the task has ended"),
         |handle| {
             while !handle.is_finished() {
                 thread::yield_now();
@@ -58,7 +60,7 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
                 let (give, take) = mpsc::channel();
                 let capture = OnDrop(Some(move || {
                     let outcome = waits(take.recv().unwrap());
-                    assert!(outcome.is_err(), "it never ran");
+                    assert!(outcome.is_err(), "the task never ran");
                 }));
                 must_serve_in(group, move || drop(capture));
                 give.send(must_await(group.awaitable(), || ())).unwrap();
@@ -67,7 +69,8 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
     });
 }
 
-/// The same for many, each of which joins the next one: the stack stays as it is.
+/// Many discarded tasks, each of which joins the next one as it is dropped, need no more stack than
+/// one.
 #[test]
 fn law10_captures_that_join_one_another_need_no_stack() {
     isolated("law10_captures_that_join_one_another_need_no_stack", || {
@@ -92,7 +95,7 @@ fn law10_captures_that_join_one_another_need_no_stack() {
     });
 }
 
-/// A wait with a limit keeps it, whatever else is discarded: nothing else is dropped meanwhile.
+/// A `join` with a limit returns in time within a discard: it drops no other captures meanwhile.
 #[test]
 fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
     timed(|| {
@@ -106,7 +109,9 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
             discard(by_shutdown, 2, |_, group| {
                 let (first, keep) = (Arc::clone(&log), Arc::clone(&back));
                 let capture = OnDrop(Some(move || {
-                    let handle = running.join_timeout(ms(10)).expect_err("it runs");
+                    let handle = running
+                        .join_timeout(ms(10))
+                        .expect_err("the task still runs");
                     *keep.lock().unwrap() = Some(handle);
                     first.lock().unwrap().push("joined");
                 }));
@@ -122,7 +127,7 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
     });
 }
 
-/// A shutdown or drop of another pool within a discard waits, as anywhere.
+/// A shutdown or drop of another pool within a discard waits, as it does anywhere else.
 #[test]
 fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
     timed(|| {
@@ -150,7 +155,7 @@ fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
                         let report = other.shutdown(Shutdown::Drain, Duration::MAX);
                         assert!(report.is_clean(), "{report:?}");
                     }
-                    assert_eq!(seen.load(Ordering::SeqCst), 1, "it has drained");
+                    assert_eq!(seen.load(Ordering::SeqCst), 1, "the other pool has drained");
                     opener.join().unwrap();
                 }));
                 must_serve_in(group, move || drop(capture));
@@ -160,8 +165,9 @@ fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
     });
 }
 
-/// A worker of another pool that waits for one of several captures gets it, as the others end that pool: each
-/// pool has a list of its own.
+/// A capture's drop shuts down another pool, whose worker waits until a capture of a queued task of
+/// that pool is dropped. That capture is dropped at once, because each pool has its own list of
+/// captures.
 #[test]
 fn law10_a_discard_of_another_pool_within_one_drops_its_own_captures_at_once() {
     timed(|| {
@@ -186,7 +192,7 @@ fn law10_a_discard_of_another_pool_within_one_drops_its_own_captures_at_once() {
     });
 }
 
-/// Captures whose drops panic: all are settled, and all the others are dropped.
+/// If the drops of captures panic, all tasks are settled and all other captures are dropped.
 #[test]
 fn law07_captures_that_panic_as_their_tasks_are_discarded() {
     timed(|| {
@@ -221,7 +227,7 @@ fn law07_captures_that_panic_as_their_tasks_are_discarded() {
     });
 }
 
-/// Discards so many tasks that cancel one another. Returns how long the discards took.
+/// Discards `tasks` tasks that cancel one another. Returns how long that took.
 fn cancel_chain(tasks: usize, by_shutdown: bool) -> Duration {
     let busy = Gate::new();
     let pool = occupied(&busy, tasks);
@@ -242,8 +248,9 @@ fn cancel_chain(tasks: usize, by_shutdown: bool) -> Duration {
     took
 }
 
-/// A million tasks that cancel one another: a stack as for one, and a time in proportion to their number. In
-/// quadratic time these would take a hundred times as long as a tenth of them, and minutes.
+/// A million tasks that cancel one another need the stack of one, and time in proportion to their
+/// number. In quadratic time they would take a hundred times as long as a tenth of them, which is
+/// minutes.
 #[test]
 fn law10_a_million_tasks_that_cancel_one_another() {
     isolated("law10_a_million_tasks_that_cancel_one_another", || {
@@ -251,14 +258,15 @@ fn law10_a_million_tasks_that_cancel_one_another() {
         for by_shutdown in [true, false] {
             let tenth = cancel_chain(ALL / 10, by_shutdown);
             let all = cancel_chain(ALL, by_shutdown);
-            // The constant for pages that are touched for the first time, and a busy machine.
+            // The constant covers first accesses to memory pages, and a busy machine.
             let limit = 40 * tenth + Duration::from_secs(3);
             assert!(all < limit, "{all:?}, a tenth {tenth:?}");
         }
     });
 }
 
-/// The same with groups, each of whose only task holds the guard of another.
+/// Many groups with one task each, where each task holds the guard of another group, need no more
+/// stack than one.
 #[test]
 fn law10_many_groups_that_cancel_one_another() {
     isolated("law10_many_groups_that_cancel_one_another", || {

@@ -1,4 +1,4 @@
-//! Law 17: a task that is cancelled after its deadline has passed counts as expired, not as discarded.
+//! Law 17: a task that is cancelled after its deadline has passed counts as expired, not discarded.
 
 mod common;
 
@@ -7,7 +7,8 @@ use std::time::Duration;
 use common::*;
 use lazypool::{Handle, Pool, Shutdown, TaskError};
 
-/// How a queued task is cancelled: by its handle, dropped or not, or by its group.
+/// The number of ways to cancel a queued task: dropping its handle, cancelling it, cancelling its
+/// group.
 const WAYS: u32 = 3;
 
 fn cancel(way: u32, handle: Handle<()>, group: &lazypool::Group) -> Option<Handle<()>> {
@@ -72,7 +73,7 @@ fn law17_a_task_cancelled_before_its_deadline_counts_as_discarded() {
     });
 }
 
-/// A run limit begins with the task's start: it is no deadline of a queued task.
+/// A run limit begins when the task starts, so it sets no deadline for a queued task.
 #[test]
 fn law17_a_run_limit_does_not_expire_a_queued_task() {
     timed(|| {
@@ -89,7 +90,7 @@ fn law17_a_run_limit_does_not_expire_a_queued_task() {
     });
 }
 
-/// A shutdown discards what is queued, late or not.
+/// A queued task that a shutdown discards counts as discarded, even if its deadline has passed.
 #[test]
 fn law10_a_late_task_that_a_shutdown_discards_counts_as_discarded() {
     timed(|| {

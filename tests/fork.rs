@@ -1,22 +1,22 @@
-//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, `shutdown` and drop return
-//! at once, whatever the parent's threads were doing; the parent notices nothing. Nothing else of the
-//! parent's pools is used there.
+//! Law 19 (fork): in a child, submissions to a pool of its parent are refused, and `shutdown` and
+//! drop return at once, for each state of the parent's threads at the fork. The parent notices
+//! nothing. The child uses nothing else of the parent's pools.
 //!
 //! | the pool at the fork | test: `law19_...` |
 //! |---|---|
 //! | never used | `a_pool_that_was_never_used` |
 //! | all workers idle | `idle_workers` |
 //! | all workers retired | `workers_that_have_all_retired` |
-//! | full; threads and futures wait in line, callers for outcomes and groups | `a_full_pool_with_a_line_and_waiting_callers` |
+//! | full: threads and futures wait in line, callers wait for outcomes and groups | `a_full_pool_with_a_line_and_waiting_callers` |
 //! | a worker in its start hook, with a task or without | `beside_a_worker_in_its_start_hook` |
 //! | a worker in its stop hook, told to end by a sweep or a shutdown | `beside_a_worker_in_its_stop_hook` |
 //! | a shutdown waits, in each mode | `while_a_shutdown_waits` |
-//! | ended, in each mode | `a_pool_that_has_ended` |
-//! | another process's already | `a_fork_of_a_fork` |
-//! | asked by a child handler that the program has registered | `an_earlier_child_handler` |
+//! | shut down, in each mode | `a_pool_that_has_ended` |
+//! | made by the parent of the forking process | `a_fork_of_a_fork` |
+//! | used by a child handler that the program has registered | `an_earlier_child_handler` |
 //!
-//! Forks while other threads hold the pool's locks: `fork_locks.rs`; forks that a task, hook, waker or
-//! capture makes: `fork_within.rs`.
+//! See `fork_locks.rs` for forks while other threads hold the pool's locks, and `fork_within.rs`
+//! for forks made by a task, hook, waker or capture.
 #![cfg(unix)]
 
 mod common;
@@ -54,7 +54,7 @@ fn law19_idle_workers() {
     isolated("law19_idle_workers", || {
         for queue in [0, 4] {
             let pool = builder(3, queue).min_workers(2).build().unwrap();
-            wait_until("two to idle", || pool.stats().idle == 2);
+            wait_until("two workers to be idle", || pool.stats().idle == 2);
             let group = pool.group();
             group.serve(|| ()).unwrap();
             group.wait();
@@ -72,7 +72,8 @@ fn law19_idle_workers() {
     });
 }
 
-/// One of three threads that wait in line, by turns.
+/// Waits in line by one of the three ways for a thread to do so. Returns `true` if the task was
+/// accepted.
 fn wait_in_line(pool: &Pool, turn: u64) -> bool {
     match turn {
         0 => pool.when_full(WhenFull::Block).serve(|| ()).is_ok(),
@@ -107,7 +108,9 @@ fn law19_a_full_pool_with_a_line_and_waiting_callers() {
             assert!(matches!(poll(&mut future, &waker), Poll::Pending));
             let waits = group.clone();
             let waiting = thread::spawn(move || waits.wait());
-            wait_until("four to wait for room", || pool.stats().waiting == 4);
+            wait_until("four submissions to wait for room", || {
+                pool.stats().waiting == 4
+            });
             for _ in 0..5 {
                 in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
             }
@@ -116,7 +119,10 @@ fn law19_a_full_pool_with_a_line_and_waiting_callers() {
             assert_eq!((before.waiting, before.refused), (4, 0));
             gate.open();
             for thread in blocked {
-                assert!(thread.join().unwrap(), "was taken in the end");
+                assert!(
+                    thread.join().unwrap(),
+                    "the submission was accepted in the end"
+                );
             }
             assert_eq!(block_on(block_on(future).unwrap()).unwrap(), 7);
             waiting.join().unwrap();
@@ -144,7 +150,7 @@ fn law19_while_a_shutdown_waits() {
                 let pool = Arc::clone(&pool);
                 thread::spawn(move || pool.shutdown(mode, Duration::MAX))
             };
-            wait_until("it to be closed", || pool.is_closed());
+            wait_until("the pool to be closed", || pool.is_closed());
             for _ in 0..5 {
                 in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
             }
@@ -174,7 +180,10 @@ fn law19_a_pool_that_has_ended() {
             let before = pool.stats();
             pool = fork_thrice(pool, &group);
             assert_eq!(pool.stats(), before);
-            assert!(pool.serve(|| ()).expect_err("it has ended").is_closed());
+            assert!(pool
+                .serve(|| ())
+                .expect_err("the pool is shut down")
+                .is_closed());
             assert_eq!((group.completed(), group.is_cancelled()), (3, false));
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
@@ -195,7 +204,7 @@ fn law19_workers_that_have_all_retired() {
                     group.serve(|| ()).unwrap();
                 }
                 group.wait();
-                wait_until("all to retire", || pool.stats().workers == 0);
+                wait_until("all workers to retire", || pool.stats().workers == 0);
                 pool = fork_beside(pool, &group);
                 assert_eq!(group.completed(), 2 * round);
             }
@@ -205,7 +214,7 @@ fn law19_workers_that_have_all_retired() {
     });
 }
 
-/// With a task, and without one.
+/// The worker is started with a task, and without one.
 #[test]
 fn law19_beside_a_worker_in_its_start_hook() {
     isolated("law19_beside_a_worker_in_its_start_hook", || {
@@ -236,7 +245,7 @@ fn law19_beside_a_worker_in_its_start_hook() {
     });
 }
 
-/// One that retires, and one that a shutdown waits for.
+/// The worker ends because it retires, and because of a shutdown that waits for it.
 #[test]
 fn law19_beside_a_worker_in_its_stop_hook() {
     isolated("law19_beside_a_worker_in_its_stop_hook", || {
@@ -262,10 +271,10 @@ fn law19_beside_a_worker_in_its_stop_hook() {
             assert_eq!((stats.workers, stats.refused), (1, 0), "{stats:?}");
             gate.open();
             if !ends {
-                // In its hook it is busy.
-                wait_until("it to retire", || pool.stats().workers == 0);
+                // A worker in its stop hook is busy.
+                wait_until("the worker to retire", || pool.stats().workers == 0);
                 assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
-                wait_until("it to retire", || pool.stats().workers == 0);
+                wait_until("the worker to retire", || pool.stats().workers == 0);
                 assert_cap_usable(&pool);
             }
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
@@ -287,7 +296,7 @@ fn law19_a_fork_of_a_fork() {
                 assert_child(&mut pool, &[]);
                 assert_child(&mut own, &[]);
             });
-            let own = own.take().expect("still the child's");
+            let own = own.take().expect("the child still has its copy");
             assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
             assert_cap_usable(&own);
             assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
@@ -298,8 +307,8 @@ fn law19_a_fork_of_a_fork() {
     });
 }
 
-/// Child handlers run in the order of their registration, and the program's own may come before any
-/// pool.
+/// Child handlers run in the order of their registration. The program's own handler may run before
+/// that of any pool.
 #[test]
 fn law19_an_earlier_child_handler() {
     static POOL: OnceLock<Mutex<Option<Pool>>> = OnceLock::new();
@@ -308,7 +317,8 @@ fn law19_an_earlier_child_handler() {
         assert_child(&mut { pool }, &[]);
     }
     isolated("law19_an_earlier_child_handler", || {
-        // SAFETY: a function for the life of the program; what it does in a child is this test.
+        // SAFETY: the function exists as long as the program. That it is sound in a child is what
+        // this test checks.
         assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(child)) }, 0);
         for queue in [0, 4] {
             let pool = builder(1, queue).build().unwrap();

@@ -1,11 +1,11 @@
-//! Law 19 (fork): forks while other threads hold the pool's locks, or are in the middle of any step. What
-//! the child may use waits for none of them.
+//! Law 19 (fork): forks while other threads hold the pool's locks, or are in the middle of a step.
+//! The calls that the child may make do not wait for those threads.
 //!
 //! | the pool at the fork | test: `law19_...` |
 //! |---|---|
-//! | a thread is being started: the spawner is about to ask for it, or has it and holds the registry's lock | `beside_a_spawner` |
+//! | a thread is being started: the spawner is about to ask the system for it, or has it and holds the registry's lock | `beside_a_spawner` |
 //! | a worker sweeps, under the registry's lock | `beside_a_worker_that_sweeps` |
-//! | whatever other threads are at | `at_any_moment_of_other_threads` |
+//! | other threads are in the middle of any step | `at_any_moment_of_other_threads` |
 #![cfg(unix)]
 
 mod common;
@@ -24,8 +24,8 @@ use common::futures::poll;
 use common::*;
 use lazypool::{Builder, Group, Pool, Shutdown, WhenFull};
 
-/// Holds the first thread that allocates so much at once: some steps of the pool are the only ones
-/// that do.
+/// An allocator that holds up the first thread that allocates a block of at least a given size.
+/// Only a few steps of the pool allocate blocks of the sizes used here.
 struct Holding;
 
 static HOLD_FROM: AtomicUsize = AtomicUsize::new(NOBODY);
@@ -37,14 +37,15 @@ thread_local! {
     static IS_SPAWNER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is the one to hold; then no other is.
+/// Returns `true` if this thread is the one to hold up. Later calls return `false` for every
+/// thread.
 fn is_to_hold(bytes: usize) -> bool {
     bytes >= HOLD_FROM.load(Ordering::SeqCst)
         && (IS_SPAWNER.try_with(Cell::get) == Ok(true) || !ONLY_SPAWNER.load(Ordering::SeqCst))
         && HOLD_FROM.swap(NOBODY, Ordering::SeqCst) != NOBODY
 }
 
-// SAFETY: hands everything on to the system's allocator; it may take its time.
+// SAFETY: passes every call on to the system's allocator, some of them after a delay.
 unsafe impl GlobalAlloc for Holding {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_to_hold(layout.size()) {
@@ -53,7 +54,7 @@ unsafe impl GlobalAlloc for Holding {
                 thread::sleep(ms(1));
             }
         }
-        // SAFETY: the caller's promise is the system's condition.
+        // SAFETY: the caller upholds the conditions of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -66,7 +67,8 @@ unsafe impl GlobalAlloc for Holding {
 #[global_allocator]
 static ALLOCATOR: Holding = Holding;
 
-/// While it lives, the first thread that allocates so much is held. Declare it after the pool.
+/// While this lives, the first thread that allocates enough at once is held up. Declare it after
+/// the pool.
 struct Hold;
 
 impl Hold {
@@ -99,11 +101,12 @@ fn builder(max: usize, queue: usize) -> Builder {
     Pool::builder().max_workers(max).queue_capacity(queue)
 }
 
-/// Before the system has given the thread; and with a thread that waits for its first order, and the
-/// registry's lock held.
+/// Forks while another thread starts a worker: before the system has given the thread; and once it
+/// has, while the new thread waits for its first order and the registry's lock is held.
 #[test]
 fn law19_beside_a_spawner() {
-    // The one takes a name as long; the other what the registry keeps of so many workers.
+    // Sizes of the allocations to hold up: the first is that of the thread's name, the second that
+    // of the registry's list of 40 workers.
     let without_thread = (1, 2, 10_000, "n".repeat(10_000));
     let with_thread = (40, 2, 600, String::from("spawned"));
     isolated("law19_beside_a_spawner", move || {
@@ -124,11 +127,16 @@ fn law19_beside_a_spawner() {
             let submitted = group.pending();
             #[cfg(target_os = "linux")]
             if max > 1 {
-                wait_until("its thread", || os::workers_named(&name) == submitted);
+                wait_until("the new worker's thread", || {
+                    os::workers_named(&name) == submitted
+                });
             }
             pool = fork_thrice(pool, &group);
             assert_eq!(group.pending(), submitted);
-            assert!(gate.entered() < submitted, "the last has its order");
+            assert!(
+                gate.entered() < submitted,
+                "the last worker has its order already"
+            );
             drop(hold);
             spawner.join().unwrap();
             gate.wait_entered(max);
@@ -152,7 +160,8 @@ fn law19_beside_a_worker_that_sweeps() {
             group.serve(gate.task()).unwrap();
         }
         gate.wait_entered(WORKERS);
-        // It lists the workers that are idle: more than a thread that starts allocates.
+        // A sweep lists the idle workers. That block is larger than those that a thread allocates
+        // at its start.
         let hold = Hold::any(WORKERS * size_of::<usize>());
         gate.open();
         hold.wait();
@@ -160,13 +169,13 @@ fn law19_beside_a_worker_that_sweeps() {
         pool = fork_thrice(pool, &group);
         assert_eq!((group.pending(), group.completed()), (0, WORKERS));
         drop(hold);
-        wait_until("all to retire", || pool.stats().workers == 0);
+        wait_until("all workers to retire", || pool.stats().workers == 0);
         assert_eq!(pool.stats().refused, 0);
         assert_ends_well(&pool);
     });
 }
 
-/// A task that counts its run, and panics if it is told to.
+/// Returns a task that counts its run and then panics if `panics`.
 fn counting(ran: &Arc<AtomicU64>, panics: bool) -> impl FnOnce() + Send + 'static {
     let ran = Arc::clone(ran);
     move || {
@@ -177,7 +186,8 @@ fn counting(ran: &Arc<AtomicU64>, panics: bool) -> impl FnOnce() + Send + 'stati
     }
 }
 
-/// What the n-th thread does in a round. Returns whether a task was accepted that runs.
+/// Does what the `n`-th thread does in a round. Returns `true` if it submitted a counted task that
+/// was accepted.
 fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u64) -> bool {
     match n {
         0 => group.serve(counting(ran, round % 2 == 0)).is_ok(),
@@ -188,7 +198,7 @@ fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u6
         2 => {
             let other = pool.group();
             let guard = other.drop_guard();
-            // Run or discarded: not in the ledger.
+            // This task is run or discarded, so it is not in the ledger.
             let _ = other.serve(|| ());
             drop(guard);
             pool.do_with_deadline(counting(ran, false), LONG).is_ok()
@@ -206,8 +216,8 @@ fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u6
     }
 }
 
-/// Other threads keep the pool's locks busy: figures, hand-overs, starts and ends of threads, the line,
-/// groups, limits. Whatever a fork catches half-way, the child waits for none of it.
+/// Forks while other threads keep the pool's locks busy: figures, hand-overs, starts and ends of
+/// threads, the line, groups, limits. The child waits for none of the steps that a fork interrupts.
 #[test]
 fn law19_at_any_moment_of_other_threads() {
     isolated("law19_at_any_moment_of_other_threads", || {

@@ -1,4 +1,4 @@
-//! Law 19 (fork): forks that a task, hook, waker or capture makes. The child must exec or exit. Where it
+//! Law 19 (fork): forks made by a task, hook, waker or capture. The child must exec or exit. If it
 //! returns to the pool instead, no task of the parent runs in it. The parent notices nothing.
 #![cfg(unix)]
 
@@ -19,13 +19,13 @@ use lazypool::{Builder, Pool, Shutdown};
 const TASK_RAN: i32 = 77;
 const WENT_ON: i32 = 78;
 
-/// A pool in which one piece of user code forks, and returns in both processes.
+/// A pool in which one piece of user code forks and returns in both processes.
 struct Forks {
     pool: Pool,
     child: Child,
 }
 
-/// Forks once. Another process can be told from the one that made this.
+/// Forks once. It remembers its process, so that it can tell the child from the parent.
 #[derive(Clone)]
 struct Child {
     id: Arc<AtomicI32>,
@@ -40,7 +40,7 @@ impl Child {
         }
     }
 
-    /// Forks, unless that has been done, and returns in both processes.
+    /// Forks, unless it has done so already, and returns in both processes.
     fn fork(&self) {
         if self.id.load(Ordering::SeqCst) == 0 {
             self.id.store(fork(), Ordering::SeqCst);
@@ -55,7 +55,7 @@ impl Child {
         std::process::id() != self.parent
     }
 
-    /// A task of the parent, which must not run in the child.
+    /// Returns a task of the parent, which must not run in the child.
     fn bystander(&self) -> impl FnOnce() + Send + 'static {
         let child = self.clone();
         move || {
@@ -65,7 +65,7 @@ impl Child {
         }
     }
 
-    /// The child has ended by itself, or in the way that it chose.
+    /// Asserts that the child ended with exit code 0 and that no task ran in it.
     #[track_caller]
     fn assert_ended(&self) {
         assert!(self.has_forked(), "no fork");
@@ -87,7 +87,7 @@ impl Forks {
         Self { pool, child }
     }
 
-    /// No other task has run in the child; the parent has noticed nothing.
+    /// Asserts that no other task has run in the child and that the parent has noticed nothing.
     #[track_caller]
     fn assert_ended(self, tasks: u64) {
         let stats = settle(&self.pool);
@@ -115,7 +115,7 @@ fn submit<'s>(
             panic::catch_unwind(AssertUnwindSafe(scope)).is_ok()
         })),
     }
-    wait_until("it to be queued", || pool.stats().queued == 1);
+    wait_until("the task to be queued", || pool.stats().queued == 1);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn law19_a_hook_that_forks_and_returns_in_both() {
     });
 }
 
-/// What a child may do: submissions are refused there, and it exits.
+/// Does what a child may do: makes submissions, which are refused, and exits.
 #[test]
 fn law19_a_task_whose_child_asks_its_pool_and_exits() {
     isolated("law19_a_task_whose_child_asks_its_pool_and_exits", || {
@@ -191,7 +191,7 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
     });
 }
 
-/// Forks when it is woken.
+/// A waker that forks when it is woken.
 struct ForkingWaker(Child);
 
 impl Wake for ForkingWaker {
@@ -217,7 +217,7 @@ fn law19_a_waker_that_forks_on_a_worker() {
             wait_until("a fork", || it.child.has_forked());
             must_serve(&it.pool, it.child.bystander());
             let Poll::Ready(outcome) = poll(&mut handle, Waker::noop()) else {
-                panic!("it has ended")
+                panic!("the task has ended")
             };
             outcome.unwrap();
             it.assert_ended(2 + queued);
@@ -225,7 +225,7 @@ fn law19_a_waker_that_forks_on_a_worker() {
     });
 }
 
-/// The child goes on with what comes after the discard, and must exit there.
+/// In the child, exits: with an error unless exactly `expected` captures have been dropped.
 fn exit_in(child: &Child, drops: &AtomicUsize, expected: usize) {
     if child.is_here() {
         let as_expected = drops.load(Ordering::SeqCst) == expected;
@@ -233,8 +233,8 @@ fn exit_in(child: &Child, drops: &AtomicUsize, expected: usize) {
     }
 }
 
-/// A discarded task's waker forks on the thread that discards: the child drops no captures of the parent's
-/// tasks, and calls no other waker of theirs.
+/// A discarded task's waker forks on the thread that discards. The child drops no captures of the
+/// parent's tasks and calls no other wakers of theirs.
 #[test]
 fn law19_a_waker_that_forks_on_a_discarding_thread() {
     isolated("law19_a_waker_that_forks_on_a_discarding_thread", || {
@@ -269,7 +269,7 @@ fn law19_a_waker_that_forks_on_a_discarding_thread() {
     });
 }
 
-/// Forks where it is dropped, and says in which process it was.
+/// Forks when it is dropped, and records in which process that was.
 struct ForksInDrop(Child, Arc<Mutex<Vec<u32>>>);
 
 impl Drop for ForksInDrop {
@@ -300,7 +300,11 @@ fn law19_discarded_captures_that_fork() {
             }
             if it.child.is_here() {
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-                    assert_eq!(drops.lock().unwrap().len(), 1, "no other is dropped here");
+                    assert_eq!(
+                        drops.lock().unwrap().len(),
+                        1,
+                        "no other capture is dropped here"
+                    );
                     assert_refuses(&it.pool, &[group]);
                     drop(it.pool);
                 }));
@@ -314,7 +318,7 @@ fn law19_discarded_captures_that_fork() {
     });
 }
 
-/// A thread forks within a scope: the child's submissions are refused there, and it exits.
+/// A thread forks within a scope. The child's submissions are refused, and it exits.
 #[test]
 fn law19_a_scope_within_which_a_thread_forks() {
     isolated("law19_a_scope_within_which_a_thread_forks", || {

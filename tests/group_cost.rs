@@ -1,7 +1,7 @@
-//! Law 20: what the cancel of a group costs: what of the group is queued, and nothing of others.
+//! Law 20: the cancel of a group costs time for its own queued tasks, and none for those of others.
 //!
-//! Each measure compares two runs of one program on one machine. The limits are many times what is
-//! expected, and a small part of what a cost in proportion to all that is queued would be.
+//! Each test compares two runs of the same program on the same machine. The limits are many times
+//! the expected cost, and a small part of a cost in proportion to everything that is queued.
 
 mod common;
 
@@ -11,19 +11,19 @@ use common::*;
 use lazypool::{Group, Pool};
 
 const MANY: usize = cut(30_000) as usize;
-/// For a machine that is busy with other things.
+/// Added for a machine that is busy with other work.
 const SLACK: Duration = limit(1);
 
 const fn limit(half_seconds: u64) -> Duration {
     ms(if cfg!(miri) { 100_000 } else { 500 } * half_seconds)
 }
 
-/// Measures three times; the best counts.
+/// Measures three times and returns the shortest time.
 fn best(measure: impl Fn() -> Duration) -> Duration {
     (0..3).map(|_| measure()).min().expect("three")
 }
 
-/// A pool whose queue holds so many groups with one task each.
+/// Returns a pool whose queue holds `MANY` groups with one task each.
 fn with_groups(gate: &Gate) -> (Pool, Vec<Group>) {
     let pool = occupied(gate, MANY);
     let groups: Vec<_> = (0..MANY).map(|_| pool.group()).collect();
@@ -31,7 +31,7 @@ fn with_groups(gate: &Gate) -> (Pool, Vec<Group>) {
     (pool, groups)
 }
 
-/// What it costs to take as many tasks out by their handles.
+/// Measures how long it takes to take `MANY` tasks out by their handles.
 fn handles() -> Duration {
     let gate = Gate::new();
     let pool = occupied(&gate, MANY);
@@ -46,8 +46,8 @@ fn handles() -> Duration {
     took
 }
 
-/// Groups of one queued task each, cancelled oldest or newest first, and all of them still held. Once each
-/// cancel walked the queue up to its task, and all groups that had been cancelled before.
+/// Groups of one queued task each are cancelled, oldest or newest first, while all of them are
+/// held. Once, each cancel walked the queue up to its task, and all groups cancelled before it.
 #[test]
 fn law20_many_groups_of_one_queued_task() {
     timed(|| {
@@ -75,7 +75,7 @@ fn law20_many_groups_of_one_queued_task() {
     });
 }
 
-/// Groups with one running task each, beside so many queued tasks of others.
+/// Measures the cancels of groups with one running task each, beside `queued` tasks of others.
 fn running_beside(queued: usize) -> Duration {
     const RUNNING: usize = cut(100) as usize;
     let gate = Gate::new();
@@ -97,7 +97,7 @@ fn running_beside(queued: usize) -> Duration {
     took
 }
 
-/// A group that has nothing queued: its cancel looks at no queue, however long that is.
+/// The cancel of a group without queued tasks does not look at the queue, however long that is.
 #[test]
 fn law20_a_group_that_has_nothing_queued() {
     timed(|| {

@@ -1,5 +1,5 @@
-//! Law 21: what a handle has of its task, and when; its options and its end. How a handle cancels its task:
-//! `handle_cancel.rs`; wakers: `handle_wakers.rs`.
+//! Law 21: the outcome that a handle returns, and when; the options of a task with a handle. See
+//! `handle_cancel.rs` for cancels by handles, `handle_wakers.rs` for wakers.
 
 mod common;
 
@@ -22,12 +22,15 @@ assert_not_impl_any!(Handle<u8>: Clone);
 assert_impl_all!(Awaitable<'static>: Copy, Send, Sync, std::fmt::Debug);
 assert_impl_all!(TaskError: std::error::Error, Send, Sync);
 
-/// What a handle has, awaited in turns by a thread and as a future.
+/// Returns the outcome of a handle, which a thread joins or polls as a future, in turns.
 fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     match turn % 3 {
         0 => handle.join(),
         1 => block_on(handle),
-        _ => handle.join_timeout(LONG).map_err(drop).expect("soon"),
+        _ => handle
+            .join_timeout(LONG)
+            .map_err(drop)
+            .expect("the task ends soon"),
     }
 }
 
@@ -37,7 +40,7 @@ fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
         for queue in [0, 4] {
             let pool = pool(1, queue);
             for n in 0..rounds(300) {
-                // With one worker and no queue a worker that is not free would refuse this.
+                // With one worker and no queue, this is refused unless the worker is free.
                 let handle = must_await(pool.awaitable(), move || n);
                 assert_eq!(outcome(handle, n).unwrap(), n);
                 let stats = pool.stats();
@@ -87,13 +90,13 @@ fn law21_join_timeout_gives_the_handle_back() {
         assert!(start.elapsed() >= ms(30));
         let mut handle = handle.join_timeout(Duration::ZERO).expect_err("not yet");
         assert!(!handle.is_finished());
-        // Then as a future, and again as a thread.
+        // The handle is polled as a future and then joined by a thread again.
         let (count, waker) = counted();
         assert!(poll(&mut handle, &waker).is_pending());
         let handle = handle.join_timeout(ms(5)).expect_err("not yet");
         gate.open();
         assert_eq!(handle.join().unwrap(), "late");
-        assert_eq!(count.woken(), 0, "its poll was not the last to wait");
+        assert_eq!(count.woken(), 0, "the waker was replaced by the last wait");
     });
 }
 
@@ -126,7 +129,7 @@ fn law21_a_panic_is_there_after_on_panic_has_run() {
     });
 }
 
-/// Holds up its drop, and then says so.
+/// A value whose drop takes long, and then sets the flag.
 struct Slow(Arc<AtomicBool>);
 
 impl Drop for Slow {
@@ -137,7 +140,7 @@ impl Drop for Slow {
     }
 }
 
-/// At its turn, a task that comes too late is dropped first.
+/// A task whose turn comes too late drops its closure before its handle reports `Expired`.
 #[test]
 fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
     timed(|| {
@@ -167,7 +170,8 @@ fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
     });
 }
 
-/// A task that is taken out says so at once, while what it captured is still being dropped.
+/// A task that is taken out of the queue reports so at once, while its captures are still being
+/// dropped.
 #[test]
 fn law21_a_task_that_was_taken_out_says_why_while_its_closure_is_dropped() {
     timed(|| {
@@ -221,14 +225,14 @@ fn law21_options_are_those_of_serve() {
         });
         let refused = pool.awaitable().serve(|| 9).unwrap_err();
         assert!(matches!(refused.reason(), Refusal::Saturated));
-        assert_eq!(refused.into_inner()(), 9, "it came back");
+        assert_eq!(refused.into_inner()(), 9, "the closure came back");
         let soon = pool.when_full(WhenFull::BlockFor(ms(10)));
         let start = Instant::now();
         assert!(soon.awaitable().serve(|| ()).unwrap_err().is_saturated());
         assert!(start.elapsed() >= ms(10));
         gate.open();
         assert_eq!(handle.join().unwrap(), (Some("mail"), true, true));
-        // It may wait in the queue, and so is not refused as what a worker waits for.
+        // No worker blocks for this task, so it may be queued and is not refused as `OnWorker`.
         let pool = Arc::new(pool);
         let core = Arc::clone(&pool);
         let nested = must_await(pool.awaitable(), move || must_await(core.awaitable(), || 4));
@@ -239,7 +243,8 @@ fn law21_options_are_those_of_serve() {
     });
 }
 
-/// One that is late sees so, and counts so; its handle has its value.
+/// A task that runs past its deadline can see that, and is counted as timed out. Its handle returns
+/// its value.
 #[test]
 fn law21_a_task_that_runs_past_its_deadline() {
     timed(|| {
@@ -251,7 +256,7 @@ fn law21_a_task_that_runs_past_its_deadline() {
             task::is_cancelled()
         });
         gate.wait_entered(1);
-        wait_until("it to be late", || pool.stats().abandoned == 1);
+        wait_until("the task to be late", || pool.stats().abandoned == 1);
         gate.open();
         assert!(handle.join().unwrap());
         assert_eq!(pool.stats().timed_out, 1);
@@ -267,7 +272,7 @@ fn law21_a_handle_outlives_its_pool() {
             .collect();
         drop(pool);
         for (n, handle) in handles.into_iter().enumerate() {
-            assert!(handle.is_finished(), "the drop waits for it");
+            assert!(handle.is_finished(), "the drop waits for the task");
             assert_eq!(handle.join().unwrap(), n);
         }
         let gate = Gate::new();
@@ -284,7 +289,7 @@ fn law21_a_handle_outlives_its_pool() {
 fn a_handle_that_was_ready_panics() {
     let pool = pool(1, 0);
     let mut handle = must_await(pool.awaitable(), || 3);
-    wait_until("its end", || handle.is_finished());
+    wait_until("the task to end", || handle.is_finished());
     assert!(matches!(
         poll(&mut handle, Waker::noop()),
         Poll::Ready(Ok(3))
@@ -300,7 +305,8 @@ fn a_handle_that_was_ready_panics() {
 fn values_that_panic_in_their_drop() {
     timed(|| {
         let pool = pool(1, 0);
-        // Nobody waits for it: law 7.
+        // The handle is dropped, so the worker drops the value, and the task counts as panicked
+        // (law 7).
         let gate = Gate::new();
         let key = gate.key();
         let handle = must_await(pool.awaitable(), move || {
@@ -310,13 +316,13 @@ fn values_that_panic_in_their_drop() {
         gate.wait_entered(1);
         drop(handle);
         gate.open();
-        wait_until("its end", || pool.stats().running == 0);
+        wait_until("the task to end", || pool.stats().running == 0);
         assert_eq!((pool.stats().panicked, pool.stats().completed), (1, 0));
-        // It is dropped with its handle: the panic is of that drop.
+        // The value is dropped with its handle, so the panic is that of the handle's drop.
         let handle = must_await(pool.awaitable(), || Bomb("value"));
-        wait_until("its end", || handle.is_finished());
+        wait_until("the task to end", || handle.is_finished());
         assert!(catch_unwind(AssertUnwindSafe(|| drop(handle))).is_err());
-        // A capture's: the handle has that payload.
+        // The drop of a capture panics, and the handle returns that payload.
         let bomb = Bomb("capture");
         let handle = must_await(pool.awaitable(), move || {
             let _bomb = &bomb;
@@ -329,7 +335,7 @@ fn values_that_panic_in_their_drop() {
     });
 }
 
-/// A runtime that ends drops the futures that it has: their tasks are cancelled.
+/// A runtime that ends drops its futures, which cancels their tasks.
 #[test]
 fn a_runtime_that_ends_before_the_task() {
     timed(|| {
@@ -348,7 +354,7 @@ fn a_runtime_that_ends_before_the_task() {
     });
 }
 
-/// Polls that change the waker, joins with a limit, and drops beside the end of the task.
+/// Polls that change the waker, joins with a limit, and drops race the end of the task.
 #[test]
 fn the_end_beside_all_that_a_handle_does() {
     timed(|| {

@@ -1,4 +1,5 @@
-//! Law 21: a handle that is dropped, or told to cancel, cancels its task; groups cancel theirs.
+//! Law 21: a handle that is dropped, or told to cancel, cancels its task. A group's cancel does so
+//! for its tasks.
 
 mod common;
 
@@ -10,16 +11,19 @@ use common::futures::block_on;
 use common::*;
 use lazypool::{task, Handle, Pool, Refusal, Shutdown, TaskError, WhenFull};
 
-/// What a handle has, awaited in turns by a thread and as a future.
+/// Returns the outcome of a handle, which a thread joins or polls as a future, in turns.
 fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     match turn % 3 {
         0 => handle.join(),
         1 => block_on(handle),
-        _ => handle.join_timeout(LONG).map_err(drop).expect("soon"),
+        _ => handle
+            .join_timeout(LONG)
+            .map_err(drop)
+            .expect("the task ends soon"),
     }
 }
 
-/// Says on which thread it is dropped.
+/// A value that reports on which thread it is dropped.
 struct DropsOn(mpsc::Sender<ThreadId>);
 
 impl Drop for DropsOn {
@@ -28,8 +32,8 @@ impl Drop for DropsOn {
     }
 }
 
-/// A task that says on which thread it runs, then waits until it is cancelled or the gate opens;
-/// whether it was cancelled.
+/// Reports on which thread it runs, then waits until the task is cancelled or the gate opens.
+/// Returns `true` if the task was cancelled.
 fn until_cancelled(key: Key, started: mpsc::Sender<ThreadId>) -> bool {
     started.send(thread::current().id()).unwrap();
     while !task::is_cancelled() {
@@ -41,8 +45,8 @@ fn until_cancelled(key: Key, started: mpsc::Sender<ThreadId>) -> bool {
     true
 }
 
-/// A task that waits until it is cancelled, then at the gate, and has this value: its handle, its
-/// thread, and whether it was cancelled.
+/// Serves a task that waits until it is cancelled, then at the gate, and returns `value`. Returns
+/// its handle, the thread that runs it, and a receiver of whether it was cancelled.
 fn cancellable<R: Send + 'static>(
     pool: &Pool,
     gate: &Gate,
@@ -73,7 +77,7 @@ fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
                 })
                 .collect();
             assert_eq!(pool.stats().queued, 3);
-            // Out of the middle.
+            // Takes a task out of the middle of the queue.
             let handle = handles.remove(1);
             if drops {
                 drop(handle);
@@ -102,7 +106,7 @@ fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
     });
 }
 
-/// The room that it leaves is told to who waits for it.
+/// The room that a cancelled task leaves goes to a submitter that waits for it.
 #[test]
 fn law21_a_cancelled_task_makes_room() {
     timed(|| {
@@ -116,7 +120,7 @@ fn law21_a_cancelled_task_makes_room() {
         });
         wait_until("a blocked submitter", || pool.stats().waiting == 1);
         drop(handle);
-        wait_until("its task", || {
+        wait_until("the submitter's task to be queued", || {
             pool.stats().queued == 1 && pool.stats().waiting == 0
         });
         gate.open();
@@ -134,14 +138,14 @@ fn law21_a_running_task_whose_handle_is_dropped_is_abandoned_and_its_value_dropp
             let (handle, worker, tells) = cancellable(&pool, &gate, DropsOn(dropped));
             assert_eq!(pool.stats().abandoned, 0);
             drop(handle);
-            assert!(tells.recv().unwrap(), "it sees is_cancelled()");
+            assert!(tells.recv().unwrap(), "the task sees the cancel");
             let stats = pool.stats();
             assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
             assert!(pool.workers()[0].abandoned);
             assert!(drops.try_recv().is_err());
             gate.open();
             assert_eq!(drops.recv().unwrap(), worker);
-            wait_until("its end", || pool.stats().completed == 1);
+            wait_until("the task to end", || pool.stats().completed == 1);
             let stats = pool.stats();
             assert_eq!(
                 (stats.abandoned, stats.discarded, stats.timed_out),
@@ -151,7 +155,8 @@ fn law21_a_running_task_whose_handle_is_dropped_is_abandoned_and_its_value_dropp
     });
 }
 
-/// A cancel alone leaves the handle there: the task has run, so the handle has what it ends with.
+/// A cancel alone keeps the handle: a task that has started runs to its end, and the handle returns
+/// its value.
 #[test]
 fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_value() {
     timed(|| {
@@ -172,7 +177,7 @@ fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_va
     });
 }
 
-/// And its value is dropped on the worker where the handle goes before the end.
+/// If the handle is dropped before the task ends, the value is dropped on the worker.
 #[test]
 fn law21_a_value_is_dropped_on_the_worker_if_a_cancelled_handle_goes() {
     timed(|| {
@@ -187,7 +192,8 @@ fn law21_a_value_is_dropped_on_the_worker_if_a_cancelled_handle_goes() {
     });
 }
 
-/// Law 10: a drop of the pool does not wait for it, also if it has begun before.
+/// Law 10: a drop of the pool does not wait for the cancelled task, even if the drop began before
+/// the cancel.
 #[test]
 fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
     timed(|| {
@@ -204,10 +210,12 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
                 let ended = drop_aside(pool);
                 assert!(
                     ended.recv_timeout(ms(50)).is_err(),
-                    "its handle waits for it"
+                    "the task's handle waits for it"
                 );
                 handle.cancel();
-                ended.recv_timeout(LIMIT).expect("no handle does");
+                ended
+                    .recv_timeout(LIMIT)
+                    .expect("no handle waits for a cancelled task");
                 gate.open();
                 handle.join().unwrap();
             }
@@ -233,18 +241,18 @@ fn law21_detach_lets_the_task_run() {
         assert_ne!(drops.recv().unwrap(), thread::current().id());
 
         let gate = Gate::new();
-        wait_until("rest", || pool.stats().running == 0);
+        wait_until("the pool to come to rest", || pool.stats().running == 0);
         let running = must_await(pool.awaitable(), gate.task());
         gate.wait_entered(1);
         running.detach();
         let stats = pool.stats();
         assert_eq!((stats.abandoned, stats.running), (0, 1));
         gate.open();
-        wait_until("its end", || pool.stats().completed == 3);
+        wait_until("the task to end", || pool.stats().completed == 3);
         assert_eq!(pool.stats().discarded, 0);
-        // One that has ended.
+        // This task has ended already.
         let ended = must_await(pool.awaitable(), || 5);
-        wait_until("its end", || ended.is_finished());
+        wait_until("the handle to be released", || ended.is_finished());
         ended.detach();
     });
 }
@@ -267,11 +275,13 @@ fn law21_a_group_counts_its_awaited_tasks() {
         gate.open();
         group.wait();
         assert_eq!((group.completed(), group.panicked()), (2, 1));
-        // They are released right after the tasks have been counted.
-        wait_until("both handles", || good.is_finished() && bad.is_finished());
+        // Handles are released right after their tasks have been counted.
+        wait_until("both handles to be released", || {
+            good.is_finished() && bad.is_finished()
+        });
         assert_eq!(good.join().unwrap(), 1);
         assert!(bad.join().is_err());
-        // Whoever has the value finds it counted in the group, too.
+        // A thread that has the value finds the task counted in the group, too.
         for n in 0..rounds(100) {
             assert_eq!(must_await(group.awaitable(), move || n).join().unwrap(), n);
             assert_eq!(group.pending(), 0);
@@ -284,14 +294,14 @@ fn law21_a_group_counts_its_awaited_tasks() {
         let queued = must_await(group.awaitable(), || 4);
         group.cancel();
         assert!(matches!(queued.join(), Err(TaskError::Cancelled)));
-        assert!(running.join().unwrap(), "it saw that");
+        assert!(running.join().unwrap(), "the task saw the cancel");
         let refused = group.awaitable().serve(|| ()).unwrap_err();
         assert!(matches!(refused.reason(), Refusal::Cancelled));
     });
 }
 
-/// A task that is taken out with its group leaves a place, which may be another's when its handle is
-/// dropped, while what it captured is still being dropped.
+/// A task that its group's cancel takes out frees its place. Another task may be in that place when
+/// the handle is dropped, which must not cancel it.
 #[test]
 fn law21_a_cancel_takes_no_other_task() {
     timed(|| {

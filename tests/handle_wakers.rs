@@ -1,5 +1,5 @@
-//! Law 21: wakers of handles. Where they are called, which of them, and that one that panics or submits
-//! harms neither worker nor pool.
+//! Law 21: on which thread the wakers of handles are called, and which of them. A waker that panics
+//! or submits harms neither worker nor pool.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::futures::{counted, poll};
 use common::*;
 use lazypool::{Awaitable, Handle, Pool, Shutdown, WhenFull};
 
-/// A task that is at the gate, and wakes this at its end.
+/// Serves a task that waits at the gate and whose handle wakes `waker` when the task ends.
 fn at_the_gate<W: Wake + Send + Sync + 'static>(
     gate: &Gate,
     on: Awaitable<'_>,
@@ -36,14 +36,16 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
         let (second, w2) = counted();
         assert!(poll(&mut handle, &w1).is_pending());
         assert!(poll(&mut handle, &w1).is_pending());
-        assert_eq!(Arc::strong_count(&first), 3, "one is kept");
+        assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
         assert!(poll(&mut handle, &w2).is_pending());
-        assert_eq!(Arc::strong_count(&first), 2, "none is kept");
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
         assert_eq!(Arc::strong_count(&second), 3);
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);
         assert!(matches!(poll(&mut handle, &w2), Poll::Ready(Ok(3))));
-        wait_until("none to be kept", || Arc::strong_count(&second) == 2);
+        wait_until("the wakers to be released", || {
+            Arc::strong_count(&second) == 2
+        });
         assert_eq!((first.woken(), second.woken()), (0, 1));
     });
 }
@@ -67,7 +69,7 @@ fn law21_no_waker_is_kept_once_the_handle_is_gone() {
                 }
                 _ => {
                     handle.cancel();
-                    assert_eq!(count.woken(), 1, "it has an outcome");
+                    assert_eq!(count.woken(), 1, "the task has an outcome");
                     drop(handle);
                 }
             }
@@ -144,7 +146,7 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
     });
 }
 
-/// Wakers that panic where they are told to: what to do is in the bits of their address.
+/// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
 struct Bad;
 
 impl Bad {
@@ -153,7 +155,7 @@ impl Bad {
     const DROP: usize = 4;
 
     fn waker(at: usize) -> Waker {
-        // SAFETY: the table reads nothing but the address.
+        // SAFETY: the functions of the table use only the address, and never read memory.
         unsafe { Waker::from_raw(Self::raw(ptr::without_provenance(at))) }
     }
 
@@ -182,7 +184,7 @@ impl Bad {
     }
 }
 
-/// A panic is the poller's, or contained.
+/// A panic of a waker reaches the thread that polls, or is caught.
 #[test]
 fn wakers_that_panic_end_neither_worker_nor_pool() {
     timed(|| {
@@ -195,10 +197,14 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             assert!(poll(&mut handle, &good).is_pending());
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
             assert_eq!(polled.is_err(), what == Bad::CLONE);
-            assert_eq!(Arc::strong_count(&count), 2, "the one before is not kept");
+            assert_eq!(
+                Arc::strong_count(&count),
+                2,
+                "the previous waker is not kept"
+            );
             if what == Bad::DROP {
                 let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
-                assert!(changed.is_err(), "as the other is dropped");
+                assert!(changed.is_err(), "the bad waker panics as it is dropped");
             }
             let next = must_await(pool.awaitable(), || 4);
             gate.open();
@@ -206,13 +212,14 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
             assert_eq!(next.join().unwrap(), 4);
             let stats = pool.stats();
             assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
-            // In the last case it was stored again, and `join` may have come after the task's end.
+            // In the last case the waker was stored again, and `join` may have replaced it only
+            // after the task's end.
             assert!(count.woken() <= usize::from(what == Bad::DROP));
         }
     });
 }
 
-/// As above, with the task's end after the poll: it is the worker that calls the waker.
+/// Here the task ends after the poll, so the worker calls the waker that panics.
 #[test]
 fn a_waker_that_panics_on_the_worker_is_contained() {
     timed(|| {
@@ -230,7 +237,7 @@ fn a_waker_that_panics_on_the_worker_is_contained() {
     });
 }
 
-/// Says on which thread it is called.
+/// A waker that reports on which thread it is called.
 struct WokenOn(mpsc::Sender<ThreadId>);
 
 impl Wake for WokenOn {
@@ -239,7 +246,7 @@ impl Wake for WokenOn {
     }
 }
 
-/// On the worker, or on the thread that discards the task.
+/// A waker is called on the worker, or on the thread that discards the task.
 #[test]
 fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
     timed(|| {
@@ -259,7 +266,7 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
                     pool.shutdown(Shutdown::Discard, Duration::ZERO);
                 }
             }
-            let on = tells.recv_timeout(LIMIT).expect("it is woken");
+            let on = tells.recv_timeout(LIMIT).expect("the waker is called");
             match poll(&mut handle, &waker) {
                 Poll::Ready(Ok(worker)) => assert_eq!((way, on), (0, worker)),
                 Poll::Ready(Err(_)) => assert!(way > 0 && on == thread::current().id()),
@@ -270,8 +277,8 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
     });
 }
 
-/// The wakers of tasks that are discarded together are called once all of these tasks are settled, and
-/// before anything that they captured is dropped.
+/// The wakers of tasks that are discarded together are called once all these tasks are settled, and
+/// before any capture of these tasks is dropped.
 #[test]
 fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     struct Looks(Arc<Pool>, mpsc::Sender<(u64, usize)>);
@@ -316,7 +323,7 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     });
 }
 
-/// Serves tasks to its pool until one is refused, when it is woken; says how many were accepted.
+/// A waker that serves tasks to its pool until one is refused, and reports how many were accepted.
 struct Serves {
     pool: Arc<Pool>,
     accepted: mpsc::Sender<usize>,
@@ -332,7 +339,7 @@ impl Wake for Serves {
     }
 }
 
-/// A waker may serve, and is refused as any other thread is.
+/// A waker may submit tasks. If the pool is full it is refused as any other thread is.
 #[test]
 fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
     timed(|| {
@@ -346,7 +353,7 @@ fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
             };
             let handle = at_the_gate(&gate, pool.awaitable(), serves);
             gate.open();
-            let accepted = back.recv_timeout(LIMIT).expect("it waits for no thread");
+            let accepted = back.recv_timeout(LIMIT).expect("the waker does not block");
             assert!(accepted >= queue, "{accepted} of {queue}");
             handle.join().unwrap();
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());

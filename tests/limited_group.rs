@@ -1,4 +1,5 @@
-//! Groups with a limit: at most so many of their tasks are accepted and unended, those in line included.
+//! Groups with a limit: at most that many of their tasks are accepted and unended, those in line
+//! included.
 
 mod common;
 
@@ -23,8 +24,8 @@ fn is_full<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     }
 }
 
-/// Law 14: whatever the policy, and on whatever way, the closure comes back at once; the refusal is counted
-/// as its own kind, and worth another try.
+/// Law 14: a full group hands the closure back at once, under every policy and for every way to
+/// submit. The refusal is counted as `group_full`, and another try may succeed.
 #[test]
 fn law14_a_limit_of_zero_refuses_all() {
     timed(|| {
@@ -51,7 +52,8 @@ fn law14_a_limit_of_zero_refuses_all() {
     });
 }
 
-/// Exactly so many, running and queued ones; the pool has room for others, and each end makes room for one.
+/// A group accepts exactly as many tasks as its limit, running and queued. The pool still has room
+/// for others, and each task that ends makes room for one.
 #[test]
 fn law14_a_limit_is_exact() {
     timed(|| {
@@ -85,7 +87,7 @@ fn law14_a_limit_is_exact() {
     });
 }
 
-/// Law 21: who has a task's value finds its place free.
+/// Law 21: a thread that has a task's value finds its place in the group free.
 #[test]
 fn law21_a_place_is_free_once_the_value_is_there() {
     timed(|| {
@@ -103,7 +105,7 @@ fn law21_a_place_is_free_once_the_value_is_there() {
     });
 }
 
-/// A panic ends a task, too.
+/// A panic also ends a task and frees its place.
 #[test]
 fn law14_every_end_makes_room() {
     timed(|| {
@@ -128,7 +130,8 @@ fn law14_every_end_makes_room() {
     });
 }
 
-/// Many threads at once: never more than the limit is unended, and the last place is given.
+/// Many threads submit at once: no more tasks than the limit ever run at once, and afterwards the
+/// full limit can be used.
 #[test]
 fn law14_threads_share_a_limit() {
     timed(|| {
@@ -163,8 +166,8 @@ fn law14_threads_share_a_limit() {
     });
 }
 
-/// A task that waits in line has its place in the group, whether a thread or a future submitted it. It gives
-/// it back if it leaves.
+/// A task that waits in line takes a place of its group, whether a thread or a future submitted it.
+/// The place is free again if the task leaves the line.
 #[test]
 fn law22_a_task_in_line_counts() {
     timed(|| {
@@ -173,7 +176,7 @@ fn law22_a_task_in_line_counts() {
         let group = pool.when_full(WhenFull::Block).limited_group(2);
         let waits = group.clone();
         let blocked = thread::spawn(move || waits.serve(|| ()).is_ok());
-        wait_until("it to wait", || pool.stats().waiting == 1);
+        wait_until("the task to wait", || pool.stats().waiting == 1);
         let (_, waker) = counted();
         let mut future = group.awaitable().serve_async(|| 7);
         assert!(poll(&mut future, &waker).is_pending());
@@ -196,7 +199,8 @@ fn law22_a_task_in_line_counts() {
     });
 }
 
-/// The strongest reason is the one that is told: a cancel, then a shutdown, then the limit.
+/// If several reasons apply, the refusal names the strongest: the cancel, then the shutdown, then
+/// the limit.
 #[test]
 fn law10_a_full_group_that_is_cancelled_or_closed_says_so() {
     timed(|| {

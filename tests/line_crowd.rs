@@ -1,5 +1,5 @@
-//! Law 20: a line of many threads and futures, and what happens beside it. Its order, and how a single future
-//! waits: `serve_async.rs`.
+//! Law 20: a line of many threads and futures, and events beside it. See `serve_async.rs` for its
+//! order, and for how a single future waits.
 
 mod common;
 
@@ -21,10 +21,11 @@ const ALL: usize = THREADS + FUTURES;
 
 type Answer = Result<Handle<()>, Refused<()>>;
 
-/// A thread that submits and waits for space.
+/// A thread that submits a task and waits for space.
 type Submitting = JoinHandle<Result<(), Refused<()>>>;
 
-/// Threads and futures in line, in turns; every second one of the group. All of their tasks are in the ledger.
+/// Threads and futures in line, alternately. Every second one is in the group. All of their tasks
+/// are in the ledger.
 struct Crowd<F> {
     threads: Vec<(usize, Submitting)>,
     futures: Vec<(usize, F)>,
@@ -34,7 +35,7 @@ struct Crowd<F> {
 }
 
 impl Crowd<()> {
-    /// Has them all wait for space in a pool that is full.
+    /// Lets all of them wait for space in a pool that is full.
     fn wait(
         pool: &Arc<Pool>,
         group: &Group,
@@ -77,14 +78,15 @@ impl Crowd<()> {
                 assert!(poll(&mut future, &waker).is_pending());
                 crowd.futures.push((id, future));
             }
-            wait_until("it to wait", || pool.stats().waiting == id + 1);
+            wait_until("the submission to wait", || pool.stats().waiting == id + 1);
         }
         crowd
     }
 }
 
 impl<F: std::future::Future<Output = Answer> + Unpin> Crowd<F> {
-    /// Takes all answers, which are there, or come without a poll. The handles' tasks run on.
+    /// Takes all answers, which are there already or arrive without a poll. Tasks with handles run
+    /// on.
     fn answers(self) -> Vec<(usize, Result<(), Refused<()>>)> {
         let futures = self.futures.into_iter().map(|(id, future)| {
             let answer = block_on(future);
@@ -101,7 +103,7 @@ fn blocking_group(pool: &Pool) -> Group {
     pool.when_full(WhenFull::Block).group()
 }
 
-/// Left alone, each gets its space in order, although no future is polled meanwhile.
+/// All tasks in line get space in order, although no future is polled meanwhile.
 #[test]
 fn law20_a_crowd_is_served_in_order() {
     timed(|| {
@@ -111,11 +113,11 @@ fn law20_a_crowd_is_served_in_order() {
         let crowd = Crowd::wait(&pool, &group);
         gate.open();
         let order = Arc::clone(&crowd.order);
-        wait_until("all to run", || order.lock().unwrap().len() == ALL);
+        wait_until("all tasks to run", || order.lock().unwrap().len() == ALL);
         assert!(order.lock().unwrap().iter().copied().eq(0..ALL));
         group.wait();
-        // All but the one that was being told.
-        wait_until("all to be told", || crowd.count.woken() == FUTURES);
+        // The last waker may still be about to be called.
+        wait_until("all wakers to be called", || crowd.count.woken() == FUTURES);
         let answers = crowd.answers();
         assert!(answers.iter().all(|(_, answer)| answer.is_ok()));
         let stats = settle(&pool);
@@ -124,7 +126,8 @@ fn law20_a_crowd_is_served_in_order() {
     });
 }
 
-/// A shutdown answers them all at once, while the worker is still busy; none of them runs.
+/// A shutdown answers all submissions in line at once, while the worker is still busy. None of
+/// their tasks runs.
 #[test]
 fn law20_a_shutdown_answers_a_crowd() {
     timed(|| {
@@ -146,7 +149,7 @@ fn law20_a_shutdown_answers_a_crowd() {
     });
 }
 
-/// The cancel of a group answers its half at once; the others stay in order.
+/// The cancel of a group answers its submissions in the line at once; the others keep their order.
 #[test]
 fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     timed(|| {
@@ -156,7 +159,9 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
         let crowd = Crowd::wait(&pool, &group);
         assert_eq!(group.pending(), ALL.div_ceil(2));
         group.cancel();
-        wait_until("its half to leave", || pool.stats().waiting == ALL / 2);
+        wait_until("the group's half to leave", || {
+            pool.stats().waiting == ALL / 2
+        });
         group.wait();
         gate.open();
         let (order, ledger) = (Arc::clone(&crowd.order), crowd.ledger.clone());
@@ -176,7 +181,8 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     });
 }
 
-/// A limit that is lowered and raised beside it: never more at once than it says, and all are served.
+/// The limit is lowered and raised beside a line: never more tasks run at once than it allows, and
+/// all run.
 #[test]
 fn law04_limits_beside_a_crowd() {
     timed(|| {
@@ -190,15 +196,19 @@ fn law04_limits_beside_a_crowd() {
         pool.set_limit(1).unwrap();
         gates[0].open();
         gates[1].open();
-        wait_until("the surplus to end", || pool.stats().workers == 1);
+        wait_until("the surplus workers to end", || pool.stats().workers == 1);
         assert_eq!(pool.stats().waiting, ALL, "the last worker is busy");
         gates[2].open();
         let order = Arc::clone(&crowd.order);
-        wait_until("some to run", || order.lock().unwrap().len() > ALL / 4);
+        wait_until("some tasks to run", || {
+            order.lock().unwrap().len() > ALL / 4
+        });
         assert_eq!(pool.stats().workers, 1);
         for limit in [3, 2, 1, 3] {
             pool.set_limit(limit).unwrap();
-            wait_until("no more than that", || pool.stats().workers <= limit);
+            wait_until("no more workers than the limit", || {
+                pool.stats().workers <= limit
+            });
         }
         assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
         assert_eq!(settle(&pool).completed, 3 + ALL as u64);
@@ -206,7 +216,7 @@ fn law04_limits_beside_a_crowd() {
     });
 }
 
-/// A raised limit is space for the line; one that is raised again and again within a full line, too.
+/// A raised limit is space for the line, even if it is raised several times while tasks wait.
 #[test]
 fn law04_a_raised_limit_serves_the_line() {
     timed(|| {
@@ -234,8 +244,8 @@ fn law04_a_raised_limit_serves_the_line() {
     });
 }
 
-/// Deadlines of nothing and for ever, in line: who waits as a thread leaves at its deadline, a future at its
-/// turn; who has none waits.
+/// Deadlines of zero and without an end, in line. A thread leaves at its deadline; a future's task
+/// expires at its turn. Submissions without a deadline wait.
 #[test]
 fn law17_deadlines_of_zero_and_of_ever_in_line() {
     timed(|| {
@@ -269,7 +279,7 @@ fn law17_deadlines_of_zero_and_of_ever_in_line() {
                 }
             })
         });
-        wait_until("four in line", || pool.stats().waiting == 4);
+        wait_until("four submissions in line", || pool.stats().waiting == 4);
         gate.open();
         let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
         assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");

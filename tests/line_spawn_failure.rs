@@ -1,4 +1,4 @@
-//! Laws 13 and 20: a thread that could not be started for a task in line. That task comes back as
+//! Laws 13 and 20: no thread can be started for a task in line. That task comes back as
 //! `SpawnFailed`, and the line goes on with the next one.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -17,8 +17,8 @@ use shortage::Shortage;
 
 const IN_LINE: usize = 20;
 
-/// A pool that may have one worker more than it has, and a line of threads and futures, which want it. Raises
-/// the limit while the system has no thread but for every `good`-th. Returns how many of them were accepted.
+/// Lets threads and futures wait in line, then raises the limit by one worker while every start of
+/// a thread fails except the `good`-th. Returns how many tasks of the line were accepted.
 fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
     let (count, waker) = counted();
     let (mut threads, mut futures) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
             assert!(poll(&mut future, &waker).is_pending());
             futures.push(future);
         }
-        wait_until("it to wait", || pool.stats().waiting == id + 1);
+        wait_until("the submission to wait", || pool.stats().waiting == id + 1);
     }
     let mut asked = 0;
     let shortage = Shortage::when(move || {
@@ -62,7 +62,8 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
     accepted
 }
 
-/// With a queue or without, all of a line come back where the system has no thread; then all is as before.
+/// With a queue or without, all tasks in line come back if the system has no thread. Later
+/// submissions work as before.
 #[test]
 fn law13_a_line_without_a_thread_comes_back() {
     timed(|| {
@@ -78,7 +79,7 @@ fn law13_a_line_without_a_thread_comes_back() {
             assert_eq!(stats.refusals.spawn_failed, IN_LINE as u64, "{stats:?}");
             assert!(stats.spawn_failures >= 1, "{stats:?}");
             assert_eq!((stats.workers, stats.running), (1, 1), "{stats:?}");
-            // Later submissions try again.
+            // Later submissions try again to start a thread.
             must_serve(&pool, gate.task());
             gate.wait_entered(2);
             gate.open();
@@ -89,7 +90,7 @@ fn law13_a_line_without_a_thread_comes_back() {
     });
 }
 
-/// The third of them gets a thread, which then takes what is left of the line.
+/// The third start succeeds, and that worker runs the rest of the line.
 #[test]
 fn law20_a_line_goes_on_after_a_failed_start() {
     timed(|| {
@@ -107,7 +108,8 @@ fn law20_a_line_goes_on_after_a_failed_start() {
     });
 }
 
-/// A line whose only worker has just ended, without a thread for another: all come back, none waits for ever.
+/// The only worker has just ended and the system has no thread for another: all tasks in line come
+/// back, and no submission hangs.
 #[test]
 fn law13_a_line_beside_a_worker_that_ends_and_no_thread() {
     timed(|| {

@@ -1,5 +1,5 @@
-//! Law 22: `Awaitable::serve_async`, a submission that waits for space without a thread. Its end by others
-//! (drops, shutdowns, cancels, deadlines): `serve_async_ends.rs`.
+//! Law 22: `Awaitable::serve_async`, a submission that waits for space without a thread. See
+//! `serve_async_ends.rs` for the ways in which others end it: drops, shutdowns, cancels, deadlines.
 
 mod common;
 
@@ -17,7 +17,7 @@ use lazypool::{Handle, Pool, Refusal, Shutdown, WhenFull};
 
 const POLICIES: [WhenFull; 3] = [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(ms(1))];
 
-/// One worker, at the gate, and a full queue.
+/// Returns a pool with one worker, which runs a task at the gate, and a full queue.
 fn full(gate: &Gate, queue: usize) -> Pool {
     let pool = occupied(gate, queue);
     for _ in 0..queue {
@@ -31,7 +31,7 @@ fn full(gate: &Gate, queue: usize) -> Pool {
 fn law22_the_future_is_send_whatever_it_captures_that_is_send() {
     fn is_send<T: Future + Send + Unpin + std::fmt::Debug + 'static>(_: &T) {}
     let pool = pool(1, 0);
-    // It borrows nothing, of the pool or the `Awaitable`.
+    // The future borrows neither the pool nor the `Awaitable`.
     is_send(&pool.awaitable().serve_async(|| std::cell::Cell::new(1)));
     is_send(&pool.group().awaitable().serve_async(|| ()));
 }
@@ -47,18 +47,22 @@ fn law22_it_submits_at_its_first_poll() {
         drop(future);
         assert_eq!(Arc::strong_count(&alive), 1);
         assert_eq!(pool.stats(), lazypool::Stats::default());
-        // With room, the first poll has the handle.
+        // If there is room, the first poll returns the handle.
         let mut future = pool.awaitable().serve_async(|| 3);
         let Poll::Ready(handle) = poll(&mut future, Waker::noop()) else {
             panic!("there is room")
         };
         assert_eq!(handle.unwrap().join().unwrap(), 3);
         let again = catch_unwind(AssertUnwindSafe(|| poll(&mut future, Waker::noop())));
-        assert!(again.is_err(), "as of any future");
+        assert!(
+            again.is_err(),
+            "a future must not be polled after it is ready"
+        );
     });
 }
 
-/// Without room it waits, whatever the policy, and is woken once there is room; no thread waits.
+/// Without room the future waits under every policy, and is woken once there is room. No thread
+/// waits.
 #[test]
 fn law22_it_waits_for_space_whatever_the_policy() {
     timed(|| {
@@ -97,7 +101,7 @@ fn law22_only_the_waker_of_the_last_poll_is_woken() {
         let mut future = pool.awaitable().serve_async(|| ());
         assert!(poll(&mut future, &w1).is_pending());
         assert!(poll(&mut future, &w2).is_pending());
-        assert_eq!(Arc::strong_count(&first), 2, "none is kept");
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);
         block_on(block_on(future).unwrap()).unwrap();
@@ -105,8 +109,8 @@ fn law22_only_the_waker_of_the_last_poll_is_woken() {
     });
 }
 
-/// Space goes to threads and futures in the order in which they came. Futures that are never polled again, or
-/// forgotten, have their turn as others do.
+/// Space goes to threads and futures in the order in which they came. A future that is forgotten or
+/// never polled again gets its turn as the others do.
 #[test]
 fn law22_space_comes_in_order_without_polls() {
     timed(|| {
@@ -129,13 +133,13 @@ fn law22_space_comes_in_order_without_polls() {
                         assert!(poll(&mut future, Waker::noop()).is_pending());
                         futures.push(future);
                     }
-                    wait_until("it to wait", || pool.stats().waiting == n + 1);
+                    wait_until("the submission to wait", || pool.stats().waiting == n + 1);
                 }
                 gate.open();
             });
-            wait_until("all to run", || ran.lock().unwrap().len() == 9);
+            wait_until("all tasks to run", || ran.lock().unwrap().len() == 9);
             assert_eq!(*ran.lock().unwrap(), (0..9).collect::<Vec<_>>());
-            // Those that are forgotten keep nothing from ending.
+            // The forgotten futures keep no task and no wait from ending.
             futures.drain(..2).for_each(std::mem::forget);
             drop(futures);
             let stats = settle(&pool);
@@ -145,7 +149,8 @@ fn law22_space_comes_in_order_without_polls() {
     });
 }
 
-/// Awaits of room and value, one after the other, on a pool of one: none is refused, none waits for ever.
+/// On a pool of one, awaits of room and of a value follow one another: none is refused, and none
+/// hangs.
 #[test]
 fn law22_back_to_back_awaits_on_a_pool_of_one() {
     timed(|| {
@@ -162,8 +167,8 @@ fn law22_back_to_back_awaits_on_a_pool_of_one() {
     });
 }
 
-/// Where it would have to wait on a worker of the same pool it is refused; with room it is not; and on a
-/// worker of another pool it waits.
+/// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
+/// there is room. On a worker of another pool it waits.
 #[test]
 fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
     timed(|| {
@@ -177,7 +182,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
                     .collect();
                 let mut future = on.serve_async(|| 5);
                 let Poll::Ready(Err(refused)) = poll(&mut future, Waker::noop()) else {
-                    panic!("it would wait for itself")
+                    panic!("the worker would wait for itself")
                 };
                 assert!(matches!(refused.reason(), Refusal::OnWorker), "{refused:?}");
                 queued.into_iter().for_each(Handle::detach);
@@ -192,13 +197,13 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         let waits = must_await(other.awaitable(), move || {
             block_on(its.awaitable().serve_async(|| 6)).unwrap()
         });
-        wait_until("it to wait", || pool.stats().waiting == 1);
+        wait_until("the submission to wait", || pool.stats().waiting == 1);
         gate.open();
         assert_eq!(waits.join().unwrap().join().unwrap(), 6);
     });
 }
 
-/// One that began to wait elsewhere may be polled on a worker.
+/// A future that began to wait on another thread may be polled on a worker.
 #[test]
 fn law22_polled_again_on_a_worker_it_waits_on() {
     timed(|| {
@@ -225,13 +230,13 @@ fn law22_polled_again_on_a_worker_it_waits_on() {
     });
 }
 
-/// Serves, fire and forget, when it is woken.
+/// A waker that serves a task and adds 100 to the count; the task adds 1.
 struct Again(Arc<Pool>, AtomicUsize);
 
 impl Wake for Again {
     fn wake(self: Arc<Self>) {
         let this = Arc::clone(&self);
-        // Refused, if its own task has the space.
+        // Refused if the task in line takes the room.
         let _ = self.0.serve(move || {
             this.1.fetch_add(1, Ordering::SeqCst);
         });
@@ -239,7 +244,7 @@ impl Wake for Again {
     }
 }
 
-/// The waker of a future in line may submit, as that of a handle.
+/// The waker of a future in line may submit a task, as the waker of a handle may.
 #[test]
 fn law21_a_waker_in_line_may_serve() {
     timed(|| {
@@ -264,7 +269,8 @@ fn law21_a_waker_in_line_may_serve() {
     });
 }
 
-/// What a thread of the storm below does in a round. Returns how many of its tasks have surely run or will.
+/// Does what a thread of the storm does in a round. Returns how many of its tasks are sure to run
+/// or have run.
 fn one_of_a_storm(pool: &Pool, dice: &mut Rng, task: impl FnOnce() + Send + 'static) -> usize {
     let on = pool.awaitable();
     let short = Duration::from_micros(dice.below(300));
@@ -300,7 +306,8 @@ fn one_of_a_storm(pool: &Pool, dice: &mut Rng, task: impl FnOnce() + Send + 'sta
     }
 }
 
-/// Law 2: many futures and threads, some dropped, some late: every closure is run or dropped once.
+/// Law 2: of many futures and threads some are dropped and some are late. Every closure runs or is
+/// dropped once.
 #[test]
 fn law02_a_storm_of_futures_and_threads() {
     timed(|| {

@@ -1,4 +1,5 @@
-//! Law 22: how `Awaitable::serve_async` ends before its task has space, or before its future is polled again.
+//! Law 22: the ways in which `Awaitable::serve_async` ends before its task has space, or before its
+//! future is polled again.
 
 mod common;
 
@@ -14,7 +15,8 @@ use lazypool::{task, Pool, Refusal, Shutdown, TaskError};
 
 const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 
-/// Dropped before its turn: its closure is dropped there, and never runs; the next one has the space.
+/// If the future is dropped before its turn, its closure is dropped there and never runs. The next
+/// one in line gets the space.
 #[test]
 fn law22_dropped_before_its_turn_it_never_runs() {
     timed(|| {
@@ -55,7 +57,8 @@ fn law22_dropped_before_its_turn_it_never_runs() {
     });
 }
 
-/// Dropped after its turn, before it was polled: the task is cancelled as by its handle. Queued, it never runs.
+/// If the future is dropped after its turn, unpolled, its task is cancelled as by its handle. A
+/// queued task never runs.
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
     timed(|| {
@@ -79,7 +82,8 @@ fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
     });
 }
 
-/// Running, it sees so, and its worker counts as abandoned.
+/// If the future is dropped while its task runs, the task sees the cancel, and its worker counts as
+/// abandoned.
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
     timed(|| {
@@ -96,9 +100,9 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
         });
         assert!(poll(&mut future, &waker).is_pending());
         gate.open();
-        wait_until("it to run", || pool.stats().waiting == 0);
+        wait_until("the task to leave the line", || pool.stats().waiting == 0);
         drop(future);
-        tells.recv_timeout(LIMIT).expect("it sees that");
+        tells.recv_timeout(LIMIT).expect("the task sees the cancel");
         hold.wait_entered(1);
         assert_eq!((pool.stats().abandoned, pool.stats().discarded), (1, 0));
         hold.open();
@@ -120,7 +124,7 @@ fn law22_a_shutdown_answers_it_at_once() {
             pool.shutdown(mode, Duration::ZERO);
             assert_eq!((count.woken(), pool.stats().waiting), (1, 0));
             let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("it was woken")
+                panic!("the future was woken")
             };
             assert!(refused.is_closed());
             assert_eq!(refused.run_anyway(), 7);
@@ -133,7 +137,7 @@ fn law22_a_shutdown_answers_it_at_once() {
     });
 }
 
-/// It does not keep the pool open, and outlives it.
+/// The future does not keep the pool open, and outlives it.
 #[test]
 fn law22_a_drop_of_the_pool_answers_it() {
     timed(|| {
@@ -151,7 +155,7 @@ fn law22_a_drop_of_the_pool_answers_it() {
     });
 }
 
-/// So does the cancel of its group. The group's wait needs no poll.
+/// The cancel of its group gives the closure back at once. The group's wait returns without a poll.
 #[test]
 fn law22_a_cancel_of_its_group_answers_it_at_once() {
     timed(|| {
@@ -170,7 +174,7 @@ fn law22_a_cancel_of_its_group_answers_it_at_once() {
             assert_eq!((count.woken(), group.pending()), (1, 0));
             group.wait();
             let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("it was woken")
+                panic!("the future was woken")
             };
             assert!(matches!(refused.reason(), Refusal::Cancelled));
             assert_eq!(refused.into_inner()(), 7);
@@ -182,8 +186,8 @@ fn law22_a_cancel_of_its_group_answers_it_at_once() {
     });
 }
 
-/// A deadline counts from the first poll. There is no timer: a task whose deadline passes in line ends at its
-/// turn, as `Expired` in the handle.
+/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line
+/// ends at its turn, and its handle returns `Expired`.
 #[test]
 fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
     timed(|| {
@@ -220,7 +224,7 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
     });
 }
 
-/// A waker whose clone panics.
+/// Returns a waker whose clone panics.
 fn bad_waker() -> Waker {
     const TABLE: RawWakerVTable = RawWakerVTable::new(
         |_| quiet_panic("clone"),
@@ -228,12 +232,12 @@ fn bad_waker() -> Waker {
         |_| quiet_panic("wake"),
         |_| (),
     );
-    // SAFETY: the table reads no data.
+    // SAFETY: the functions of the table do not use the data pointer.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
 }
 
-/// A poll whose waker panics as it is cloned panics. The future can be dropped, and its task has not run; its
-/// group and the line are as if it had not been there.
+/// If the clone of a waker panics, the poll panics. The future can be dropped, its task does not
+/// run, and its group and the line are as before.
 #[test]
 fn law22_a_waker_whose_clone_panics_harms_nothing() {
     timed(|| {

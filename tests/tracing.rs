@@ -1,5 +1,5 @@
-//! The feature `tracing`: three events, each where an operator must act; no spans, no effect on
-//! admission; and that no subscriber can harm the pool.
+//! The feature `tracing`: three events, each where an operator must act, and no spans. Subscribers
+//! have no effect on admission and cannot harm the pool.
 
 mod common;
 
@@ -21,16 +21,16 @@ const PANICKED: &str = "task panicked";
 const NOT_STARTED: &str = "worker thread could not be started";
 const STRAGGLER: &str = "worker has not ended by the shutdown's timeout";
 
-/// Keeps all events of pools.
+/// A subscriber that keeps all events of pools.
 #[derive(Clone, Default)]
 struct Keeper(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
-    /// What the crate may tell of: spans, and events by level.
+    /// The crate's callsites: whether each is a span, and its level.
     callsites: BTreeSet<(bool, String)>,
     events: Vec<Said>,
-    /// What is called at a pool's events, by name and message.
+    /// Callbacks for a pool's events, by the pool's name and the event's message.
     listeners: HashMap<(&'static str, &'static str), Listener>,
 }
 
@@ -69,7 +69,7 @@ impl Keeper {
         self.kept().events.iter().filter(of).cloned().collect()
     }
 
-    /// Returns the only event of a pool.
+    /// Returns the only event of the pool. Checks its message and level.
     #[track_caller]
     fn event_of(&self, pool: &str, message: &str) -> Said {
         let events = self.events_of(pool);
@@ -127,17 +127,18 @@ impl Subscriber for Keeper {
     fn exit(&self, _: &Id) {}
 }
 
-/// The subscriber of the whole process.
+/// Returns the subscriber of the whole process.
 fn keeper() -> &'static Keeper {
     static KEEPER: OnceLock<Keeper> = OnceLock::new();
     KEEPER.get_or_init(|| {
         let keeper = Keeper::default();
-        tracing::subscriber::set_global_default(keeper.clone()).expect("the first");
+        tracing::subscriber::set_global_default(keeper.clone())
+            .expect("the first subscriber of the process");
         keeper
     })
 }
 
-/// Has `f` called at a pool's events, on the thread on which each occurs, until this is dropped.
+/// Calls `f` at events of a pool, on the thread on which each occurs, until this is dropped.
 struct Listening((&'static str, &'static str));
 
 impl Listening {
@@ -151,7 +152,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let listener = keeper().kept().listeners.remove(&self.0);
-        // What it has captured may have events of its own.
+        // The listener's captures may cause events of their own.
         drop(listener);
     }
 }
@@ -175,7 +176,8 @@ fn a_spawn_failure_is_told() {
     assert!(!event.fields["error"].is_empty());
 }
 
-/// With label, slot and message, on the worker, before the caller is released.
+/// The event of a panic has label, slot and message. It occurs on the worker before the caller is
+/// released.
 #[test]
 fn a_panic_is_told() {
     timed(|| {
@@ -199,7 +201,8 @@ fn a_panic_is_told() {
     });
 }
 
-/// Each straggler once, however many shutdowns have waited for it, on the thread that waited first.
+/// Each straggler causes one event, however many shutdowns wait for it, on the thread that waited
+/// first.
 #[test]
 fn a_straggler_is_told_of_once() {
     timed(|| {
@@ -224,7 +227,8 @@ fn a_straggler_is_told_of_once() {
     });
 }
 
-/// A shutdown that does not wait, as it is called by a task, has no stragglers to tell of.
+/// A pool without trouble causes no event. A shutdown called by a task does not wait, so it reports
+/// no stragglers.
 #[test]
 fn a_clean_life_is_silent() {
     timed(|| {
@@ -247,14 +251,14 @@ fn a_clean_life_is_silent() {
         assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
         let events = keeper().events_of("silent");
         assert!(events.is_empty(), "{events:?}");
-        // Whatever the other tests have done: no spans, no other levels.
+        // No test of this binary has met a span or another level.
         let callsites = &keeper().kept().callsites;
         assert!(callsites.iter().all(|it| *it == (false, "WARN".into())));
     });
 }
 
-/// Law 1: with the feature and a subscriber, a burst of as many tasks as there is room for is accepted, and
-/// each of them goes where it would go without.
+/// Law 1: with the feature and a subscriber, a burst of as many tasks as there is room for is
+/// accepted, and each task goes where it would go without them.
 #[test]
 fn law01_a_subscriber_changes_no_admission() {
     timed(|| {
@@ -262,7 +266,8 @@ fn law01_a_subscriber_changes_no_admission() {
             let queue = 2 * (round as usize % 2);
             let pool = named("admits", 3).queue_capacity(queue).build().unwrap();
             assert_cap_usable(&pool);
-            // A worker that starts has no code to run before its task.
+            // A worker that starts has no other code to run before its task, so all workers are
+            // idle now.
             let stats = pool.stats();
             assert_eq!((stats.spawned, stats.idle), (3, 3));
             pool.do_with_deadline(|| (), LONG).unwrap();
@@ -271,7 +276,7 @@ fn law01_a_subscriber_changes_no_admission() {
     });
 }
 
-/// Law 7, for subscribers: their panics change no task's outcome, and count as those of hooks.
+/// Law 7 for subscribers: their panics change no task's outcome and count as panics of hooks.
 #[test]
 fn law07_a_subscribers_panic_is_contained() {
     timed(|| {
@@ -299,7 +304,7 @@ fn law07_a_subscribers_panic_is_contained() {
     });
 }
 
-/// A subscriber that submits to the pool that it is told of neither waits for ever nor breaks it.
+/// A subscriber that submits to the pool of the event neither hangs nor harms the pool.
 #[test]
 fn a_subscriber_may_submit() {
     thread_local!(static AT_IT: Cell<bool> = const { Cell::new(false) });
@@ -327,7 +332,7 @@ fn a_subscriber_may_submit() {
     });
 }
 
-/// Law 3, for subscribers: one that takes its time delays the task of which it is told; the caller leaves at
+/// Law 3 for subscribers: a slow subscriber delays the task of the event, but the caller leaves at
 /// its deadline.
 #[test]
 fn law03_a_slow_subscriber_breaks_no_deadline() {

@@ -1,4 +1,4 @@
-//! Children made by `fork`, and what may be asked of a pool of their parent: law 19.
+//! Children made by `fork`, and the checks of their parent's pool that they may make: law 19.
 
 use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,26 +15,28 @@ use lazypool::{DeadlineError, Group, Pool, Refusal, Refused, Shutdown, WhenFull}
 pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 
 pub fn fork() -> i32 {
-    // SAFETY: each child here uses pools, the allocator (which the C library makes usable) and
-    // `_exit`; what another thread may have locked is what these tests are about.
+    // SAFETY: each child here uses only pools, the allocator (which the C library makes usable in a
+    // child) and `_exit`. These tests are about the pool's own locks, which another thread may
+    // hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     child
 }
 
 pub fn exit(code: i32) -> ! {
-    // SAFETY: ends the process without running anything of its parent's.
+    // SAFETY: `_exit` ends the process without running any code of its parent.
     unsafe { libc::_exit(code) }
 }
 
-/// Returns the exit code of a child, which must not hang.
+/// Returns the exit code of a child. Fails if the child hangs.
 #[track_caller]
 pub fn code_of(child: i32) -> i32 {
     let mut status = 0;
     let mut ended = false;
     let mut turns = 0;
     while !ended && turns < 1000 {
-        // SAFETY: `status` is valid for the call, `child` our own and not waited for yet.
+        // SAFETY: `status` is valid for the call; `child` is a child of this process that has not
+        // been waited for.
         ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
         turns += 1;
         if !ended {
@@ -42,7 +44,7 @@ pub fn code_of(child: i32) -> i32 {
         }
     }
     if !ended {
-        // SAFETY: as above.
+        // SAFETY: `child` has not been waited for, so its number still belongs to it.
         unsafe { libc::kill(child, libc::SIGKILL) };
     }
     assert!(ended, "the child hangs");
@@ -50,7 +52,7 @@ pub fn code_of(child: i32) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// Runs `body` in a child, and waits for it.
+/// Runs `body` in a child and waits until the child ends.
 #[track_caller]
 pub fn in_child(body: impl FnOnce()) {
     let child = fork();
@@ -75,7 +77,7 @@ fn call_is_forked<F, R>(outcome: Result<R, DeadlineError<F>>) {
     }
 }
 
-/// In a child: every way to submit to a pool of the parent, and to groups of it; then `shutdown`.
+/// Tries, in a child, every way to submit to the parent's pool and its groups, then `shutdown`.
 #[track_caller]
 pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
     let ran = Arc::new(AtomicUsize::new(0));
@@ -107,7 +109,7 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
         .poll(&mut Context::from_waker(Waker::noop()));
     match polled {
         Poll::Ready(outcome) => is_forked(outcome.map(drop)),
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future waits"),
     }
     for mode in MODES {
         let report = pool.shutdown(mode, Duration::MAX);
@@ -118,7 +120,7 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
     assert_eq!(Arc::strong_count(&ran), 1, "each refused closure came back");
 }
 
-/// In a child: submissions to groups of the parent's.
+/// Submits to the parent's groups in a child. Each submission must be refused as `Forked`.
 #[track_caller]
 pub fn assert_groups_refuse<F>(groups: &[Group], task: &impl Fn() -> F)
 where
@@ -130,7 +132,8 @@ where
     }
 }
 
-/// In a child: all of it, the drop, and a pool of the child's own.
+/// Makes all checks in a child: submissions, `shutdown`, the drop, and a pool that the child
+/// builds.
 #[track_caller]
 pub fn assert_child(pool: &mut Option<Pool>, groups: &[Group]) {
     let pool = pool.take().expect("the child's copy");
@@ -148,7 +151,7 @@ pub fn assert_own_pool_works() {
     assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
 }
 
-/// Forks, and checks the child and then the parent's pool, which is given back.
+/// Forks, checks the pool in the child, and returns the parent's pool.
 #[track_caller]
 pub fn fork_beside(pool: Pool, group: &Group) -> Pool {
     let mut pool = Some(pool);
@@ -161,7 +164,7 @@ pub fn fork_thrice(pool: Pool, group: &Group) -> Pool {
     (0..3).fold(pool, |pool, _| fork_beside(pool, group))
 }
 
-/// In the parent: all of the pool is of use, and ends.
+/// Checks in the parent that the whole cap of the pool is usable and that it shuts down cleanly.
 #[track_caller]
 pub fn assert_ends_well(pool: &Pool) {
     assert_cap_usable(pool);

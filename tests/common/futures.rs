@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Wakes the thread that blocks on a future.
+/// A waker that unparks the thread that blocks on a future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -16,7 +16,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future until it is ready. Between polls the thread sleeps.
+/// Polls a future until it is ready. Between polls the thread is parked.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
@@ -33,7 +33,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output>
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Counts how often it is woken.
+/// A waker that counts how often it is woken.
 #[derive(Debug, Default)]
 pub struct Count(AtomicUsize);
 

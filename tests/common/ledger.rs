@@ -1,4 +1,5 @@
-//! What tests keep of their tasks: how often each ran and was dropped, how many run at once.
+//! Records that tests keep of their tasks: how often each ran and was dropped, how many run at
+//! once.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ struct Line {
     drops: AtomicU32,
 }
 
-/// To be captured by the closure of task `id`.
+/// A task's entry in the ledger, to be captured by the closure of task `id`.
 #[derive(Debug)]
 pub struct Entry {
     id: usize,
@@ -44,7 +45,7 @@ impl Ledger {
         (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
     }
 
-    /// Every task ran once and its captures were dropped once.
+    /// Asserts that every task ran once and that its captures were dropped once.
     #[track_caller]
     pub fn assert_all_ran(&self) {
         for id in 0..self.0.len() {
@@ -66,7 +67,7 @@ impl Drop for Entry {
     }
 }
 
-/// Counts how many are inside at once, and the most there ever were.
+/// Counts how many tasks are inside at once, and the highest such count so far.
 #[derive(Debug, Default)]
 pub struct Gauge {
     inside: AtomicUsize,

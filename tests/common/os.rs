@@ -1,8 +1,8 @@
-//! What the system says about this process's threads.
+//! Facts that the system reports about this process's threads.
 
 use std::fs;
 
-/// This process's threads, as directories.
+/// Returns the directories in `/proc` of this process's threads.
 fn tasks() -> Vec<std::path::PathBuf> {
     fs::read_dir("/proc/self/task")
         .expect("/proc/self/task")
@@ -10,23 +10,23 @@ fn tasks() -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// Threads of this process.
+/// Returns the number of threads of this process.
 pub fn thread_total() -> usize {
-    // Not by listing them: a listing ends early when one goes meanwhile.
+    // A listing of the threads would not do: it ends early if a thread ends meanwhile.
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
     (count.expect("a count").trim().parse()).expect("a number")
 }
 
-/// Workers of the pool named `name`: threads called `{name}-{digits}`. The system keeps 15
-/// bytes of a name, so `name` must be short.
+/// Returns the number of workers of the pool called `name`, which are threads called
+/// `{name}-{digits}`. The system keeps 15 bytes of a thread's name, so `name` must be short.
 pub fn workers_named(name: &str) -> usize {
     assert!(name.len() <= 11, "the system would truncate {name:?}");
     let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
     threads_of(name, is_number)
 }
 
-/// Threads called `{name}-...`.
+/// Returns the number of threads called `{name}-...` whose rest of the name `is_wanted` accepts.
 fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
     tasks()
         .iter()
@@ -41,8 +41,8 @@ fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
         .count()
 }
 
-/// Nanoseconds of processor time and voluntary context switches of every thread of this
-/// process but the calling one.
+/// Returns the CPU time in nanoseconds and the voluntary context switches of all threads of this
+/// process except the calling one.
 pub fn others_activity() -> (u64, u64) {
     let me = fs::read_link("/proc/thread-self").expect("/proc/thread-self");
     let me = me.file_name().expect("a thread id").to_owned();

@@ -1,16 +1,16 @@
-//! A system short of threads: stands in for the system's `pthread_create`. For test binaries that include
-//! this file; the others have the system's.
+//! A shortage of threads: replaces the system's `pthread_create` in the test binaries that include
+//! this file.
 
-#![allow(dead_code)] // each of those that include it uses part of it
+#![allow(dead_code)] // each binary that includes this file uses part of it
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 thread_local! {
-    /// Asked before each thread this thread starts: `true` lets it fail.
+    /// Called before each thread that this thread starts. The start fails if it returns `true`.
     static DENY: RefCell<Option<Box<dyn FnMut() -> bool>>> = const { RefCell::new(None) };
-    /// Threads this thread has asked for.
+    /// The number of threads that this thread has tried to start.
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -22,11 +22,11 @@ type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Found before the C library's function of that name by everything linked into this program.
+/// Replaces the C library's function of that name for all code linked into this program.
 ///
 /// # Safety
 ///
-/// As for the C library's.
+/// The conditions are those of the C library's function.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_create(
     native: *mut libc::pthread_t,
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn pthread_create(
         unsafe { std::mem::transmute::<*mut c_void, PthreadCreate>(found) }
     });
     let _ = ASKED.try_with(|n| n.set(n.get() + 1));
-    // Taken out meanwhile: what it runs may start threads of its own.
+    // Taken out during the call, because `deny` may start threads itself.
     let deny = DENY.try_with(RefCell::take).ok().flatten();
     if let Some(mut deny) = deny {
         let denied = deny();
@@ -52,11 +52,11 @@ pub(crate) unsafe extern "C" fn pthread_create(
             return libc::EAGAIN;
         }
     }
-    // SAFETY: the caller's promise is the C library's condition.
+    // SAFETY: the caller upholds the conditions of the C library's function.
     unsafe { real(native, attr, start, arg) }
 }
 
-/// While it lives, `deny` is asked before each thread that the current thread starts.
+/// While this value lives, `deny` is called before each thread that the current thread starts.
 pub(crate) struct Shortage;
 
 impl Shortage {
@@ -65,7 +65,7 @@ impl Shortage {
         Self
     }
 
-    /// No threads at all.
+    /// Lets every start of a thread fail.
     pub(crate) fn total() -> Self {
         Self::when(|| true)
     }
