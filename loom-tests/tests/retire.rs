@@ -227,7 +227,7 @@ fn dropped_listing_against_first_look() {
     dropped_listing_against_start(1, 0);
 }
 
-/// With a queue, and the OS refuses the first thread. Preemptions: 2.
+/// Without a queue, and the OS refuses the first thread. Preemptions: 2.
 #[test]
 fn dropped_listing_against_no_thread() {
     dropped_listing_against_start(0, 1);
