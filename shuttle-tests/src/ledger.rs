@@ -18,7 +18,8 @@ pub(crate) struct Book {
     pub(crate) undropped: usize,
     /// Set while a thread waits until every closure is dropped.
     pub(crate) awaited: bool,
-    /// Calls of `do_with_deadline` that a closed pool refused.
+    /// Calls of `do_with_deadline` that ended with `Closed`: the pool was closed, or a shutdown
+    /// discarded the task.
     pub(crate) closed: u64,
     pub(crate) timed_out: u64,
     /// Calls with a deadline that have not returned yet.
