@@ -1,4 +1,4 @@
-//! The fate of closures and results, as the fuzz targets keep it.
+//! The fate of closures and results, counted for the fuzz targets.
 #![allow(dead_code)]
 
 use lazypool::Stats;
@@ -39,7 +39,7 @@ impl Books {
         add(&self.timed_out, true);
     }
 
-    /// The ledger of a pool that has ended.
+    /// Asserts that the counts and the figures of a pool that has ended agree.
     pub fn check(&self, s: &Stats, workers: usize) {
         let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
         let ended = s.completed + s.panicked + s.expired + s.discarded;
@@ -60,17 +60,17 @@ impl Books {
     }
 }
 
-/// A panic that the fuzzer's panic hook does not hear of.
+/// Raises a panic that the fuzzer's panic hook does not see.
 pub fn explode() -> ! {
     resume_unwind(Box::new("meant"))
 }
 
-/// Drops what may explode.
+/// Drops a value whose drop may panic, and catches the panic.
 pub fn defuse<T>(what: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
 }
 
-/// Captured by each closure.
+/// Captured by each closure, to count its fate.
 #[derive(Debug)]
 pub struct Entry {
     books: Arc<Books>,
@@ -95,7 +95,7 @@ impl Entry {
         self.books.most.fetch_max(inside, Ordering::SeqCst);
     }
 
-    /// To be called before a panic of the task.
+    /// Counts a panic of the task. To be called before the panic.
     pub fn panics(&self) {
         add(&self.books.panics, true);
     }
@@ -115,7 +115,7 @@ impl Drop for Entry {
     }
 }
 
-/// What a task returns.
+/// The result of a task.
 #[derive(Debug)]
 pub struct Value {
     books: Arc<Books>,
@@ -131,7 +131,8 @@ impl Value {
         }
     }
 
-    /// Only a result without a taker may explode.
+    /// Defuses the result, as it has arrived: only a result that no caller takes may panic in its
+    /// drop.
     pub fn arrived(mut self) {
         self.bomb = false;
     }
