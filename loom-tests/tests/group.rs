@@ -1,4 +1,5 @@
-//! Groups and scopes (`src/parts/members.rs`, `src/group.rs`, `src/scope.rs`): the last task against its waiter.
+//! Groups and scopes (`src/parts/members.rs`, `src/group.rs`, `src/scope.rs`): a group's last task
+//! beside the thread that waits for it.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::refuse_threads;
@@ -141,8 +142,8 @@ fn cancel_against_the_next_groups_task() {
     });
 }
 
-/// Two submissions to a group of one, with two idle workers. Excludes: two tasks pending at once; a refusal
-/// other than `GroupFull`; a group that stays full. Preemptions: 2.
+/// Two submissions to a group with a limit of one, beside two idle workers. Excludes: two tasks
+/// pending at once; a refusal other than `GroupFull`; a group that stays full. Preemptions: 2.
 #[test]
 fn two_serve_through_a_limited_group() {
     check(Some(2), || {

@@ -1,5 +1,5 @@
-//! The line of submissions that wait for space (`src/parts/line.rs`): first alone, where space is a number.
-//! Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
+//! The line of submissions that wait for space (`src/parts/line.rs`), without a pool: space is a
+//! number here. Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Left, Line};

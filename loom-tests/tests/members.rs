@@ -313,7 +313,7 @@ fn enter_against_end_in_a_full_group() {
 // ---- cancelling ----------------------------------------------------------------------------
 
 /// A task enters, then reads whether the group is cancelled; a cancel sets the flag, then reads
-/// what is pending. Excludes: neither sees the other (P3). All interleavings.
+/// the pending count. Excludes: neither sees the other (P3). All interleavings.
 #[test]
 fn cancel_against_enter() {
     for limit in [u64::MAX, 2] {

@@ -80,9 +80,9 @@ fn whole(ticket: Ticket) -> Ticket {
 /// The object on which `serve` is called.
 #[derive(Debug, Clone, Copy)]
 pub enum Via<'a> {
-    /// The pool.
+    /// `serve` is called on the pool.
     Pool,
-    /// A group of the pool.
+    /// `serve` is called on a group of the pool.
     Group(&'a Group),
 }
 
@@ -521,7 +521,7 @@ impl Bench {
         let runs = known.runs;
         let error = match answer {
             Ok(value) => {
-                assert_eq!((value.number(), runs), (number, 1), "another's result");
+                assert_eq!((value.number(), runs), (number, 1), "another task's result");
                 self.answered();
                 self.fate(number, Fate::Runs);
                 self.books.book().tickets[number].delivered = true;
@@ -557,7 +557,7 @@ impl Bench {
                 self.fate(number, Fate::Runs);
             }
             DeadlineError::Panicked(_) => {
-                assert_eq!(runs, 1, "a panic of another");
+                assert_eq!(runs, 1, "a panic of another task");
                 assert!(known.reported, "a panic before the hook has seen it");
                 assert_eq!(known.drops, 1, "a panic before its closure is dropped");
                 self.answered();
@@ -707,7 +707,7 @@ impl Bench {
             let calls = book.expired - stats.refusals.expired;
             let dropped = stats.expired - calls;
             assert!(dropped == 0 || book.timed, "{stats:?}");
-            assert_eq!(book.reported, stats.panicked, "each panic is told of once");
+            assert_eq!(book.reported, stats.panicked, "the hook is told of each panic once");
             let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
             assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
             let (mut unrun, mut left) = (0, 0);
@@ -718,7 +718,7 @@ impl Bench {
                     Fate::Accepted | Fate::Runs => assert_eq!(ticket.runs, 1),
                     Fate::Back => assert_eq!(ticket.runs, 0),
                     Fate::Left => left += u64::from(ticket.runs == 0),
-                    Fate::Unknown => panic!("closure {number} went nowhere"),
+                    Fate::Unknown => panic!("the call of closure {number} never returned"),
                 }
             }
             assert!(withdrawn <= left, "{withdrawn} of {left}: {stats:?}");
@@ -734,7 +734,7 @@ impl Bench {
     }
 }
 
-/// Joins all threads.
+/// Joins all threads, and asserts that none has panicked.
 pub fn join_all(threads: Vec<model::JoinHandle<()>>) {
     for thread in threads {
         thread.join().expect("no panic leaves a thread");

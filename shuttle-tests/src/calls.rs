@@ -20,7 +20,7 @@ pub struct Adds {
 }
 
 impl Adds {
-    /// No options.
+    /// The submitter adds no options.
     pub const NOTHING: Self = Self {
         label: None,
         deadline: Duration::MAX,
@@ -152,9 +152,9 @@ impl Own {
             .as_ref()
             .is_some_and(|c| c.load(Ordering::SeqCst));
         let is = task::is_cancelled();
-        assert!(is || !was, "cancelled, and not any more");
-        assert!(is || !must_be, "a cancel has returned");
-        assert!(!is || self.may_be_cancelled, "cancelled by nobody");
+        assert!(is || !was, "cancelled, and later not cancelled");
+        assert!(is || !must_be, "not cancelled, after a cancel has returned");
+        assert!(!is || self.may_be_cancelled, "cancelled without a cause");
         is
     }
 
@@ -265,7 +265,7 @@ impl Bench {
                 assert!(!was_cancelled, "served by a group that is cancelled");
                 doomed.served.fetch_add(1, Ordering::SeqCst);
             }
-            Err(Refusal::Cancelled) => assert!(group.is_cancelled(), "cancelled by nobody"),
+            Err(Refusal::Cancelled) => assert!(group.is_cancelled(), "cancelled without a cause"),
             Err(_) => {}
         }
     }

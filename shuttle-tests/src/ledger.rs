@@ -181,7 +181,7 @@ impl Ledger {
                 Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
                 Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
                 Fate::Left => {}
-                Fate::Unknown => panic!("closure {number} went nowhere"),
+                Fate::Unknown => panic!("the call of closure {number} never returned"),
             }
         }
     }

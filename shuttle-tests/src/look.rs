@@ -77,7 +77,8 @@ impl Bench {
         assert_eq!(stats.refused, refused, "{stats:?}");
     }
 
-    /// Reads `workers`. What it says is exact for tasks that run from before the call to after it.
+    /// Reads `workers`, and asserts that it is exact for tasks that run from before the call to
+    /// after it.
     pub fn look_at_workers(&self) {
         let before = running(&self.books.book());
         let workers = self.pool.workers();

@@ -180,7 +180,7 @@ impl Limited {
         it
     }
 
-    /// Returns the group.
+    /// Returns the group that has the limit.
     pub fn group(&self) -> &Group {
         &self.group
     }

@@ -37,7 +37,7 @@ impl Rng {
         }
     }
 
-    /// Returns any number.
+    /// Returns any number of 64 bits.
     pub fn draw(&mut self) -> u64 {
         if let Some(byte) = self.given.next() {
             return mix(byte.into());

@@ -40,7 +40,7 @@ type Attr = *const libc::pthread_attr_t;
 ///
 /// # Safety
 ///
-/// The same conditions hold as for the C library's function.
+/// The conditions of the C library's function hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     native: Native,
