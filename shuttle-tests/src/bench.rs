@@ -707,7 +707,7 @@ impl Bench {
             let calls = book.expired - stats.refusals.expired;
             let dropped = stats.expired - calls;
             assert!(dropped == 0 || book.timed, "{stats:?}");
-            assert_eq!(book.reported, stats.panicked, "the hook is told of each panic once");
+            assert_eq!(book.reported, stats.panicked, "each panic is reported once");
             let runs: u64 = book.tickets.iter().map(|t| u64::from(t.runs)).sum();
             assert_eq!(runs, stats.completed + stats.panicked, "{stats:?}");
             let (mut unrun, mut left) = (0, 0);
