@@ -14,7 +14,7 @@ fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Count
     check(None, move || {
         let counts = Arc::new(Counts::new());
         let asked = Arc::new(AtomicUsize::new(0));
-        // Every write `SeqCst`, the first one, too: see the README.
+        // Every write must be `SeqCst`, the first one included: see the README.
         asked.store(0, Ordering::SeqCst);
         let submitter = thread::spawn({
             let (counts, asked) = (Arc::clone(&counts), Arc::clone(&asked));

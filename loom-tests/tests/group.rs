@@ -13,7 +13,7 @@ use std::time::Duration;
 
 struct Borrowed(UnsafeCell<usize>);
 
-// SAFETY: loom reports it where accesses are not ordered.
+// SAFETY: loom reports accesses that are not ordered.
 unsafe impl Sync for Borrowed {}
 
 /// A scope's only task writes to a variable that it borrows. Excludes: a scope that sleeps past its
@@ -27,12 +27,12 @@ fn scope_against_last_task() {
         pool.scope(|s| {
             let value = &value;
             let served = s.serve(move || {
-                // SAFETY: the scope's body does not touch it.
+                // SAFETY: only this task accesses the value until it has ended.
                 value.0.with_mut(|v| unsafe { *v += 1 });
             });
             assert!(served.is_ok());
         });
-        // SAFETY: the scope's task has ended.
+        // SAFETY: the scope has returned, so its task has ended.
         assert_eq!(value.0.with(|v| unsafe { *v }), 1);
         assert_eq!(pool.stats().completed, 2);
         assert!(pool.serve(|| ()).is_ok(), "free");

@@ -78,8 +78,8 @@ fn end_against_a_change_of_waker() {
     });
 }
 
-/// A handle is polled twice with one waker while the task ends. The second poll changes nothing.
-/// All interleavings.
+/// A handle is polled twice with one waker while the task ends. The second poll
+/// changes nothing. All interleavings.
 #[test]
 fn end_against_a_second_poll() {
     check(None, || {

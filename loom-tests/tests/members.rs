@@ -154,8 +154,8 @@ fn wait_against_end_and_refused() {
     });
 }
 
-/// A task panics while a thread reads the counts. Excludes: a read that finds the task completed.
-/// All interleavings.
+/// A task panics while a thread reads the counts. Excludes: a read that finds the
+/// task completed. All interleavings.
 #[test]
 fn panic_against_looks() {
     check(None, || {

@@ -176,8 +176,8 @@ fn one_dead_cell_for_one() {
     });
 }
 
-/// Two threads push into a full queue with two dead cells. Excludes: space for only one of them.
-/// All interleavings.
+/// Two threads push into a full queue with two dead cells. Excludes: space for only one
+/// of them. All interleavings.
 #[test]
 fn two_dead_cells_for_two() {
     check(None, || {

@@ -111,9 +111,9 @@ fn dropped_listing_against_going_idle() {
     });
 }
 
-/// A caller takes its task back while the worker starts it, and tells the worker to look at the
-/// queue. Excludes: a task that ran and came back, or neither; a worker that sleeps past the order.
-/// All interleavings.
+/// A caller takes its task back while the worker starts it, and tells the worker to look at
+/// the queue. Excludes: a task that ran and came back, or neither; a worker that sleeps past
+/// the order. All interleavings.
 #[test]
 fn revoke_against_start() {
     check(None, || {
@@ -402,9 +402,9 @@ fn dropped_listing_against_notifying() {
     });
 }
 
-/// A new worker starts on a slot that still has an entry in the ready ring, while a submission
-/// drops that listing. Excludes: a listing that comes back; a worker that never lists itself again.
-/// All interleavings.
+/// A new worker starts on a slot that still has an entry in the ready ring, while a
+/// submission drops that listing. Excludes: a listing that comes back; a worker that never
+/// lists itself again. All interleavings.
 #[test]
 fn dropped_listing_against_starting() {
     check(None, || {

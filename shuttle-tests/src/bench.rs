@@ -8,8 +8,8 @@
 //! counts as well: it may be claiming a worker. So the oracle never blames a refusal that was
 //! right.
 //!
-//! **Ledger.** Each closure carries a [`Ticket`] that knows how often it ran and that
-//! it was dropped.
+//! **Ledger.** Each closure carries a [`Ticket`], which records each run and the drop of the
+//! closure.
 
 use crate::ledger::{me, Books, Fate, Known, Ledger, Limit};
 use crate::{Dice, Ticket};

@@ -8,7 +8,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-/// More steps than any execution takes that comes to an end.
+/// A number of steps that no execution takes if it comes to an end.
 const TOO_MANY_STEPS: usize = 300_000;
 
 /// A random number generator (SplitMix64).

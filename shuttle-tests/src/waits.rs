@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A thread that waits until it is woken.
+/// A waker that a thread waits for.
 #[derive(Debug, Default)]
 pub struct Flag {
     woken: shuttle::sync::Mutex<bool>,

@@ -219,8 +219,8 @@ pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
         _ => {}
     }
     let value = Value::new(&ticket.books, act.0, fault == Fault::ResultExplodes);
-    // Here rather than at the closing brace: there the compiler forgets the value
-    // if this drop panics (rust-lang/rust#47949).
+    // Not at the closing brace, where a panic of this drop would leak the value
+    // (rust-lang/rust#47949).
     drop(ticket);
     value
 }

@@ -89,7 +89,7 @@ pub fn pin(one: bool) {
     static ALL: OnceLock<libc::cpu_set_t> = OnceLock::new();
     let size = std::mem::size_of::<libc::cpu_set_t>();
     let all = ALL.get_or_init(|| {
-        // SAFETY: a plain bit set; the call fills it.
+        // SAFETY: all zeros is a valid bit set, and the call is given its size.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::sched_getaffinity(0, size, &mut set);
@@ -98,27 +98,27 @@ pub fn pin(one: bool) {
     });
     let mut set = *all;
     if one {
-        // SAFETY: plain bit sets, indices within their size.
+        // SAFETY: both bit sets are initialized, and all indices are below their size.
         unsafe {
             libc::CPU_ZERO(&mut set);
             let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, all));
             libc::CPU_SET(first.unwrap_or(0), &mut set);
         }
     }
-    // SAFETY: a valid set of the given size.
+    // SAFETY: the bit set is initialized, and the call is given its size.
     unsafe { libc::sched_setaffinity(0, size, &set) };
 }
 
 /// Becomes an ordinary user, to whom `RLIMIT_NPROC` applies.
 pub fn drop_privileges() {
     const NOBODY: u32 = 65_534;
-    // SAFETY: plain system calls; there is one thread so far.
+    // SAFETY: the system calls get valid arguments, and this is the only thread so far.
     unsafe {
         if libc::geteuid() == 0 {
             libc::setgroups(0, std::ptr::null());
             assert_eq!(libc::setgid(NOBODY), 0, "setgid");
             assert_eq!(libc::setuid(NOBODY), 0, "setuid");
-            // Otherwise our own /proc entries would be closed to us.
+            // Without this, the process could not read its own entries in /proc.
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         }
     }
@@ -126,8 +126,8 @@ pub fn drop_privileges() {
 
 /// Lets the OS start further threads for this user, or makes it refuse them.
 pub fn allow_threads(allow: bool) {
-    // SAFETY: plain system calls on a struct of two numbers. The hard limit stays,
-    // so the soft one can be raised again.
+    // SAFETY: the system calls get a valid struct. The hard limit does not change, so the soft
+    // one can be raised again.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NPROC, &mut limit);
