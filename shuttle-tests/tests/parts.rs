@@ -42,9 +42,9 @@ impl Room {
     }
 }
 
-/// Threads join the line and wait, others leave it or give their place back, and there are just as
-/// many places as are kept. All threads that wait get a place, in the order in which they joined;
-/// no place is left over. Law 20.
+/// Threads join the line and wait, and others leave it or give their place back. There is one place
+/// for each thread that keeps it. All threads that wait get a place, in the order in which they
+/// joined; no place is left over. Law 20.
 #[test]
 fn line() {
     explore("line", |dice| {

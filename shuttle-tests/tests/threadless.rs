@@ -78,8 +78,9 @@ fn dead_cells() {
     });
 }
 
-/// Two submitters more than there is space for, one group, and threads that are refused: the
-/// smallest case in which a task that is taken back because no thread was given meets others.
+/// One group, and two submitters more than there is space for, while threads are refused. This is
+/// the smallest case in which a task that is taken back, because no thread was given, meets other
+/// tasks.
 #[test]
 fn cancelled_without_threads() {
     explore("cancelled_without_threads", |dice| {

@@ -1,4 +1,4 @@
-//! A small, repeatable random number generator: given bytes first, then splitmix64.
+//! A small, repeatable random number generator: splitmix64, which may be preceded by given bytes.
 
 use std::time::Duration;
 
