@@ -303,7 +303,7 @@ fn deadline(rng: &mut Rng, plan: &Plan, from: From) -> Duration {
         4..10 => Duration::from_nanos(1),
         10..35 => rng.micros(100),
         35..55 => rng.micros(3_000),
-        // A task that waits without a limit for a pool whose task waits for this one deadlocks.
+        // Without a limit, a task could wait for ever: the other pool may be waiting for this one.
         _ if from == From::OtherPool => rng.micros(5_000),
         55..75 => LONG,
         _ => Duration::MAX,
@@ -319,7 +319,7 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     let bomb = act.fault() == Fault::CaptureExplodes;
     let serves = !plan.careful && rng.one_in(2);
     let was_closed = pool.is_closed();
-    // Calls that wait without a limit for a pool that may be waiting for this one deadlock.
+    // Without a limit, this call could wait for ever: the other pool may be waiting for this one.
     let serves = serves && !(from == From::OtherPool && plan.policy == WhenFull::Block);
     let weight = [act.0; 24];
     if serves {
