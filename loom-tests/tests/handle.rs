@@ -1,5 +1,6 @@
-//! Handles (`src/handle.rs`, `src/parts/completion/shared.rs`): the two sides of a node on the heap, first
-//! alone, then with a pool. That a touch of it after it was freed is one, loom sees. Law 21.
+//! Handles (`src/handle.rs`, `src/parts/completion/shared.rs`): the two sides of a node on the
+//! heap, first alone, then with a pool. If one side touches the node after it was freed, loom
+//! reports it. Law 21.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, join_until, promise, Decision};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// A handle goes while its task ends. Excludes: a value dropped twice or never; a node freed twice, never,
-/// or before the other side's last touch. All interleavings.
+/// A handle is dropped while its task ends. Excludes: a value dropped twice or never; a node freed
+/// twice, never, or before the other side's last touch. All interleavings.
 #[test]
 fn end_against_drop() {
     check(None, || {
@@ -28,7 +29,8 @@ fn end_against_drop() {
     });
 }
 
-/// The same after a poll. Excludes also: a waker that is kept, or called twice. All interleavings.
+/// A handle is polled and dropped while its task ends. Excludes: all that `end_against_drop`
+/// excludes; a waker that is never dropped, or called twice. All interleavings.
 #[test]
 fn end_against_poll_and_drop() {
     check(None, || {
@@ -46,9 +48,9 @@ fn end_against_poll_and_drop() {
     });
 }
 
-/// A poll, then one with another waker, while the task ends. Excludes: a lost wake-up; a wake-up of the
-/// first waker once the second poll has returned `Pending` before the end; a waker that the worker and
-/// the handle both own. All interleavings.
+/// A handle is polled, then polled with another waker, while the task ends. Excludes: a lost
+/// wake-up; a call of the first waker once the second poll has returned `Pending`; a waker that the
+/// worker and the handle both own. All interleavings.
 #[test]
 fn end_against_a_change_of_waker() {
     check(None, || {
@@ -76,7 +78,8 @@ fn end_against_a_change_of_waker() {
     });
 }
 
-/// The same waker polls again, which changes nothing. All interleavings.
+/// A handle is polled twice with one waker while the task ends. The second poll
+/// changes nothing. All interleavings.
 #[test]
 fn end_against_a_second_poll() {
     check(None, || {
@@ -93,9 +96,9 @@ fn end_against_a_second_poll() {
     });
 }
 
-/// A thread joins until a deadline that passes at any moment, then as long as it takes. Excludes: a
-/// lost wake-up; a thread woken that waits no more, in place of the one that does; an outcome lost at the
-/// limit. Preemptions: 3.
+/// A thread joins until a deadline that passes at any moment, then joins without one. Excludes: a
+/// lost wake-up; a wake-up of a thread that no longer waits, in place of the one that does; an
+/// outcome lost at the deadline. Preemptions: 3.
 #[test]
 fn end_against_join_at_its_limit() {
     check(Some(3), || {
@@ -113,7 +116,8 @@ fn end_against_join_at_its_limit() {
     });
 }
 
-/// The same, and then as a future. Preemptions: 3.
+/// A thread joins until a deadline that passes at any moment, then polls the handle as a future.
+/// Excludes: a lost wake-up; an outcome lost at the deadline. Preemptions: 3.
 #[test]
 fn end_against_join_and_then_poll() {
     check(Some(3), || {
@@ -134,8 +138,8 @@ fn end_against_join_and_then_poll() {
     });
 }
 
-/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither tells the worker nor
-/// is found by it. All interleavings.
+/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither tells the
+/// worker nor is found by it. All interleavings.
 #[test]
 fn cancel_against_start() {
     check(None, || {
@@ -152,7 +156,8 @@ fn cancel_against_start() {
     });
 }
 
-/// A poll, then a join: the task's end may just take the waker of the first, and wakes nobody else.
+/// A handle is polled, then joined. If the end of the task takes the poll's waker, it must wake the
+/// joining thread as well.
 #[test]
 fn a_poll_and_then_a_join() {
     check(Some(3), || {
@@ -167,7 +172,7 @@ fn a_poll_and_then_a_join() {
 
 // ---- with a pool ---------------------------------------------------------------------------
 
-/// A task that counts its runs, and a value that counts its drops.
+/// Submits a task that counts its runs, and whose value counts its drops.
 fn serve(pool: &Pool, ran: &Ran, values: &Ran) -> Handle<impl FnOnce() + Send + 'static> {
     let (f, value) = (ran.task(), values.task());
     let run = move || {
@@ -188,27 +193,28 @@ fn assert_all_gone(pool: &Pool, ran: &Ran, values: &Ran) {
     assert_eq!((stats.expired, stats.timed_out), (0, 0));
 }
 
-/// A handle that is dropped while its task is handed over, starts and ends.
+/// Drops a handle while its task is handed over, starts and ends.
 fn drops(pool: &Pool) {
     let (ran, values) = (Ran::new(), Ran::new());
     drop(serve(pool, &ran, &values));
     assert_all_gone(pool, &ran, &values);
 }
 
-/// Excludes: a task that ran and counts as discarded, or the reverse; a value dropped twice or never.
-/// Preemptions: 3.
+/// A handle is dropped while its task is handed to an idle worker. Excludes: a task that ran and
+/// counts as discarded, or the reverse; a value dropped twice or never. Preemptions: 3.
 #[test]
 fn drop_in_the_mailbox() {
     check(Some(3), || drops(&warm_pool(0)));
 }
 
-/// The same with a worker that is just being started. Preemptions: 2.
+/// A handle is dropped while its task is given to a worker that is just being started. Preemptions:
+/// 2.
 #[test]
 fn drop_in_the_hands_of_a_new_worker() {
     check(Some(2), || drops(&pool(1, 0)));
 }
 
-/// The same by way of the queue. Preemptions: 2.
+/// A handle is dropped while its task is in the queue. Preemptions: 2.
 #[test]
 fn drop_in_the_queue() {
     check(Some(2), || {
@@ -218,8 +224,8 @@ fn drop_in_the_queue() {
     });
 }
 
-/// A handle that cancels its task and waits. Excludes: `Cancelled` of one that runs; a wait without end;
-/// a pool of one that refuses once the handle is ready.
+/// Cancels a task by its handle and waits. Excludes: `Cancelled` for a task that runs; a wait
+/// without end; a pool of one that refuses once the handle is ready.
 fn cancels(pool: &Pool) {
     let (ran, values) = (Ran::new(), Ran::new());
     let handle = serve(pool, &ran, &values);
@@ -238,13 +244,13 @@ fn cancels(pool: &Pool) {
     assert_all_gone(pool, &ran, &values);
 }
 
-/// Preemptions: 3.
+/// A task that is handed to an idle worker is cancelled by its handle. Preemptions: 3.
 #[test]
 fn cancel_in_the_mailbox() {
     check(Some(3), || cancels(&warm_pool(0)));
 }
 
-/// Preemptions: 2.
+/// A queued task is cancelled by its handle. Preemptions: 2.
 #[test]
 fn cancel_in_the_queue() {
     check(Some(2), || {
@@ -254,7 +260,7 @@ fn cancel_in_the_queue() {
     });
 }
 
-/// A handle is detached while its task starts and ends: it runs. Preemptions: 3.
+/// A handle is detached while its task starts and ends. The task runs. Preemptions: 3.
 #[test]
 fn detach_against_the_end() {
     check(Some(3), || {
@@ -266,7 +272,7 @@ fn detach_against_the_end() {
     });
 }
 
-/// A join until a deadline that passes at any moment, then a drop. Preemptions: 2.
+/// A handle is joined until a deadline that passes at any moment, then dropped. Preemptions: 2.
 #[test]
 fn join_at_its_limit_and_drop() {
     check(Some(2), || {
@@ -281,7 +287,8 @@ fn join_at_its_limit_and_drop() {
     });
 }
 
-/// A future: it is woken once the value is there, and the worker free. Preemptions: 2.
+/// A handle is awaited as a future. It is woken once the value is there and the worker is free.
+/// Preemptions: 2.
 #[test]
 fn awaited() {
     check(Some(2), || {
@@ -300,8 +307,8 @@ fn awaited() {
     });
 }
 
-/// A group is cancelled while a handle of a queued task of it is dropped: one of the two discards it.
-/// Preemptions: 2.
+/// A group is cancelled while the handle of its queued task is dropped. One of the two discards the
+/// task. Preemptions: 2.
 #[test]
 fn group_cancel_against_drop() {
     check(Some(2), || {
@@ -324,7 +331,7 @@ fn group_cancel_against_drop() {
 
 // ---- discarded tasks are settled first, and dropped later ------------------------------------
 
-/// A pool of one whose worker runs a task until the gate is opened, with room in its queue.
+/// Returns a pool of one with a queue. Its worker runs a task until the gate is opened.
 fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     let pool = warm_pool(queue_capacity);
     let (open, gate) = mpsc::channel();
@@ -332,8 +339,8 @@ fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     (Arc::new(pool), open)
 }
 
-/// A shutdown discards a task while its handle is dropped. Excludes: a task that both discard, or neither; a
-/// node freed twice, never, or while the other side is at it. Preemptions: 3.
+/// A shutdown discards a task while its handle is dropped. Excludes: a task that both or neither
+/// discard; a node freed twice, never, or while the other side uses it. Preemptions: 3.
 #[test]
 fn discard_against_drop() {
     check(Some(3), || {
@@ -352,7 +359,7 @@ fn discard_against_drop() {
     });
 }
 
-/// A capture whose drop waits until another thread has said so.
+/// A capture whose drop waits until another thread has opened its gate.
 struct WaitsInDrop(mpsc::Receiver<()>);
 
 impl Drop for WaitsInDrop {
@@ -361,9 +368,10 @@ impl Drop for WaitsInDrop {
     }
 }
 
-/// A cancelled group has two queued tasks. The first one's capture waits, in its drop, for what another
-/// thread sees of the second. Excludes: a task that is settled after a capture was dropped, whose waiter and
-/// that capture wait for each other (laws 8 and 21). `see`: given the second one's handle.
+/// Cancels a group with two queued tasks. The drop of the first one's capture waits until another
+/// thread has seen the end of the second task. Excludes: a second task that is settled only after a
+/// capture was dropped: the capture and the thread would wait for each other (laws 8 and 21). `see`
+/// is given the second task's handle.
 fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync + Copy + 'static) {
     check(Some(3), move || {
         let (pool, open) = occupied(2);
@@ -384,7 +392,7 @@ fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync
     });
 }
 
-/// By a join. Preemptions: 3.
+/// The other thread joins the handle of the second task. Preemptions: 3.
 #[test]
 fn settled_before_drops_for_a_join() {
     settled_before_drops(|handle, _| {
@@ -392,7 +400,7 @@ fn settled_before_drops_for_a_join() {
     });
 }
 
-/// By polls. Preemptions: 3.
+/// The other thread polls the handle of the second task. Preemptions: 3.
 #[test]
 fn settled_before_drops_for_a_poll() {
     settled_before_drops(|mut handle, _| {
@@ -407,7 +415,7 @@ fn settled_before_drops_for_a_poll() {
     });
 }
 
-/// By a group's wait. Preemptions: 3.
+/// The other thread waits for the group. Preemptions: 3.
 #[test]
 fn settled_before_drops_for_a_groups_wait() {
     settled_before_drops(|handle, group| {
@@ -419,7 +427,7 @@ fn settled_before_drops_for_a_groups_wait() {
 
 // ---- wakers after the release ----------------------------------------------------------------
 
-/// Submits a task.
+/// A waker that submits a task.
 struct Submits {
     pool: Arc<Pool>,
     ran: Ran,
@@ -434,8 +442,8 @@ impl Wake for Submits {
     }
 }
 
-/// A waker submits to the pool of one that calls it. Excludes: a worker that calls it before it is
-/// free, or that waits for itself; a submission that is lost. Preemptions: 3.
+/// A waker submits to the pool of one whose worker calls it. Excludes: a worker that calls the
+/// waker before it is free, or that waits for itself; a submission that is lost. Preemptions: 3.
 #[test]
 fn a_waker_that_submits() {
     check(Some(3), || {

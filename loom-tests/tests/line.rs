@@ -1,5 +1,5 @@
-//! The line of submissions that wait for space (`src/parts/line.rs`): first alone, where space is a number.
-//! Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
+//! The line of submissions that wait for space (`src/parts/line.rs`), without a pool: space is a
+//! number here. Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Left, Line};
@@ -9,30 +9,31 @@ use loom::thread;
 use loom_tests::{beside, check, Flag};
 use std::sync::Arc;
 
-/// An answer that says that an entry was turned away.
+/// The answer of an entry that was turned away.
 const TURNED_AWAY: u32 = 99;
 
-/// Space that is made and taken by `SeqCst` steps, as that of a pool is.
+/// Space that is made and taken by `SeqCst` steps, as a pool's space is.
 struct Space {
     line: Line,
     free: AtomicUsize,
-    /// The numbers of the entries that got space, in this order. One server at a time writes it; else
-    /// loom reports it.
+    /// The numbers of the entries that got space, in this order. Only the server writes it. If two
+    /// threads serve at once, loom reports it.
     served: UnsafeCell<Vec<u32>>,
-    /// Entries are cancelled: an attempt reads it first, as it reads a group's flag.
+    /// Set once the entries are cancelled. An attempt reads it first, as an attempt of a pool reads
+    /// the group's flag.
     cancelled: AtomicBool,
 }
 
-// SAFETY: as at `served`.
+// SAFETY: `served` is written by one server at a time; loom reports it if not.
 unsafe impl Send for Space {}
-// SAFETY: the same.
+// SAFETY: `served` is written by one server at a time; loom reports it if not.
 unsafe impl Sync for Space {}
 
 impl Space {
     fn new() -> Arc<Self> {
         let free = AtomicUsize::new(0);
         let cancelled = AtomicBool::new(false);
-        // Every write `SeqCst`, the first one, too: see the README.
+        // Every write must be `SeqCst`, the first one included: see the README.
         free.store(0, Ordering::SeqCst);
         cancelled.store(false, Ordering::SeqCst);
         Arc::new(Self {
@@ -43,9 +44,9 @@ impl Space {
         })
     }
 
-    /// One attempt for an entry. The answer is its number and ten.
+    /// Attempts to take space for an entry. The answer is the entry's number plus ten.
     fn attempt(&self, number: u32) -> Option<u32> {
-        // SAFETY: as at the field.
+        // SAFETY: the calling thread serves the line, and there is one server at a time.
         self.served.with_mut(|served| unsafe {
             if self.cancelled.load(Ordering::SeqCst) {
                 return Some(TURNED_AWAY);
@@ -62,20 +63,20 @@ impl Space {
         self.line.serve(|number| self.attempt(number));
     }
 
-    /// Makes space for one, and serves the line.
+    /// Makes space for one entry, and serves the line.
     fn make(&self) {
         self.free.fetch_add(1, Ordering::SeqCst);
         self.serve();
     }
 
-    /// Joins the line as a thread, and serves it.
+    /// Joins the line as a thread, and serves it. Returns the ticket.
     fn join(&self, number: u32) -> u64 {
         let ticket = self.line.join(number);
         self.serve();
         ticket
     }
 
-    /// Joins the line, and sleeps until the answer is there.
+    /// Joins the line, and sleeps until the answer is there. Returns the answer.
     fn wait(&self, number: u32) -> u32 {
         let ticket = self.join(number);
         self.line.wait(ticket)
@@ -97,7 +98,8 @@ impl Space {
         self.line.turn_away(|one| one == number, TURNED_AWAY);
     }
 
-    /// Asserts that nothing waits, that so much space is left, and which entries got space.
+    /// Asserts that no entry waits, that `free` places are left, and that the entries `served` got
+    /// space, in this order.
     fn assert_end(&self, free: usize, served: &[u32]) {
         self.line.assert_at_rest();
         assert_eq!(self.free.load(Ordering::SeqCst), free);
@@ -107,9 +109,9 @@ impl Space {
     }
 }
 
-/// A thread joins while another makes space. The server may have the entry in hand, and have found no
-/// space, while the maker finds no entry to serve (the event). Excludes: a thread that sleeps beside
-/// space. All interleavings.
+/// A thread joins while another makes space. The joining thread may serve its own entry and find no
+/// space yet; the other thread then finds it serving, and leaves an event. Excludes: a thread that
+/// sleeps beside space. All interleavings.
 #[test]
 fn join_against_make() {
     check(None, || {
@@ -121,8 +123,9 @@ fn join_against_make() {
     });
 }
 
-/// Two in line, and two threads that each make space for one: two servers. Excludes: two attempts at
-/// once; an entry that is served before the one that came first, or twice, or not. All interleavings.
+/// Two entries are in line, and two threads each make space for one and serve the line. Excludes:
+/// two attempts at once; an entry that is served before an earlier one, twice, or never. All
+/// interleavings.
 #[test]
 fn two_servers() {
     check(None, || {
@@ -138,8 +141,9 @@ fn two_servers() {
     });
 }
 
-/// The same beside a thread that joins, with space for two of three. Excludes: space for one that waits
-/// which no server gives, as each leaves it to another; an overtaking. Preemptions: 3.
+/// Two threads make space for two of three entries, while the third entry's thread joins. Excludes:
+/// space that no server gives to an entry, as each leaves it to another; an entry that overtakes
+/// another. Preemptions: 3.
 #[test]
 fn two_servers_and_one_that_joins() {
     check(Some(3), || {
@@ -158,8 +162,9 @@ fn two_servers_and_one_that_joins() {
     });
 }
 
-/// Space for two comes up in two steps beside two threads that join. Excludes: a thread that sleeps beside
-/// space, as the event that is left during one attempt is lost with the next. Preemptions: 3.
+/// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
+/// beside space, because an event that was left during one attempt is lost at the next.
+/// Preemptions: 3.
 #[test]
 fn two_join_against_two_makes() {
     check(Some(3), || {
@@ -180,8 +185,8 @@ fn two_join_against_two_makes() {
 }
 
 /// An owner leaves while another thread makes space, and may have the entry in hand. Excludes: an
-/// owner that leaves without its answer, whose entry gets space; an answer that stays behind. All
-/// interleavings.
+/// owner that leaves without its answer although its entry got space; an answer that no owner
+/// fetches. All interleavings.
 #[test]
 fn leave_against_serve() {
     check(None, || {
@@ -200,8 +205,8 @@ fn leave_against_serve() {
     });
 }
 
-/// The first of two in line leaves while space comes up for one. Excludes: space that is lost with the
-/// entry that leaves: the second sleeps beside it. Preemptions: 3.
+/// The first of two entries in line leaves while space for one is made. Excludes: space that is
+/// lost with that entry, so that the second sleeps beside it. Preemptions: 3.
 #[test]
 fn space_of_one_that_leaves() {
     check(Some(3), || {
@@ -218,9 +223,9 @@ fn space_of_one_that_leaves() {
     });
 }
 
-/// An entry is turned away while a server, which finds no space, has it in hand. Excludes: an owner
-/// that sleeps on, because the server's attempt read the flag before it was set and the canceller found
-/// the entry in service. All interleavings.
+/// An entry is turned away while a server has it in hand and finds no space. Excludes: an owner
+/// that sleeps on, because the server's attempt read the flag before it was set, and the cancelling
+/// thread skipped the entry as it was in service. All interleavings.
 #[test]
 fn turn_away_against_serve() {
     check(None, || {
@@ -232,8 +237,8 @@ fn turn_away_against_serve() {
     });
 }
 
-/// The same while space comes up. Excludes: two answers to one entry; one that got space and was turned
-/// away. All interleavings.
+/// An entry is turned away while space is made for it. Excludes: two answers to one entry; an entry
+/// that got space and was turned away. All interleavings.
 #[test]
 fn turn_away_against_make() {
     check(None, || {
@@ -250,8 +255,8 @@ fn turn_away_against_make() {
     });
 }
 
-/// The second of three is turned away while a server has the first in hand. Excludes: an order that
-/// changes; an entry that is lost. All interleavings.
+/// The second of three entries is turned away while a server has the first in hand. Excludes: an
+/// order that changes; an entry that is lost. All interleavings.
 #[test]
 fn turn_away_keeps_the_order() {
     check(None, || {
@@ -275,8 +280,8 @@ fn turn_away_keeps_the_order() {
     });
 }
 
-/// A future looks for its answer, twice with different wakers, while space comes up. Excludes: a lost
-/// wake-up; a wake-up of the first waker once the second look has returned. All interleavings.
+/// A future looks for its answer twice, with different wakers, while space is made. Excludes: a
+/// lost wake-up; a call of the first waker once the second look has returned. All interleavings.
 #[test]
 fn fetch_against_the_answer() {
     check(None, || {
@@ -307,9 +312,10 @@ fn fetch_against_the_answer() {
     });
 }
 
-/// Two futures in line, of which the first has a waker and gets its answer: the server calls that, and
-/// serves on. Excludes: a second that waits beside space, because the server stopped for the waker
-/// and the other maker found it serving. All interleavings.
+/// Two futures are in line. The first has a waker and gets its answer: the server calls the waker
+/// and goes on to serve. Excludes: a second future that waits beside space, because the server
+/// stopped to call the waker while the other thread that made space relied on it to serve. All
+/// interleavings.
 #[test]
 fn a_waker_between_two_answers() {
     check(None, || {

@@ -1,5 +1,5 @@
-//! The members of a group alone (`src/parts/members.rs`): a thread that waits for their end is woken, no
-//! sooner; a limit holds; a cancel and a member see each other.
+//! The members of a group alone (`src/parts/members.rs`): a thread that waits for their end is
+//! woken at the end and no sooner; a limit holds; a cancel and a new member see each other.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Member, Members};
@@ -9,26 +9,26 @@ use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// What a task has made.
+/// A value that a task writes.
 struct Made(UnsafeCell<usize>);
 
-// SAFETY: loom reports it where accesses are not ordered.
+// SAFETY: loom reports accesses that are not ordered.
 unsafe impl Sync for Made {}
 
 impl Made {
     fn assert_seen(&self) {
-        // SAFETY: as loom sees.
+        // SAFETY: the task has ended; loom reports it if its write is not ordered before this read.
         assert_eq!(self.0.with(|made| unsafe { *made }), 7);
     }
 
-    /// A thread that makes it in a task, which then ends.
+    /// Spawns a thread that writes the value in a task, which then ends.
     fn by(
         member: Member,
         end: impl FnOnce(Member) + 'static,
     ) -> (Arc<Self>, thread::JoinHandle<()>) {
         let made = Arc::new(Self(UnsafeCell::new(0)));
         let task = beside(&made, move |made| {
-            // SAFETY: as above.
+            // SAFETY: no other thread reads the value before the task has ended.
             made.0.with_mut(|made| unsafe { *made = 7 });
             end(member);
         });
@@ -36,14 +36,14 @@ impl Made {
     }
 }
 
-/// A thread that ends a task.
+/// Spawns a thread that ends a task.
 fn ends(members: &Members) -> thread::JoinHandle<()> {
     let member = members.enter().unwrap();
     thread::spawn(move || member.complete())
 }
 
-/// The last task ends, while the handle's holder waits for it. Excludes: a waiter that sleeps on; one
-/// that goes on before what the task did. All interleavings.
+/// The last task ends while the holder of the handle waits for it. Excludes: a waiter that sleeps
+/// on; a waiter that goes on before it sees the task's writes. All interleavings.
 #[test]
 fn wait_against_last_end() {
     check(None, || {
@@ -56,8 +56,9 @@ fn wait_against_last_end() {
     });
 }
 
-/// The last task ends, while somebody looks. Excludes: a look that finds nothing pending, and not what
-/// the task did. By a panic, as in `one_is_always_pending`. All interleavings.
+/// The last task ends while a thread reads the pending count. Excludes: a thread that reads zero
+/// and does not see the task's writes. The task ends by a panic, for the reason given at
+/// `one_is_always_pending`. All interleavings.
 #[test]
 fn look_against_last_end() {
     check(None, || {
@@ -73,7 +74,8 @@ fn look_against_last_end() {
     });
 }
 
-/// Two waiters. Excludes: one that sleeps on beside the other. Preemptions: 3.
+/// Two threads wait for one task. Excludes: a waiter that sleeps on beside the other. Preemptions:
+/// 3.
 #[test]
 fn two_wait_against_last_end() {
     check(Some(3), || {
@@ -86,8 +88,8 @@ fn two_wait_against_last_end() {
     });
 }
 
-/// A task ends, the next one enters, and then a thread waits. Excludes: a wait that returns for the moment
-/// before the call at which nothing was pending. Preemptions: 3.
+/// A task ends, the next one enters, and then a thread waits. Excludes: a wait that returns because
+/// nothing was pending at a moment before the call. Preemptions: 3.
 #[test]
 fn no_moment_before_the_call() {
     check(Some(3), || {
@@ -106,8 +108,8 @@ fn no_moment_before_the_call() {
     });
 }
 
-/// Two waiters, one of which leaves at its deadline. Excludes: the other sleeps on, because nobody
-/// seems to wait any more. Preemptions: 3.
+/// Two threads wait, and one of them leaves at its deadline. Excludes: the other sleeps on, because
+/// the task's end finds no waiter. Preemptions: 3.
 #[test]
 fn one_leaves_and_one_waits() {
     check(Some(3), || {
@@ -122,8 +124,8 @@ fn one_leaves_and_one_waits() {
     });
 }
 
-/// A submission is refused that was what a waiter waited for. Excludes: a waiter that sleeps on. All
-/// interleavings.
+/// A thread waits for a group whose only pending submission is refused. Excludes: a waiter that
+/// sleeps on. All interleavings.
 #[test]
 fn wait_against_refused() {
     check(None, || {
@@ -136,8 +138,8 @@ fn wait_against_refused() {
     });
 }
 
-/// The same beside a task that ends: whichever is last wakes. Excludes: two that each leave it to the
-/// other. Preemptions: 3.
+/// A thread waits while a task ends and a submission is refused: the last of the two wakes it.
+/// Excludes: two ends that each leave the wake-up to the other. Preemptions: 3.
 #[test]
 fn wait_against_end_and_refused() {
     check(Some(3), || {
@@ -152,7 +154,8 @@ fn wait_against_end_and_refused() {
     });
 }
 
-/// A task panics, while somebody looks. Excludes: a look at which it has completed. All interleavings.
+/// A task panics while a thread reads the counts. Excludes: a read that finds the
+/// task completed. All interleavings.
 #[test]
 fn panic_against_looks() {
     check(None, || {
@@ -166,9 +169,10 @@ fn panic_against_looks() {
     });
 }
 
-/// A task ends once the next one has entered, while somebody looks. Excludes: a look that finds the
-/// first gone and the second not there yet. By a panic: a completion first reads the word that it
-/// changes, and that hides the looks from loom. All interleavings.
+/// A task ends once the next one has entered, while a thread reads the pending count. Excludes: a
+/// read that finds the first gone and the second not there yet. The task ends by a panic: a
+/// completion first loads the word that it changes, and that load hides the reads from loom. All
+/// interleavings.
 #[test]
 fn one_is_always_pending() {
     check(None, || {
@@ -186,8 +190,8 @@ fn one_is_always_pending() {
     });
 }
 
-/// A wait is under way, the last task ends, and the next one enters at once: it is pending until the
-/// wait has returned. Excludes: a moment at which nothing is pending that the waiter misses. All
+/// A thread waits, the last task ends, and the next one enters at once and stays pending until the
+/// wait has returned. Excludes: a waiter that misses the moment at which nothing was pending. All
 /// interleavings.
 #[test]
 fn no_moment_is_missed() {
@@ -207,7 +211,8 @@ fn no_moment_is_missed() {
     }
 }
 
-/// The same by two that end, one of which may find the other pending. Preemptions: 3.
+/// A thread waits while two tasks end, one of which may find the other pending; the next one enters
+/// at once. Excludes: a waiter that misses the moment at which nothing was pending. Preemptions: 3.
 #[test]
 fn no_moment_is_missed_between_two_ends() {
     check(Some(3), || {
@@ -226,8 +231,9 @@ fn no_moment_is_missed_between_two_ends() {
     });
 }
 
-/// The last task ends beside a wait; another thread sees that nothing is pending, and submits the next
-/// one. Excludes: the end looks only after that. Preemptions: 4.
+/// The last task ends while a thread waits; another thread reads that nothing is pending, and
+/// submits the next task. Excludes: an end that looks for waiters only after that, and so misses
+/// the moment. Preemptions: 4.
 #[test]
 fn no_moment_is_missed_that_another_sees() {
     for end in [Member::complete, Member::panic] {
@@ -247,8 +253,8 @@ fn no_moment_is_missed_that_another_sees() {
     }
 }
 
-/// The next task enters before the one before it ends, again and again, beside a wait. Excludes: a
-/// wait that returns although one was always pending. Preemptions: 3.
+/// Again and again the next task enters before the one before it ends, while a thread waits.
+/// Excludes: a wait that returns although a task was always pending. Preemptions: 3.
 #[test]
 fn no_moment_is_invented() {
     check(Some(3), || {
@@ -273,7 +279,8 @@ fn no_moment_is_invented() {
 
 // ---- a limit -------------------------------------------------------------------------------
 
-/// Two tasks enter a group of one. Excludes: both get in, or neither. All interleavings.
+/// Two tasks enter a group with a limit of one. Excludes: both enter, or neither. All
+/// interleavings.
 #[test]
 fn two_enter_a_group_of_one() {
     check(None, || {
@@ -286,8 +293,8 @@ fn two_enter_a_group_of_one() {
     });
 }
 
-/// A task enters a full group while the one in it ends. Excludes: more tasks pending than the limit, as
-/// a third sees it; a group that stays full. Preemptions: 3.
+/// A task enters a full group while the task in it ends. Excludes: more tasks pending than the
+/// limit, as a third thread reads it; a group that stays full. Preemptions: 3.
 #[test]
 fn enter_against_end_in_a_full_group() {
     check(Some(3), || {
@@ -305,8 +312,8 @@ fn enter_against_end_in_a_full_group() {
 
 // ---- cancelling ----------------------------------------------------------------------------
 
-/// A task enters and then looks whether the group is cancelled; a cancel then looks what is pending.
-/// Excludes: neither sees the other (P3). All interleavings.
+/// A task enters, then reads whether the group is cancelled; a cancel sets the flag, then reads
+/// the pending count. Excludes: neither sees the other (P3). All interleavings.
 #[test]
 fn cancel_against_enter() {
     for limit in [u64::MAX, 2] {
@@ -324,8 +331,9 @@ fn cancel_against_enter() {
     }
 }
 
-/// A task is queued at a position that its submission notes, which then looks whether the group is cancelled;
-/// a cancel takes what is noted. Excludes: a position that neither takes, or both. All interleavings.
+/// A submission queues a task, notes its position, then reads whether the group is cancelled; a
+/// cancel sets the flag, then takes the positions that are noted. Excludes: a position that neither
+/// takes, or that both take. All interleavings.
 #[test]
 fn cancel_against_note() {
     check(None, || {
@@ -340,8 +348,9 @@ fn cancel_against_note() {
     });
 }
 
-/// Two positions are noted in a list that is full, and of which one has been passed. Excludes: a position
-/// that is lost, or kept though it was passed. All interleavings.
+/// Two positions are noted in a full list, one entry of which the queue's head has passed.
+/// Excludes: a position that is lost; a position that is kept although it was passed. All
+/// interleavings.
 #[test]
 fn two_notes_in_a_full_list() {
     check(None, || {

@@ -1,5 +1,6 @@
-//! Submissions of a pool that wait in line for space (`src/engine/line.rs`, `src/engine/serving.rs`): threads that
-//! block, and futures. Laws 14, 20 and 22. The line alone: `tests/line.rs`.
+//! Submissions that wait in a pool's line for space (`src/engine/line.rs`,
+//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. The line alone:
+//! `tests/line.rs`.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, do_until, refuse_threads, store_oldest_again};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A pool whose submissions block.
+/// Returns a pool whose submissions block.
 fn blocking(max_workers: usize, queue_capacity: usize) -> Pool {
     Pool::builder()
         .max_workers(max_workers)
@@ -25,7 +26,7 @@ fn blocking(max_workers: usize, queue_capacity: usize) -> Pool {
         .unwrap()
 }
 
-/// The same of one worker, which is idle.
+/// Returns a pool of one whose submissions block, and whose worker is idle.
 fn warm(queue_capacity: usize) -> Arc<Pool> {
     quietly(|| {
         let pool = blocking(1, queue_capacity);
@@ -34,14 +35,15 @@ fn warm(queue_capacity: usize) -> Arc<Pool> {
     })
 }
 
-/// The same, whose worker runs a task until the gate is opened.
+/// Returns a pool of one whose submissions block, and whose worker runs a task until the gate is
+/// opened.
 fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     let pool = warm(queue_capacity);
     let open = occupy(&pool);
     (pool, open)
 }
 
-/// A task that runs until its gate is opened.
+/// Submits a task that runs until its gate is opened.
 fn occupy(pool: &Pool) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel();
     quietly(|| {
@@ -53,15 +55,15 @@ fn occupy(pool: &Pool) -> mpsc::Sender<()> {
     open
 }
 
-/// A thread whose submission may wait, and is accepted.
+/// Spawns a thread whose submission may wait, and is accepted.
 fn blocks(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     beside(pool, |pool| assert!(pool.serve(task).is_ok()))
 }
 
 // ---- threads -------------------------------------------------------------------------------
 
-/// Two submitters, one worker: the second waits until it is free. Excludes: a submitter that sleeps
-/// although there is space. Preemptions: 2.
+/// Two threads submit to one worker: the second submission waits until the worker is free.
+/// Excludes: a submitter that sleeps beside space. Preemptions: 2.
 #[test]
 fn blocked_against_space() {
     check(Some(2), || {
@@ -69,8 +71,8 @@ fn blocked_against_space() {
     });
 }
 
-/// A blocked submitter and a shutdown from within the task that it waits for. Excludes: a submitter that
-/// sleeps on although the pool has closed; one that is accepted by it and lost. Preemptions: 3.
+/// A submitter is blocked while the running task shuts the pool down. Excludes: a submitter that
+/// sleeps on although the pool has closed; a task that is accepted and lost. Preemptions: 3.
 #[test]
 fn blocked_against_shutdown() {
     check(Some(3), || {
@@ -91,8 +93,9 @@ fn blocked_against_shutdown() {
     });
 }
 
-/// The same, where that task ends only once the submitter has been told. The entry may be in service as
-/// the pool closes. Excludes: a shutdown that leaves it to the end of a task to tell. Preemptions: 3.
+/// A submitter is blocked while the pool is shut down; the running task ends only once the
+/// submitter has its answer. The entry may be in service as the pool closes. Excludes: a shutdown
+/// that leaves the answer to the end of a task. Preemptions: 3.
 #[test]
 fn blocked_beside_shutdown() {
     check(Some(3), || {
@@ -107,8 +110,8 @@ fn blocked_beside_shutdown() {
     });
 }
 
-/// Two blocked submitters, one of which leaves at its deadline. Excludes: space that is lost with the one
-/// that leaves. Four threads; preemptions: 1.
+/// Two submitters are blocked, one of which leaves at its deadline. Excludes: space that is lost
+/// with the one that leaves. Four threads; preemptions: 1.
 #[test]
 fn space_is_passed_on() {
     check(Some(1), || {
@@ -125,8 +128,8 @@ fn space_is_passed_on() {
     });
 }
 
-/// A submitter that waits and a newcomer that must not, beside a worker that comes free. Excludes: space
-/// that neither gets; a submitter that sleeps on. Preemptions: 2.
+/// A submitter waits, and a newcomer that must not wait comes, while a worker becomes free.
+/// Excludes: space that neither gets; a submitter that sleeps on. Preemptions: 2.
 #[test]
 fn law20_blocked_against_refused() {
     check(Some(2), || {
@@ -141,8 +144,8 @@ fn law20_blocked_against_refused() {
     });
 }
 
-/// A queue of two is full: the place behind `head` is dead. Two wait; a pop makes space for both. Excludes:
-/// one that sleeps beside a dead cell at `head`. Preemptions: 1.
+/// A queue of two is full, and the cell behind `head` is dead. Two submitters wait; one pop makes
+/// space for both. Excludes: a submitter that sleeps beside a dead cell at `head`. Preemptions: 1.
 #[test]
 fn space_for_two_by_one_pop() {
     check(Some(1), || {
@@ -164,9 +167,9 @@ fn space_for_two_by_one_pop() {
     });
 }
 
-/// The handle of the only queued task is dropped while a submitter comes that blocks. The worker is
-/// occupied throughout. Excludes: a submitter that sleeps beside a place in the queue that was given
-/// back. Preemptions: 3.
+/// The handle of the only queued task is dropped while a submitter blocks. The worker is occupied
+/// throughout. Excludes: a submitter that sleeps beside the place in the queue that was given back.
+/// Preemptions: 3.
 #[test]
 fn blocked_against_a_dropped_handle() {
     check(Some(3), || {
@@ -182,8 +185,8 @@ fn blocked_against_a_dropped_handle() {
     });
 }
 
-/// The limit is raised while a submitter comes that blocks, and the only worker is occupied. Excludes: a
-/// submitter that sleeps beside a slot that has come free. Preemptions: 3.
+/// The limit is raised while a submitter blocks and the only worker is occupied. Excludes: a
+/// submitter that sleeps beside a slot that became usable. Preemptions: 3.
 #[test]
 fn blocked_against_a_raised_limit() {
     check(Some(3), || {
@@ -198,9 +201,10 @@ fn blocked_against_a_raised_limit() {
     });
 }
 
-/// Two submitters onto a pool without threads, the first of which asks for one in vain. That one is refused,
-/// or given to the other's worker. Excludes: the other sleeps beside a slot that was given back; a second
-/// that gets the first one's refusal. Preemptions: 3.
+/// Two threads submit to a pool without threads; the OS refuses the thread that the first one asks
+/// for. The first one is refused, or its task is given to the other's worker. Excludes: a second
+/// submitter that sleeps beside the slot that was given back; a second submitter that gets the
+/// first one's refusal. Preemptions: 3.
 #[test]
 fn blocked_against_a_failed_start() {
     check(Some(3), || {
@@ -224,8 +228,8 @@ fn blocked_against_a_failed_start() {
     });
 }
 
-/// The only worker is retired while two submitters come, one of which waits. Excludes: a submitter that
-/// sleeps beside the slot of a worker that has ended. Preemptions: 2.
+/// The only worker is retired while two threads submit, one of which waits. Excludes: a submitter
+/// that sleeps beside the slot of a worker that has ended. Preemptions: 2.
 #[test]
 fn blocked_against_retirement() {
     check(Some(2), || {
@@ -241,9 +245,9 @@ fn blocked_against_retirement() {
 
 // ---- a group's cancel ----------------------------------------------------------------------
 
-/// A group is cancelled while a member comes that blocks; there is no space before it has returned. Its
-/// entry may be in service. Excludes: a member that sleeps on; one that is accepted or runs.
-/// Preemptions: 3.
+/// A group is cancelled while one of its submissions blocks; there is no space before that has
+/// returned. Its entry may be in service. Excludes: a submitter that sleeps on; a task that is
+/// accepted or runs. Preemptions: 3.
 #[test]
 fn cancel_against_a_member_in_line() {
     check(Some(3), || {
@@ -259,8 +263,9 @@ fn cancel_against_a_member_in_line() {
     });
 }
 
-/// The same behind another submission in line. Excludes: a member that joins too late for its group's
-/// cancel, and is not the first that a server looks at. Preemptions: 2.
+/// A group is cancelled while one of its submissions blocks behind another one in line. Excludes: a
+/// submitter that sleeps on, because it joined after the cancel had looked and is not the first
+/// that a server looks at. Preemptions: 2.
 #[test]
 fn cancel_against_a_member_behind_another() {
     check(Some(2), || {
@@ -278,9 +283,10 @@ fn cancel_against_a_member_behind_another() {
     });
 }
 
-/// The same while space comes up, in the queue or not. What holds: the member is refused as
-/// `Cancelled`; or it was accepted, and is then discarded or runs, once. If it starts after the cancel has
-/// returned, it sees `is_cancelled()`. Excludes: a member that is left queued; one that is pending for ever.
+/// Cancels a group while one of its submissions waits and space is made, in the queue or by a
+/// worker. The submission is refused as `Cancelled`; or its task is accepted, and is then discarded
+/// or runs once. If the task starts after the cancel has returned, it sees `is_cancelled()`.
+/// Excludes: a task that stays queued; a task that stays pending for ever.
 fn cancel_against_acceptance(queue_capacity: usize) {
     check(Some(2), move || {
         let (pool, open) = occupied(queue_capacity);
@@ -313,13 +319,13 @@ fn cancel_against_acceptance(queue_capacity: usize) {
     });
 }
 
-/// Preemptions: 2.
+/// A worker becomes free. Preemptions: 2.
 #[test]
 fn cancel_against_acceptance_by_a_worker() {
     cancel_against_acceptance(0);
 }
 
-/// Preemptions: 2.
+/// A place in the queue becomes free. Preemptions: 2.
 #[test]
 fn cancel_against_acceptance_by_the_queue() {
     cancel_against_acceptance(1);
@@ -335,7 +341,7 @@ where
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Polls until there is an answer, each time that the waker was called.
+/// Polls a future until it is ready, each time that its waker was called.
 fn block_on<F, R>(mut future: ServeAsync<F, R>) -> Result<Handle<R>, Refused<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -350,8 +356,8 @@ where
     }
 }
 
-/// A future is polled while space comes up. Excludes: a future that is not woken; a task that is lost
-/// or runs twice. Preemptions: 3.
+/// A future is polled while space is made. Excludes: a future that is not woken; a task that is
+/// lost or runs twice. Preemptions: 3.
 #[test]
 fn async_against_space() {
     check(Some(3), || {
@@ -363,8 +369,9 @@ fn async_against_space() {
     });
 }
 
-/// A future in line is dropped while space comes up. Excludes: a task that ran and whose closure came
-/// back; a closure that is dropped twice or never; a worker that stays taken. Preemptions: 3.
+/// A future in line is dropped while space is made. Excludes: a task that ran and whose closure
+/// came back; a closure that is dropped twice or never; a worker that stays claimed. Preemptions:
+/// 3.
 #[test]
 fn async_drop_against_space() {
     check(Some(3), || {
@@ -383,9 +390,9 @@ fn async_drop_against_space() {
     });
 }
 
-/// A shutdown while a future's task is accepted or refused. Excludes: a future that is not woken; a task
-/// that is accepted and lost; a closure that neither ran nor came back. `mode`: what becomes of
-/// an accepted one.
+/// Shuts a pool down while a future's task is accepted or refused. Excludes: a future that is not
+/// woken; a task that is accepted and lost; a closure that neither ran nor came back. `mode`
+/// decides whether an accepted task runs or may be discarded.
 fn async_shutdown_against_acceptance(mode: Shutdown) {
     check(Some(1), move || {
         let (pool, open) = occupied(1);
@@ -399,7 +406,7 @@ fn async_shutdown_against_acceptance(mode: Shutdown) {
             Ok(handle) => {
                 let has_run = handle.join().is_ok();
                 assert!(has_run || mode == Shutdown::Discard);
-                // One that was discarded may still be being dropped.
+                // The closure of a discarded task may not be dropped yet.
                 assert_eq!(ran.times(), usize::from(has_run));
             }
             Err(back) => {
@@ -413,21 +420,21 @@ fn async_shutdown_against_acceptance(mode: Shutdown) {
     });
 }
 
-/// Preemptions: 1.
+/// The shutdown drains: an accepted task runs. Preemptions: 1.
 #[test]
 fn async_drain_against_acceptance() {
     async_shutdown_against_acceptance(Shutdown::Drain);
 }
 
-/// Preemptions: 1.
+/// The shutdown discards: an accepted task may be discarded. Preemptions: 1.
 #[test]
 fn async_discard_against_acceptance() {
     async_shutdown_against_acceptance(Shutdown::Discard);
 }
 
-/// Two futures in line, the first of which is never polled again, and a newcomer that must not wait, which
-/// serves the line beside the worker. Excludes: a second that waits for the first one's poll; an order
-/// other than that in which they came. Preemptions: 2.
+/// Two futures are in line, and the first is never polled again; a newcomer that must not wait
+/// serves the line beside the worker. Excludes: a second future that waits for the first one's
+/// poll; an order other than that of arrival. Preemptions: 2.
 #[test]
 fn two_futures_in_line() {
     check(Some(2), || {

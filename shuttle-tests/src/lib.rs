@@ -1,5 +1,5 @@
-//! What the scenarios share. Everything here is empty without `--cfg
-//! lazypool_shuttle`; run `cargo shuttle`.
+//! Helpers that the scenarios share. This crate is empty without `--cfg lazypool_shuttle`; run
+//! `cargo shuttle`.
 
 #[cfg(not(lazypool_shuttle))]
 const _: () = assert!(

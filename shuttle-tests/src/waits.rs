@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A thread that waits until it is woken.
+/// A waker that a thread waits for.
 #[derive(Debug, Default)]
 pub struct Flag {
     woken: shuttle::sync::Mutex<bool>,
@@ -26,7 +26,7 @@ impl Wake for Flag {
 }
 
 impl Flag {
-    /// Waits until it is woken.
+    /// Waits until the flag is woken.
     pub fn wait(&self) {
         let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
         while !*woken {
@@ -35,7 +35,7 @@ impl Flag {
     }
 }
 
-/// Polls a future until it is ready, with another waker for each poll: the last must be woken.
+/// Polls a future until it is ready, with a new waker for each poll: the last one must be woken.
 pub fn block_on<F: Future + Unpin>(future: &mut F) -> F::Output {
     loop {
         let flag = Arc::new(Flag::default());
@@ -47,28 +47,28 @@ pub fn block_on<F: Future + Unpin>(future: &mut F) -> F::Output {
     }
 }
 
-/// What a future's closure does, and returns nothing: the ticket goes with the closure.
+/// The closure of a future. It returns nothing, so its ticket is dropped with the closure.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// A submission that waits as a future, and was polled once. Law 22.
 #[derive(Debug)]
 pub struct InLine {
     bench: Arc<Bench>,
-    /// `None`: it has its answer.
+    /// `None` once the future has its answer.
     future: Option<ServeAsync<Work, ()>>,
     number: usize,
     call: u64,
     on_worker: bool,
 }
 
-/// What the first poll says.
+/// The answer of the first poll.
 #[derive(Debug)]
 pub enum Polled {
-    /// In line.
+    /// The submission waits in line.
     Waits(InLine),
-    /// Accepted.
+    /// The task was accepted.
     Accepted(Handle<()>),
-    /// Given back.
+    /// The task was refused, and its closure came back.
     Refused(Refusal),
 }
 
@@ -119,7 +119,7 @@ impl InLine {
         self.bench.leave(self.call)
     }
 
-    /// Polls it until it has its answer.
+    /// Polls the future until it has its answer.
     pub fn wait(mut self) -> Result<Handle<()>, Refusal> {
         loop {
             let flag = Arc::new(Flag::default());
@@ -136,7 +136,7 @@ impl InLine {
 impl Drop for InLine {
     fn drop(&mut self) {
         if self.future.is_some() {
-            // In this order: until then it may hold a worker.
+            // The order matters: until its future is dropped, the submission may hold a worker.
             let future = self.future.take();
             self.bench.cancelling(|| drop(future));
             self.bench.fate(self.number, Fate::Left);
@@ -145,7 +145,7 @@ impl Drop for InLine {
     }
 }
 
-/// A group with a limit, and calls under way: the most tasks that were pending meanwhile.
+/// A group with a limit. For each call under way it records the greatest number of pending tasks.
 #[derive(Debug)]
 pub struct Limited {
     group: Group,
@@ -156,7 +156,7 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// Returns a new group, which is looked at before each step from now on.
+    /// Returns a new group. From now on its pending tasks are counted before each step.
     pub fn new(bench: &Bench, limit: usize) -> Arc<Self> {
         let it = Arc::new(Self {
             group: bench.pool.limited_group(limit),
@@ -180,13 +180,14 @@ impl Limited {
         it
     }
 
-    /// The group.
+    /// Returns the group that has the limit.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// Makes a call that submits to the group, and says whether it was full. That is right only if at one
-    /// moment of the call as many tasks were pending as may be.
+    /// Makes a call that submits to the group and returns `true` if the group was full. Asserts
+    /// that it was full only if at one moment of the call as many tasks were pending as the limit
+    /// allows.
     pub fn during<R>(&self, call: impl FnOnce() -> (bool, R)) -> R {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let calls = || self.calls.lock().expect("no panic");
@@ -208,8 +209,8 @@ impl Limited {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for its tasks. All accepted ones have ended, and `left` more at most: of futures that were
-    /// dropped.
+    /// Waits for the group's tasks. Asserts that all accepted ones have ended, and at most `left`
+    /// more, which belong to futures that were dropped.
     pub fn settle(&self, left: u64) {
         self.group.wait();
         assert_eq!(self.group.pending(), 0);
@@ -223,7 +224,7 @@ impl Limited {
     }
 }
 
-/// Waits for a handle, or leaves it, in any way.
+/// Joins, awaits, cancels, detaches or drops a handle, as the dice choose.
 pub fn end_handle(bench: &Bench, mut handle: Handle<()>, dice: &mut Dice) {
     match dice.below(5) {
         0 => bench.cancelling(|| drop(handle)),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A value: how many there are.
+/// A task's value. It counts how many values exist.
 struct Value(Arc<AtomicI64>);
 
 impl Value {
@@ -28,7 +28,7 @@ impl Drop for Value {
     }
 }
 
-/// Says that it was woken. Some panic, some take their time.
+/// A waker that notes that it was woken. Some panic, all take a step.
 struct Flag {
     woken: Mutex<u64>,
     told: Condvar,
@@ -63,7 +63,7 @@ impl Flag {
     }
 }
 
-/// Awaits it, with another waker for each of a few polls: the last must be woken.
+/// Awaits the handle, with a new waker for each of a few polls: the last one must be woken.
 fn block_on<R>(mut handle: Handle<R>, dice: &mut Dice) -> Result<R, TaskError> {
     let mut earlier = Vec::new();
     let outcome = loop {
@@ -85,12 +85,12 @@ struct Run {
     bench: Arc<Bench>,
     group: Group,
     alive: Arc<AtomicI64>,
-    /// Of the group's tasks.
+    /// Counts the group's tasks.
     served: AtomicU64,
 }
 
 impl Run {
-    /// One task, and what becomes of its handle.
+    /// Submits a task with a handle, and then joins, awaits, cancels, drops or detaches the handle.
     fn act(&self, dice: &mut Dice) {
         let ticket = self.bench.ticket();
         let (number, alive) = (ticket.number(), Arc::clone(&self.alive));
@@ -145,8 +145,8 @@ impl Run {
     }
 }
 
-/// Handles of several threads, with and without a group that may be cancelled, beside other calls and
-/// perhaps a shutdown. Laws 2, 9, 21.
+/// Several threads use handles, with and without a group that may be cancelled, beside other calls
+/// and perhaps a shutdown. Laws 2, 9, 21.
 #[test]
 fn handles() {
     explore("handles", |dice| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A task that runs until it is let go.
+/// A gate: tasks run until it is opened.
 fn hold(bench: &Bench) -> Arc<AtomicBool> {
     let go = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&go);
@@ -29,7 +29,7 @@ fn wait_for_waiting(bench: &Bench, count: usize) {
     }
 }
 
-/// The numbers of those that wait, as their tasks start.
+/// The numbers of the submissions that waited, in the order in which their tasks started.
 type Started = Arc<Mutex<Vec<usize>>>;
 
 fn note(started: &Started, number: usize) -> impl FnOnce() + Send + 'static {
@@ -40,7 +40,7 @@ fn note(started: &Started, number: usize) -> impl FnOnce() + Send + 'static {
     }
 }
 
-/// Lets so many threads and futures join, one by one.
+/// Makes threads and futures join the line, one by one.
 fn join_line(
     bench: &Arc<Bench>,
     waiting: usize,
@@ -66,8 +66,9 @@ fn join_line(
     (threads, futures)
 }
 
-/// Threads and futures join one by one, some leave, and others come that must not wait, or wait behind
-/// them. The tasks start in the order in which they joined; nothing that comes later starts before them.
+/// Threads and futures join one by one, some leave, and others come that must not wait, or wait
+/// behind them. The tasks start in the order in which they joined; no task that comes later starts
+/// before them.
 #[test]
 fn in_order() {
     explore("in_order", |dice| {
@@ -115,7 +116,8 @@ fn in_order() {
     });
 }
 
-/// Submits as a future, to the group or not: awaits space, or leaves the line, or stays in it unpolled.
+/// Submits as a future, to the group or not; then awaits space, leaves the line, or stays in it
+/// unpolled.
 fn await_space(
     bench: &Arc<Bench>,
     limited: Option<&Limited>,
@@ -152,7 +154,7 @@ fn await_space(
     }
 }
 
-/// Submits in one of the ways in which a submission waits, or must not.
+/// Submits in one of the ways in which a submission waits, or must not wait.
 fn act(
     bench: &Arc<Bench>,
     limited: &Limited,
@@ -179,8 +181,8 @@ fn act(
     }
 }
 
-/// Threads and futures in one line, beside a cancelled group with a limit, a limit of the pool that falls
-/// and rises, threads that the OS does not give, and a shutdown. Laws 1, 2, 9, 10, 13, 20, 22.
+/// Threads and futures wait in one line, beside a cancelled group with a limit, a pool limit that
+/// falls and rises, threads that the OS refuses, and a shutdown. Laws 1, 2, 9, 10, 13, 20, 22.
 #[test]
 fn mixed_line() {
     explore("mixed_line", |dice| {
@@ -237,8 +239,8 @@ fn mixed_line() {
     });
 }
 
-/// A full line as the OS gives no thread any more, and the only worker ends: each that waits is told, or
-/// its task runs. Law 13.
+/// The line is full as the OS begins to refuse threads and the only worker ends. Each submission in
+/// line is refused, or its task runs. Law 13.
 #[test]
 fn line_without_threads() {
     explore("line_without_threads", |dice| {
@@ -275,7 +277,8 @@ fn line_without_threads() {
     });
 }
 
-/// Future after future awaits space and value on a pool of one: none is refused. Law 22.
+/// One future after another awaits space and then its value, on a pool of one. None is refused. Law
+/// 22.
 #[test]
 fn back_to_back() {
     explore("back_to_back", |dice| {

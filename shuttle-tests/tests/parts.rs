@@ -1,4 +1,4 @@
-//! The line and the members of a group alone, by more threads than loom can take.
+//! The line and the members of a group alone, with more threads than loom can take.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{spawn, Deadline, Left, Line, Member, Members};
@@ -8,11 +8,11 @@ use shuttle_tests::{explore, join_all, ticks};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// Room for some, and a line of those that wait for it.
+/// Places, and a line of submissions that wait for them.
 struct Room {
     line: Line,
     free: AtomicUsize,
-    /// By number of the entry.
+    /// For each entry, by its number:
     tickets: Mutex<HashMap<u32, u64>>,
     served: Mutex<Vec<u32>>,
 }
@@ -42,8 +42,9 @@ impl Room {
     }
 }
 
-/// Threads that join and wait, others that leave or give their room back, and just as much room as is
-/// kept. All that wait get it, in the order in which they joined; nothing is left over. Law 20.
+/// Threads join the line and wait, and others leave it or give their place back. There is one place
+/// for each thread that keeps it. All threads that wait get a place, in the order in which they
+/// joined; no place is left over. Law 20.
 #[test]
 fn line() {
     explore("line", |dice| {
@@ -91,8 +92,8 @@ fn line() {
     });
 }
 
-/// Threads that submit to a group and wait for it, and workers that end its tasks: a wait does not end
-/// before the tasks that were pending as it began. Law 14.
+/// Threads submit to a group and wait for it, and workers end its tasks. A wait does not end before
+/// the tasks that were pending as it began. Law 14.
 #[test]
 fn members() {
     explore("members", |dice| {

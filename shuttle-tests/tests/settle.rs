@@ -1,4 +1,4 @@
-//! Discards whose captures wait for other tasks of the same discard. Laws 8, 10, 21.
+//! Discards in which captures wait for other tasks of the same discard. Laws 8, 10, 21.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::spawn;
@@ -16,7 +16,8 @@ struct Shared {
     drops: AtomicUsize,
 }
 
-/// Captured by a task. If that is discarded, its drop waits for another one, or discards more.
+/// Captured by a task. If the task is discarded, the drop of the capture waits for another task, or
+/// discards more.
 struct Capture {
     shared: Arc<Shared>,
     does: u64,
@@ -51,7 +52,7 @@ impl Drop for Capture {
             2 => drop(other()),
             3 => shared.group.cancel(),
             4 => drop(shared.group.wait_timeout(ticks(3))),
-            // Within a discard of the same pool it does not wait.
+            // Within a discard of the same pool a shutdown does not wait.
             5 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
             _ => {}
         }
@@ -77,8 +78,9 @@ fn submit(shared: &Arc<Shared>, count: usize, dice: &mut Dice) {
     }
 }
 
-/// Queued tasks of one or two discards, by a shutdown, a group, or handles; each capture joins, awaits,
-/// drops or discards others. All of it ends, and each closure runs or is dropped once.
+/// Queued tasks are discarded in one or two discards, by a shutdown, a group, or handles; each
+/// capture joins, awaits, drops or discards other tasks. All of it ends, and each closure runs or
+/// is dropped once.
 #[test]
 fn captures_that_wait() {
     explore("captures_that_wait", |dice| {

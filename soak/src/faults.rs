@@ -1,5 +1,5 @@
-//! Faults combined: small pools under several faults at once, and a table of which pairs of
-//! faults came together in one pool, by what happened and not by what was planned.
+//! Faults combined: small pools under several faults at once, and a table of the pairs of faults
+//! that came together in one pool. A fault counts if it happened, not if it was planned.
 
 use crate::rng::{mix, Rng};
 use crate::{os, spawn, PROGRESS};
@@ -70,7 +70,7 @@ enum Fault {
 
 const COUNT: usize = Fault::FutureDropped as usize + 1;
 
-/// How often each fault happened to one pool, and its closures' fates.
+/// Counts how often each fault happened to one pool, and the fates of its closures.
 #[derive(Debug, Default)]
 pub struct Seen {
     faults: [AtomicU64; COUNT],
@@ -79,11 +79,12 @@ pub struct Seen {
     gone: AtomicU64,
     /// Calls with a deadline of zero: the pool does not count them.
     zero: AtomicU64,
-    /// Tasks by which a pool at rest showed that it is whole.
+    /// Tasks that ran in `check_whole`, on a pool at rest.
     whole: AtomicU64,
-    /// How often these were refused before, by a worker in a hook.
+    /// Refusals of such tasks while a worker was in a hook.
     hooked: AtomicU64,
-    /// Futures that were dropped before their task ran: where it was in line, it is counted nowhere.
+    /// Futures that were dropped before their task ran. If one was in line, the pool does not count
+    /// it.
     left: AtomicU64,
 }
 
@@ -97,7 +98,7 @@ impl Seen {
     }
 }
 
-/// One closure's.
+/// The fate of one closure.
 #[derive(Debug, Default)]
 struct Fate {
     ran: AtomicU64,
@@ -105,7 +106,7 @@ struct Fate {
 }
 
 impl Fate {
-    /// Whoever has the closure back.
+    /// Asserts that a closure that came back has neither run nor been dropped.
     fn check_unrun(&self, pool: &Pool) {
         let (ran, gone) = (self.ran.load(SeqCst), self.gone.load(SeqCst));
         assert!(
@@ -115,7 +116,7 @@ impl Fate {
     }
 }
 
-/// Captured by each closure: runs at most once, is dropped once.
+/// Captured by each closure. Asserts that the closure runs at most once and is dropped once.
 struct Ticket {
     seen: Arc<Seen>,
     fate: Arc<Fate>,
@@ -176,7 +177,7 @@ impl Drop for Local {
     }
 }
 
-/// Which faults a round may have: a bit for each.
+/// The faults that a round may have, one bit for each.
 #[derive(Debug, Clone, Copy)]
 struct Plan(u64);
 
@@ -303,14 +304,14 @@ fn call(pool: &Pool, plan: Plan, rng: &mut Rng, seen: &Arc<Seen>) {
     }
 }
 
-/// A pool's groups. One has a limit.
+/// The groups of a pool, one of which has a limit.
 struct Groups {
     group: Group,
     limited: Group,
     limit: usize,
-    /// Tasks that the one with a limit accepted.
+    /// Tasks that the group with a limit accepted.
     accepted: AtomicUsize,
-    /// Of its futures, those that were dropped.
+    /// Futures of the group with a limit that were dropped in line.
     left: AtomicUsize,
 }
 
@@ -326,7 +327,8 @@ impl Groups {
         }
     }
 
-    /// Whether a refusal says that the group is full, as it may.
+    /// Returns `true` if the reason is that the group is full, and asserts that the group has a
+    /// limit.
     fn is_full(&self, reason: &Refusal, plan: Plan, seen: &Seen) -> bool {
         let is = matches!(reason, Refusal::GroupFull);
         assert!(
@@ -352,7 +354,7 @@ impl Groups {
     }
 }
 
-/// Wakes the thread that polls.
+/// A waker that unparks the thread that polls.
 struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
@@ -361,7 +363,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Submits a task as a future, with or without a group: awaits space, or leaves the line.
+/// Submits a task as a future, with or without a group; then awaits space or leaves the line.
 fn serve_async<F>(
     pool: &Pool,
     groups: &Groups,
@@ -373,7 +375,7 @@ fn serve_async<F>(
 ) where
     F: FnOnce() + Send + 'static,
 {
-    // Else there is space in most cases.
+    // Fills the pool first: otherwise there is space in most cases.
     for _ in 0..8 {
         let (ticket, pause) = (Ticket::new(seen), rng.micros(600));
         let filler = move || {
@@ -441,7 +443,7 @@ fn serve(pool: &Arc<Pool>, groups: &Groups, plan: Plan, rng: &mut Rng, seen: &Ar
     let pause = rng.one_in(4).then(|| rng.micros(400));
     let task = move || {
         if let Some((pool, seen)) = of_local {
-            // One for each worker.
+            // Sets one thread-local for each worker.
             LOCAL.with(|it| {
                 let mut it = it.borrow_mut();
                 if it.is_none() && task::slot().is_some() {
@@ -493,7 +495,7 @@ fn serve(pool: &Arc<Pool>, groups: &Groups, plan: Plan, rng: &mut Rng, seen: &Ar
     }
 }
 
-/// What happens to the pool while others submit.
+/// Disturbs the pool while others submit.
 fn disturb(pool: &Pool, groups: &Groups, round: &mut Round, seen: &Seen, busy: &AtomicUsize) {
     let (plan, calm, rng) = (round.plan, round.calm, &mut round.rng);
     for turn in 0_u32.. {
@@ -540,15 +542,15 @@ fn disturb(pool: &Pool, groups: &Groups, round: &mut Round, seen: &Seen, busy: &
     spawn::refuse(0, 0);
 }
 
-/// One pool, from its first task to its last thread.
+/// The life of one pool, from its first task to its last thread.
 #[derive(Debug)]
 pub struct Round {
     plan: Plan,
-    /// How many calls each submitter makes.
+    /// The number of calls that each submitter makes.
     calls: u32,
-    /// So many looks at the pool come before a shutdown.
+    /// The number of turns of `disturb` before the first shutdown.
     calm: u32,
-    /// For the pool, and what happens to it.
+    /// The choices for the pool's settings and for `disturb`.
     rng: Rng,
     submitters: [Rng; SUBMITTERS],
 }
@@ -556,7 +558,7 @@ pub struct Round {
 const SUBMITTERS: usize = 3;
 
 impl Round {
-    /// Each fault once in two.
+    /// Returns a round with a random plan, in which each fault has a probability of one half.
     pub fn drawn(seed: u64) -> Self {
         Self {
             plan: Plan(mix(seed)),
@@ -567,8 +569,8 @@ impl Round {
         }
     }
 
-    /// A short one, whose faults are the bits of the first three bytes, and whose other choices
-    /// are the bytes that follow, by turns.
+    /// Returns a short round. Its faults are the bits of the first three bytes; the bytes that
+    /// follow are dealt to the four threads in turn and make their other choices.
     pub fn of(bytes: &[u8]) -> Self {
         let (faults, rest) = bytes.split_at(bytes.len().min(3));
         let every_fourth = |n: usize| Rng::of(rest.iter().skip(n).step_by(SUBMITTERS + 1).copied());
@@ -581,7 +583,7 @@ impl Round {
         }
     }
 
-    /// Plays it; what it has met.
+    /// Plays the round. Returns the faults that it met.
     pub fn play(self) -> Arc<Seen> {
         play(self)
     }
@@ -649,10 +651,11 @@ fn play(mut round: Round) -> Arc<Seen> {
     seen
 }
 
-/// Whatever happened before: an open pool at rest runs as many tasks at once as it has workers. One
-/// in a hook counts as busy: there a refused task is tried again.
+/// Asserts that an open pool at rest runs as many tasks at once as it has workers, whatever
+/// happened before. A worker in a hook counts as busy, so a task that is refused for that is tried
+/// again.
 fn check_whole(pool: &Pool, plan: Plan, seen: &Seen) {
-    // Who submits or shuts down in a destructor does so at any time.
+    // Destructors of thread-locals may submit or shut down at any time.
     let undisturbed = !plan.has(Fault::LocalSubmits) && !plan.has(Fault::LocalEnds);
     if !undisturbed || pool.is_closed() {
         return;
@@ -699,7 +702,7 @@ fn wait_for_threads(threads: usize) {
     wait_for("end of the pool's threads", || os::threads() == threads);
 }
 
-/// What the pool counted is what its callers and closures saw.
+/// Asserts that the pool counted the events that its callers and closures saw.
 fn check_ledger(pool: &Pool, seen: &Seen) {
     let s = pool.stats();
     let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
@@ -718,14 +721,14 @@ fn check_ledger(pool: &Pool, seen: &Seen) {
     assert!(ran == s.completed && s.panicked == 0, "{ran} ran: {s:?}");
 }
 
-/// In how many pools each pair of faults came together.
+/// For each pair of faults, the number of pools in which both happened.
 #[derive(Debug, Default)]
 pub struct Table {
     met: [[u64; COUNT]; COUNT],
 }
 
 impl Table {
-    /// One more pool.
+    /// Counts one more pool.
     pub fn add(&mut self, seen: &Seen) {
         for a in (0..COUNT).filter(|&a| seen.has(a)) {
             for (b, count) in self.met[a].iter_mut().enumerate().take(a + 1) {
@@ -740,7 +743,7 @@ impl Table {
         never.map(|(a, b)| (NAMES[b], NAMES[a]))
     }
 
-    /// Whether each pair was met.
+    /// Returns `true` if each pair was met.
     pub fn is_complete(&self) -> bool {
         self.never().next().is_none()
     }
