@@ -129,6 +129,9 @@ impl Builder {
     /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
     /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
     ///
+    /// A thread whose work has ended, but whose thread-local destructors still run, is no worker any
+    /// more. So the process may have more threads of the pool than this number for a while.
+    ///
     /// A number out of bounds makes [`build`](Builder::build) fail with
     /// [`BuildError::ZeroWorkers`] or [`BuildError::TooManyWorkers`].
     #[doc(alias = "num_threads")]
@@ -223,7 +226,8 @@ impl Builder {
     /// task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one whose caller
     /// left at its deadline, that was cancelled, or that is past a deadline of its own. **If such tasks
     /// keep all workers busy, the drop does not wait for queued tasks either**, and they are lost if the
-    /// process exits before a worker is free.
+    /// process exits before a worker is free. A drop that follows a [`shutdown`](crate::Pool::shutdown)
+    /// whose report had stragglers does not wait again.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`

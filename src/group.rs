@@ -19,6 +19,10 @@ use std::time::Duration;
 /// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may
 /// outlive its pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
+/// [`Pool::limited_group`](crate::Pool::limited_group) returns a group with a limit on its pending
+/// tasks, such as a tenant's share of the pool. Beyond the limit it refuses submissions as
+/// [`GroupFull`](crate::Refusal::GroupFull).
+///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
 /// use std::sync::Arc;
@@ -117,9 +121,11 @@ impl Group {
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve), and
+    /// Those of [`Pool::serve`](crate::Pool::serve);
     /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been
-    /// [cancelled](Group::cancel).
+    /// [cancelled](Group::cancel); and [`GroupFull`](crate::Refusal::GroupFull) if as many of its
+    /// tasks are [pending](Group::pending) as its [limit](crate::Pool::limited_group) allows. A full
+    /// group refuses at once, whatever the policy.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,8 +148,8 @@ impl Group {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Returns an [`Awaitable`]: its `serve` submits members of this group, and returns a handle to
-    /// the value of each. [`Group::cancel`] cancels such a task, too.
+    /// Returns an [`Awaitable`]: its `serve` and `serve_async` submit members of this group, and return
+    /// a handle to the value of each. [`Group::cancel`] cancels such a task, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -163,9 +169,9 @@ impl Group {
     /// tasks that other threads submit after that moment do not matter.
     ///
     /// By then all of them have ended and are counted, and their workers are free; a
-    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. Closures of
-    /// discarded tasks have been dropped. The calling thread spins for some microseconds at first, then
-    /// sleeps.
+    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. What a discarded task
+    /// captured may still be being dropped, on the thread that discarded it. The calling thread spins
+    /// for some microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -177,10 +183,6 @@ impl Group {
     ///
     /// **Do not call this on a worker of the same pool: it can deadlock.** The group's tasks may
     /// need the worker that waits for them. Then this call never returns.
-    ///
-    /// It returns at once, whatever is pending, in a [forked](crate::Refusal::Forked) child, and while its
-    /// thread drops the closure of a discarded task: the tasks that it would wait for may be those that the
-    /// thread drops next.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -236,13 +238,20 @@ impl Group {
 
     /// Cancels the group for good, and does not wait for its tasks.
     ///
-    /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
-    /// queued tasks are discarded: first they are all taken out of the queue, then this call drops
-    /// their closures, one by one. A worker may still start one of them until all have been taken out;
-    /// after that none starts. New ones are refused as
-    /// [`Cancelled`](crate::Refusal::Cancelled).
+    /// * In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true, and their
+    ///   workers count as [abandoned](crate::Stats::abandoned).
+    /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted, and
+    ///   their handles are told. Then this call drops what they captured, oldest first; see
+    ///   [discarded tasks](crate::Pool#discarded-tasks). A worker may still start one of them
+    ///   until all have been taken out; after that none starts.
+    /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),
+    ///   and so are new ones.
     ///
-    /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.
+    /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
+    ///
+    /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others have
+    /// queued cost nothing, however many there are. Beyond that it looks once at each worker, and at each
+    /// submission that waits for space. If no task of the group is pending, it sets a flag and no more.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -342,8 +351,8 @@ impl Group {
     /// [deadline](crate::Submitter::with_deadline).
     ///
     /// A group has this one count for all of them. The pool counts those past their deadline as
-    /// [`Stats::expired`](crate::Stats::expired), the others as
-    /// [`Stats::discarded`](crate::Stats::discarded).
+    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it, and the others
+    /// as [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -15,7 +15,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Submits tasks whose value somebody wants: its [`serve`](Awaitable::serve) returns a [`Handle`].
+/// Submits tasks whose value is awaited or joined later: its [`serve`](Awaitable::serve) returns a
+/// [`Handle`]. Its [`serve_async`](Awaitable::serve_async) is a future of one, and waits for space.
 ///
 /// [`Pool::awaitable`](crate::Pool::awaitable), [`Submitter::awaitable`](crate::Submitter::awaitable) and
 /// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or group, and
@@ -89,8 +90,94 @@ impl<'a> Awaitable<'a> {
         Ok(Handle { ticket })
     }
 
-    /// The same as a future, which waits for space, without a thread, whatever the policy says. Its turn
-    /// comes whether it is polled or not; dropped before, it leaves.
+    /// Submits a task as [`serve`](Awaitable::serve) does, once there is space for it: returns a future
+    /// of the [`Handle`]. It waits without a thread, whatever [`WhenFull`](crate::WhenFull) says.
+    ///
+    /// The future submits the task when it is polled first. If the pool has no space, the task waits in
+    /// one line with all other submissions that wait, those of threads included, and gets space
+    /// in the order in which they came. **Its turn comes whether the future is polled or not**: a future
+    /// that is not polled holds up no other, and its task may run before the future is polled again.
+    ///
+    /// * **Dropped before its turn**, it leaves the line: its closure is dropped, and never runs.
+    ///   Dropped after that, its task is cancelled, as by the drop of its [`Handle`].
+    /// * **A deadline** ([`with_deadline`](crate::Pool::with_deadline)) counts from the first poll. It
+    ///   has no timer: a task that is past its deadline leaves the line when its turn comes, and its
+    ///   handle then has [`TaskError::Expired`]. To stop waiting in time, use the runtime's timeout,
+    ///   which drops the future.
+    /// * **A shutdown**, or the cancellation of its group, ends the wait at once, and gives the closure
+    ///   back.
+    /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
+    ///
+    /// Awaiting space and then the value, one task after the other, is never refused, even on a pool of
+    /// one. The task costs one allocation, the handle's.
+    ///
+    /// # Errors
+    /// [`Refused`] holds the closure, which did not run. The reason is never
+    /// [`Saturated`](crate::Refusal::Saturated), but:
+    ///
+    /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down, before or while the task
+    ///   waited.
+    /// * [`Cancelled`](crate::Refusal::Cancelled): its group has been cancelled, before or while the
+    ///   task waited.
+    /// * [`GroupFull`](crate::Refusal::GroupFull): its [limited group](crate::Pool::limited_group) is
+    ///   full. The future waits for space in the pool, not in a group.
+    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): it was its turn, the task needed a new thread,
+    ///   and the OS gave none.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the first poll was on a worker of the same pool, and
+    ///   the task would have had to wait.
+    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
+    ///
+    /// # Panics
+    /// The future panics if it is polled again after it was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::sync::Arc;
+    /// use std::task::{Context, Poll, Wake};
+    /// use std::thread::{self, Thread};
+    ///
+    /// struct Unpark(Thread);
+    ///
+    /// impl Wake for Unpark {
+    ///     fn wake(self: Arc<Self>) {
+    ///         self.0.unpark();
+    ///     }
+    /// }
+    ///
+    /// /// Awaits a future on this thread; each runtime has such a function.
+    /// fn block_on<T>(future: impl Future<Output = T>) -> T {
+    ///     let waker = Arc::new(Unpark(thread::current())).into();
+    ///     let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    ///     loop {
+    ///         match future.as_mut().poll(&mut context) {
+    ///             Poll::Ready(value) => return value,
+    ///             Poll::Pending => thread::park(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(2).build()?;
+    /// let squares = async {
+    ///     let mut tasks = Vec::new();
+    ///     for n in 1..=100_u32 {
+    ///         // Waits until the pool has space, and is never ahead of it by more than that.
+    ///         tasks.push(pool.awaitable().serve_async(move || n * n).await?);
+    ///     }
+    ///     let mut sum = 0;
+    ///     for task in tasks {
+    ///         sum += task.await?;
+    ///     }
+    ///     Ok::<_, Box<dyn Error + Send + Sync>>(sum)
+    /// };
+    /// assert_eq!(block_on(squares)?, 338_350);
+    /// assert_eq!(pool.stats().refused, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn serve_async<F, R>(&self, closure: F) -> ServeAsync<F, R>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -100,7 +187,40 @@ impl<'a> Awaitable<'a> {
     }
 }
 
-/// A submission that waits for space: a future of a [`Handle`].
+/// A submission that waits for space: a future of a [`Handle`], or of the refusal.
+/// [`Awaitable::serve_async`] returns it, and says when it is ready, what its errors mean, and that it
+/// must not be polled after it was ready.
+///
+/// It does not borrow the pool, and may outlive it: it is then refused as
+/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the thread
+/// that makes the space, such as a worker. Like the [waker of a handle](Handle#as-a-future), it must not
+/// block, nor wait for the pool.
+///
+/// **Dropping it** takes the task back: a task that waits for space leaves the line and never runs. One
+/// that has got space meanwhile is cancelled, as by the drop of its handle.
+///
+/// ```
+/// use std::future::Future;
+/// use std::pin::pin;
+/// use std::sync::mpsc::channel;
+/// use std::task::{Context, Waker};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(1)?;
+/// let (open, gate) = channel();
+/// pool.serve(move || gate.recv().unwrap_or_default())?; // holds the only worker
+///
+/// let mut context = Context::from_waker(Waker::noop());
+/// {
+///     let mut task = pin!(pool.awaitable().serve_async(|| unreachable!("it never runs")));
+///     assert_eq!(pool.stats().waiting, 0); // it has not been polled yet
+///     assert!(task.as_mut().poll(&mut context).is_pending());
+///     assert_eq!(pool.stats().waiting, 1);
+/// } // dropped: it leaves the line
+/// assert_eq!(pool.stats().waiting, 0);
+/// open.send(())?;
+/// # Ok(()) }
+/// ```
 #[must_use = "it submits nothing unless it is awaited"]
 pub struct ServeAsync<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(Serving<F, R>);
 
@@ -124,7 +244,10 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// [`join`](Handle::join). [`Awaitable::serve`] returns it.
 ///
 /// The value is there as soon as the task has ended and been counted. If the task panicked, or never ran,
-/// there is a [`TaskError`] instead. It does not borrow the pool, and may outlive it.
+/// there is a [`TaskError`] instead: `Panicked` once [`on_panic`](crate::Builder::on_panic) has run,
+/// `Expired` once the closure has been dropped, `Cancelled` or `Discarded` as soon as the task is out of
+/// the pool, while its closure may still be being dropped. A handle does not borrow the pool, and may
+/// outlive it.
 ///
 /// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is dropped
 /// at a timeout leaves no task behind that would still start. To let the task run on, use
@@ -142,23 +265,17 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// # As a future
 ///
 /// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker calls the
-/// waker once it is idle; if a task is queued, at the start of that task, before its closure. If the task is
-/// cancelled or discarded, the thread that does so calls the waker. A panic in the waker is caught.
+/// waker right after the task has ended. By then the worker may already have its next task, whose closure
+/// runs once the waker has returned. If the task is cancelled or discarded, the thread that does so calls the
+/// waker. A panic in the waker is caught.
 ///
-/// A waker must not block. One that does blocks the thread that calls it. If that is a worker, its next task
-/// waits, too, even if another worker is idle, while the deadline of that task comes nearer; and a submission
-/// to a full pool may wait for that worker. So take no lock in a waker that another thread may hold while it
-/// submits.
+/// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or the thread
+/// that discards. So it must not wait for a task or for space, and must not take a lock that another thread
+/// holds while it waits for the pool. The wakers of async runtimes do none of this. A waker may
+/// [`serve`](crate::Pool::serve) to the pool with [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a
+/// submission is refused also if it would have to wait for an unfinished step of another thread.
 ///
-/// A waker may submit tasks to the same pool. If a worker runs it,
-/// [`do_with_deadline`](crate::Pool::do_with_deadline) and [`Scope::serve`](crate::Scope::serve) may refuse
-/// them as [`OnWorker`](crate::Refusal::OnWorker) even if a worker is idle: it may be the one that runs the
-/// waker. A waker's submission is also refused if it would have to wait for another thread's unfinished
-/// internal step, which may be a step of that worker.
-///
-/// A handle that was ready must not be polled or joined again: that panics, as for most futures. In a
-/// [forked](crate::Refusal::Forked) child a handle whose task has not ended is ready at once, with
-/// [`TaskError::Discarded`]: the task does not run there.
+/// A handle that was ready must not be polled or joined again: that panics, as for most futures.
 #[must_use = "dropping a handle cancels its task; `detach` lets it run on"]
 pub struct Handle<R> {
     ticket: Ticket<R>,
@@ -261,8 +378,10 @@ impl<R> Handle<R> {
 
     /// Cancels the task, and does not wait.
     ///
-    /// * A task that no worker has taken never runs: its closure is dropped by this call, and it counts as
-    ///   [`discarded`](crate::Stats::discarded). The handle has [`TaskError::Cancelled`].
+    /// * A task that no worker has taken never runs. It counts as
+    ///   [`discarded`](crate::Stats::discarded), or as [`expired`](crate::Stats::expired) if its deadline
+    ///   has passed. The handle has [`TaskError::Cancelled`] at once; then this call drops the closure
+    ///   (see [discarded tasks](crate::Pool#discarded-tasks)).
     /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its worker
     ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle still returns the
     ///   task's value or `Panicked`. If the handle is dropped before, the value is dropped on the worker.

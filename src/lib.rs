@@ -5,8 +5,9 @@
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
 //! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
 //! value, which a thread can also join. When every worker is busy and the queue is full, each of these
-//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. In async code,
-//! read [what may block](docs::async_code#what-may-block).
+//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. Async code
+//! waits for space with [`Awaitable::serve_async`]; there, read
+//! [what may block](docs::async_code#what-may-block).
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -33,6 +34,8 @@
 //! | How do I get priorities, tasks in order, periodic work, retries? | [`docs::recipes`] |
 //! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |
+//! | How does async code wait for space? | [`Awaitable::serve_async`]: [three lines](docs::async_code#waiting-for-space) |
+//! | How does each tenant get a share? | [`Pool::limited_group`]: [an example](docs::recipes#a-share-for-each-tenant) |
 //! | What replaces a call of another pool? | [`docs::migration`] |
 //! | How fast is it? | [`docs::measurements`] |
 //! | What is lock-free, and why is no task lost? | [`docs::protocol`] |
@@ -52,14 +55,14 @@
 //! |---|---|
 //! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`RefusalCounts`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
-//! | `tracing` | a span for each task, as a child of its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
+//! | `tracing` | three events that ask for an operator: a task panicked, a thread could not be started, a worker outlived a shutdown; for the [`tracing`](https://docs.rs/tracing) facade |
 
 // The house, from the ground up. Imports go down only.
 //
 // | module | what it holds |
 // |---|---|
 // | `sync` | the switch between `std` and the model checkers |
-// | `parts` | mechanisms: ring, slot, queue, completion, waiters, members, waiting |
+// | `parts` | mechanisms: ring, slot, queue, line, completion, members, waiting |
 // | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |

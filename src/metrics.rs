@@ -20,10 +20,10 @@ impl Pool {
     /// | set by this call | kind | what it counts |
     /// |---|---|---|
     /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; those without a task; those with one |
-    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
+    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that no caller waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
-    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for space ([`WhenFull::Block`](crate::WhenFull::Block)) |
+    /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
     /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
     /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |

@@ -38,13 +38,32 @@ use std::time::Duration;
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
 /// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
-/// of plain `serve` included: they run later, or are lost if the process exits before. On a worker of
-/// the pool itself, the drop does not wait at all.
+/// of plain `serve` included: they run later, or are lost if the process exits before.
+///
+/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) that waited and reported
+/// stragglers, as that call has said how long to wait; on a worker of the pool itself; and inside the
+/// drop of what a [discarded task](#discarded-tasks) of the pool captured.
+///
+/// # Discarded tasks
+///
+/// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
+/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. First all tasks that the
+/// call discards are taken out: they are counted, callers get their closures back, and handles and
+/// groups are told. Only then the call drops what the closures captured, on its own thread, oldest
+/// first. So no thread waits for these drops.
+///
+/// Code in such a drop may use the pool. It never waits for a discarded task, as all of them have
+/// ended; and [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. What it
+/// discards itself is dropped later, by the call that is at it already, so the stack does not grow.
+/// Everything else waits as it does anywhere. **Do not wait there for a running task that itself needs
+/// what another task of the same discard captured**: that wait never ends.
 ///
 /// # After `fork`
 ///
 /// In a child process made by `fork`, every submission is refused as
-/// [`Forked`](crate::Refusal::Forked), and shutdowns, drops, waits and scopes return at once.
+/// [`Forked`](crate::Refusal::Forked), and [`shutdown`](Pool::shutdown) and the drop of the pool return
+/// at once. Use nothing else of the parent's pool there: a wait for a group, handle or scope may never
+/// end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -210,7 +229,8 @@ impl Pool {
     }
 
     /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
-    /// closure: a future, which a thread can also join.
+    /// closure: a future, which a thread can also join. Its
+    /// [`serve_async`](crate::Awaitable::serve_async) also waits for space, without a thread.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -244,10 +264,9 @@ impl Pool {
     /// and not yet ended, or waiting for space.
     ///
     /// Beyond that, a submission through the group is refused as
-    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. So one tenant of a service
-    /// cannot take all the space of a pool that several share. A limit of 0 refuses every submission.
-    ///
-    /// A limited group for each tenant, in a map:
+    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. A limit of 0 refuses every
+    /// submission. So one tenant of a service cannot take all the space of a pool that several share:
+    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
     ///
     /// ```
     /// use lazypool::{Group, Pool};
@@ -256,9 +275,7 @@ impl Pool {
     /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
     /// let mut tenants: HashMap<&str, Group> = HashMap::new();
     /// for tenant in ["ann", "bob", "ann"] {
-    ///     let group = tenants
-    ///         .entry(tenant)
-    ///         .or_insert_with(|| pool.limited_group(16));
+    ///     let group = tenants.entry(tenant).or_insert_with(|| pool.limited_group(16));
     ///     group.serve(move || println!("for {tenant}"))?;
     /// }
     /// assert!(pool.limited_group(0).serve(|| ()).is_err());
@@ -298,9 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's statistics: what it has done since it was built, and what it does now.
-    ///
-    /// They are exact while the pool is at rest. [`Stats`] says what holds while tasks come and go.
+    /// Returns the pool's statistics: what it has done since it was built, and what it does now. They
+    /// are exact while the pool is at rest; [`Stats`] says what holds while tasks come and go.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -422,8 +438,10 @@ impl Pool {
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
-    /// returns at once, with that task's worker among the stragglers.
+    /// strictest mode stays in force. Once a call has waited and reported stragglers, dropping the pool
+    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with that
+    /// task's worker among the stragglers; so does a call inside the drop of what a
+    /// [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
     /// those of what discarded tasks captured, which run on the calling thread.

@@ -220,13 +220,16 @@ impl<'a> Submitter<'a> {
     /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
     ///   at the latest when its turn in the queue comes. The pool counts it as
     ///   [`expired`](crate::Stats::expired). Its group counts it as
-    ///   [`discarded`](Group::discarded), like every task that never started.
+    ///   [`discarded`](Group::discarded), like every task that never started. A task that its handle or
+    ///   group cancels after its deadline counts as expired, too.
     /// * A task that is still running at its deadline runs on, and
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
-    ///   `do_with_deadline` returns [`Expired`](DeadlineError::Expired).
+    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as
+    ///   [`Saturated`](crate::Refusal::Saturated), and `do_with_deadline` returns
+    ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no timer:
+    ///   its task expires when its turn comes.
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot

@@ -1,6 +1,6 @@
 //! What the code inside a task can ask about that task.
 //!
-//! A task can ask whether somebody still waits for it, until when, which label it has and on
+//! A task can ask whether it is still wanted, until when, which label it has and on
 //! which worker it runs. On a thread that is not a worker of a pool these functions return
 //! `false` or `None`.
 
@@ -8,7 +8,7 @@ use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Returns whether this task should stop early: nobody waits for it any more, or it was cancelled.
+/// Returns whether this task should stop early: no caller waits for it any more, or it was cancelled.
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
 /// ([`with_deadline`](crate::Submitter::with_deadline),

@@ -6,9 +6,9 @@
 //! |---|---|
 //! | [`outcomes`] | How can a task end? What does a refusal mean? What happens to a task that hangs? |
 //! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
-//! | [`async_code`] | How does async code await a task of the pool? |
-//! | [`monitoring`] | Which metrics to watch? |
-//! | [`recipes`] | How do I get priorities, tasks in order, attributes of threads, periodic work, retries? |
+//! | [`async_code`] | How does async code await a task of the pool, or space in it? |
+//! | [`monitoring`] | Which metrics to watch, and which two to alert on? |
+//! | [`recipes`] | How do I get priorities, a share for each tenant, tasks in order, attributes of threads, periodic work, retries? |
 //! | [`testing`] | How do I test code that uses a pool? |
 //! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |

@@ -34,7 +34,9 @@ pub enum Refusal {
     /// The pool has more work than it can do at the moment, and the same submission may be taken a little
     /// later. In a service, answer the request with an error such as 503. In a batch, run the closure on
     /// the calling thread with [`Refused::caller_runs`](crate::Refused::caller_runs), or let submissions
-    /// wait for space with [`WhenFull::Block`](crate::WhenFull::Block) or [`WhenFull::BlockFor`](crate::WhenFull::BlockFor).
+    /// wait for space: with [`WhenFull::Block`](crate::WhenFull::Block) or
+    /// [`WhenFull::BlockFor`](crate::WhenFull::BlockFor), in async code with
+    /// [`serve_async`](crate::Awaitable::serve_async).
     /// If it happens too often, see [`docs::sizing`](crate::docs::sizing).
     Saturated,
     /// The pool has been shut down or dropped.
@@ -43,8 +45,8 @@ pub enum Refusal {
     Closed,
     /// The group that the task was served through has been cancelled.
     ///
-    /// This is final for the group, but not for its pool. Usually nobody wants the closure any more, and
-    /// you drop it. If somebody does, submit it to the pool itself or to a new group.
+    /// This is final for the group, but not for its pool. Usually the closure is not wanted any more, and
+    /// you drop it. If it is, submit it to the pool itself or to a new group.
     Cancelled,
     /// The task needed a new worker thread, the OS could not create one, and no other worker could take it.
     ///
@@ -58,7 +60,8 @@ pub enum Refusal {
     /// queued task.
     ///
     /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
-    /// waits for space, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// waits for space, a [`serve_async`](crate::Awaitable::serve_async) that is polled there first
+    /// included. And [`do_with_deadline`](crate::Pool::do_with_deadline) and
     /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run the
     /// closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second
     /// pool for nested work.
@@ -81,7 +84,9 @@ pub enum Refusal {
     /// The group that the task was served through has as many tasks pending as its
     /// [limit](crate::Pool::limited_group) allows.
     ///
-    /// The pool itself may have space. Retry once tasks of the group have ended.
+    /// The pool itself may have space. Retry once tasks of the group have ended; a service answers "too
+    /// many requests" (429). [`Refused::caller_runs`](crate::Refused::caller_runs) does not run such a
+    /// closure, as that would exceed the limit.
     GroupFull,
 }
 

@@ -176,16 +176,16 @@ impl<F> Refused<F> {
     ///
     /// It runs a closure that was refused as [`Saturated`](Refusal::Saturated),
     /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the space or the
-    /// thread was missing. After a shutdown or a cancel somebody has decided that the task is not to run,
-    /// and this does not run it either.
+    /// thread was missing. After a shutdown or a cancel the task is not wanted, and beyond the limit of a
+    /// group it is one too many: this does not run it either.
     ///
     /// A closure that runs here is not a task of the pool: no hook is called for it, it is not counted, and
     /// the functions of [`task`](crate::task) describe whatever the calling thread is doing.
     ///
     /// # Errors
     ///
-    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is cancelled,
-    /// or the process is a forked child.
+    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is cancelled
+    /// or full, or the process is a forked child.
     ///
     /// # Panics
     ///

@@ -66,15 +66,18 @@ pub struct Stats {
     /// Accepted tasks that ran and returned.
     pub completed: u64,
     /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it captured, or
-    /// in the drop of a result that nobody waited for any more.
+    /// in the drop of a result that no caller waited for any more.
     pub panicked: u64,
     /// Accepted tasks that were not started because their deadline had passed, or because less than
     /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back; a task of
-    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
+    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came. A
+    /// queued task that is cancelled by its handle or group after its deadline counts here, too: for instance
+    /// one whose handle a `timeout` drops.
     pub expired: u64,
-    /// Accepted tasks that were not started because of a shutdown, or because they were cancelled: by their
-    /// [`Group`](crate::Group::cancel), or by their [`Handle`](crate::Handle::cancel).
+    /// Accepted tasks that were not started because of a shutdown, or because they were cancelled before
+    /// their deadline: by their [`Group`](crate::Group::cancel), or by their
+    /// [`Handle`](crate::Handle::cancel), which includes its drop.
     /// ([`Group::discarded`](crate::Group::discarded) counts the group's `expired` tasks, too.)
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
@@ -85,12 +88,13 @@ pub struct Stats {
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
-    /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
+    /// Workers that run a task that no caller waits for any more: its caller left at the deadline, its group
     /// or handle was cancelled, its handle was dropped, or it is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
     /// `running` counts them, too. Dropping the pool does not wait for them.
     pub abandoned: usize,
-    /// Submissions that wait for space now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    /// Submissions that wait for space now, threads and futures: see [`WhenFull::Block`],
+    /// [`WhenFull::BlockFor`] and [`serve_async`](crate::Awaitable::serve_async).
     pub waiting: usize,
     /// How long the task that runs for longest has been running, since its start. `None` if none runs, or the
     /// pool does not [track ages](crate::Builder::track_ages).
@@ -103,8 +107,9 @@ pub struct Stats {
     /// Workers that have a task now, and those whose task has just ended and is not counted yet. A worker
     /// in a hook that has no task is neither here nor in `idle`.
     pub running: usize,
-    /// Workers that exist now. It may be 0 while threads are still ending;
-    /// [`ShutdownReport::is_clean`] says that all have ended.
+    /// Workers that exist now. A thread that has ended its work is no worker any more, while the
+    /// destructors of its thread-local values may still run. [`ShutdownReport::is_clean`] says that all
+    /// threads have ended.
     pub workers: usize,
     /// Workers that exist now and have no task, except those in a start or stop hook and those that end. One
     /// that looks for a queued task counts.
@@ -315,7 +320,7 @@ pub struct WorkerSnapshot {
     pub busy: bool,
     /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
+    /// Whether no caller waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
     /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
     /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),

@@ -14,6 +14,15 @@ use crate::error::ParseSettingError;
 /// of a settings file: `refuse`, `block`, and for [`BlockFor`](Self::BlockFor) `block:` with a duration,
 /// such as `block:250ms` or `block:1m 30s`. The enum may grow: keep a `_` arm when you match on it.
 ///
+/// # First come, first served
+///
+/// All submissions of a pool that wait for space wait in one line: blocked threads, and futures of
+/// [`serve_async`](crate::Awaitable::serve_async), which waits whatever the policy. They get space in the
+/// order in which they came, whether or not their threads or futures run meanwhile. A later submission
+/// takes space before them only if it was under way when they began to wait. One that must not wait
+/// leaves them what space there is, and is refused only if every worker was busy and the queue full at
+/// one moment.
+///
 /// # Examples
 ///
 /// ```
@@ -38,12 +47,12 @@ pub enum WhenFull {
     /// for space. This is the default.
     #[default]
     Refuse,
-    /// The submission waits for space: as long as it takes, or until its deadline, if it has one. If a worker
-    /// would have to be started and the OS gives no thread, it does not wait: it is refused as
-    /// [`Refusal::SpawnFailed`](crate::Refusal::SpawnFailed).
+    /// The submission waits for space, [in line](Self#first-come-first-served): as long as it takes, or until
+    /// its deadline, if it has one. If a worker would have to be started and the OS gives no thread, it does
+    /// not wait: it is refused as [`Refusal::SpawnFailed`](crate::Refusal::SpawnFailed).
     ///
-    /// The wait blocks the calling thread; do not use it on a thread of an async runtime. A submission that
-    /// comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
+    /// The wait blocks the calling thread; on a thread of an async runtime use
+    /// [`serve_async`](crate::Awaitable::serve_async) instead. A submission that comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
     /// refused as [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
     /// The submission waits for space as with [`Block`](Self::Block), but at most for this time. Then it is
@@ -153,15 +162,15 @@ pub enum Shutdown {
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
     /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
-    /// * A closure that came by `serve` is dropped, and nobody is told. Only counters show it:
+    /// * A closure that came by `serve` is dropped, and no caller is told. Only counters show it:
     ///   [`Stats::discarded`](crate::Stats::discarded),
     ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
     ///   [group](crate::Group::discarded).
     /// * The tasks of a scope are never discarded.
     ///
-    /// The queue is emptied first and the closures are dropped afterwards, so a slow `Drop` cannot let
-    /// another queued task start. A concurrent `shutdown` does not wait for these drops. A `shutdown`,
-    /// `cancel` or `wait` inside such a drop waits for nothing: it returns before the outer call does.
+    /// The queue is emptied first, and all callers, handles and groups are told. The closures are dropped
+    /// afterwards, on the thread that shuts the pool down. A concurrent `shutdown` does not wait for these
+    /// drops. [`Pool`](crate::Pool#discarded-tasks) says what such a drop may do.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
     /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop

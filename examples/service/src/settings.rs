@@ -32,6 +32,7 @@ impl Default for Settings {
     fn default() -> Self {
         let mut pool = PoolSettings::default();
         pool.queue_capacity = 256;
+        pool.track_ages = true;
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             deadline: Duration::from_secs(2),
@@ -75,6 +76,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("service.toml");
         let settings = Settings::load(&path).unwrap();
         assert_eq!(settings.pool.max_workers, 8);
+        assert!(settings.pool.track_ages, "the dashboard shows them");
         let defaults = Settings::default();
         assert_eq!(settings.listen, defaults.listen);
         assert_eq!(settings.deadline, defaults.deadline);

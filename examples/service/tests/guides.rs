@@ -29,6 +29,11 @@ fn the_page_on_async_code_shows_smol() {
 }
 
 #[test]
+fn the_page_on_async_code_shows_a_stream() {
+    is_shown(ASYNC, include_str!("../examples/stream.rs"));
+}
+
+#[test]
 fn the_page_on_monitoring_shows_the_metrics_example() {
     is_shown(MONITORING, include_str!("../examples/metrics.rs"));
 }

@@ -143,6 +143,41 @@ fn metrics_and_stats_add_up() {
     }
 }
 
+/// Counters stand still while everything hangs; the two ages do not.
+#[test]
+fn the_ages_of_tasks_are_on_the_page() {
+    let pool = "max_workers = 1\nqueue_capacity = 1\ntrack_ages = true";
+    let service = start("deadline = \"60s\"", pool);
+    let age = |name: &str| -> f64 {
+        let page = get(service.address, "/metrics").body;
+        let sample = format!("lazypool_{name}_seconds{{pool=\"lazypool\"}} ");
+        let age = page.lines().find_map(|line| line.strip_prefix(&sample));
+        let age = age.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+        age.parse().expect("a number")
+    };
+    let grows = |name: &str| {
+        let (start, before) = (Instant::now(), age(name));
+        while age(name) <= before {
+            assert!(start.elapsed() < LIMIT, "{name} stands still");
+        }
+    };
+    assert_eq!((age("longest_running"), age("oldest_queued")), (0.0, 0.0));
+    let [running, queued] = [(); 2].map(|()| {
+        let mut client = Client::connect(service.address).unwrap();
+        client.send("/sleep?ms=60000").unwrap();
+        client
+    });
+    wait_for_stat(service.address, "running", 1);
+    wait_for_stat(service.address, "queued", 1);
+    grows("longest_running");
+    grows("oldest_queued");
+    // They hang up.
+    drop((running, queued));
+    wait_for_stat(service.address, "queued", 0);
+    wait_for_stat(service.address, "running", 0);
+    assert_eq!((age("longest_running"), age("oldest_queued")), (0.0, 0.0));
+}
+
 #[test]
 fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
     // Long, as a task that follows others which took all of it has an eighth to start in.

@@ -112,8 +112,8 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
-        // ORDERING: M1: acquires the task.
-        // loom takes a `SeqCst` load for one only if all words that it may read were stored so.
+        // ORDERING: M1: acquires the task. loom takes a `SeqCst` load for one only if all values that
+        // it may read were stored by `SeqCst` steps.
         let success = if cfg!(lazypool_loom) {
             Ordering::SeqCst
         } else {
