@@ -390,3 +390,19 @@ fn the_end_beside_all_that_a_handle_does() {
         check_at_rest(&pool, &pool.stats());
     });
 }
+
+/// Law 21: a handle has its outcome before its group's wait ends, whether its task ran or not.
+#[test]
+fn law21_after_a_groups_wait_each_handle_is_finished() {
+    let pool = pool(2, 64);
+    for round in 0..rounds(300) {
+        let group = pool.group();
+        let serve = |n: u64| group.awaitable().serve(move || n).unwrap();
+        let handles: Vec<_> = (0..16).map(serve).collect();
+        if round % 2 == 1 {
+            group.cancel();
+        }
+        group.wait();
+        assert!(handles.iter().all(Handle::is_finished), "round {round}");
+    }
+}

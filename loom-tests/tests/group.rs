@@ -55,6 +55,21 @@ fn group_against_two_last_tasks() {
     });
 }
 
+/// A group's wait against the end of its task, which has a handle. Excludes: a wait that ends before
+/// the handle has its outcome. Preemptions: 2.
+#[test]
+fn wait_against_a_handles_outcome() {
+    check(Some(2), || {
+        let pool = warm_pool(0);
+        let group = pool.group();
+        let handle = group.awaitable().serve(|| 7).ok().unwrap();
+        group.wait();
+        assert!(handle.is_finished());
+        assert_eq!(handle.join().ok(), Some(7));
+        end(&pool);
+    });
+}
+
 /// A group cancelled while its queued task is being taken, and another joins.
 /// Excludes: a task that ran and was discarded, or neither; one queued after the
 /// cancel had looked; a wait that never ends. Preemptions: 2.

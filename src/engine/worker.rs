@@ -5,10 +5,10 @@
 //! task's waiter, *then* serves the line, *then* calls the waker of a handle. So a thread that sees
 //! the end of a task, by the counters or by its result, finds the worker free.
 //!
-//! Until the release, the worker waits for another thread in three cases only: a caller or handle
-//! is between the two steps of leaving; another task of the same scope stores its panic; another
-//! thread holds the lock of the task's group. It does not wait for a push that is half done, but
-//! looks at the queue again afterwards.
+//! Until the release, the worker waits for another thread in two cases only: a caller or handle is
+//! between the two steps of leaving; another task of the same scope stores its panic. It does not
+//! wait for a push that is half done, but looks at the queue again afterwards. After the release it
+//! ends the task in its group, whose lock another thread may hold.
 //!
 //! A worker whose last task came from the queue, or had no waiting caller, **watches** the queue as
 //! well as its own word, and counts as awake: its next task is likely to come through the queue. A

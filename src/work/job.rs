@@ -49,13 +49,13 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Tells the group and the waiter that the task has ended. Returns the waker to call, the node
-    /// to drop and the captures to drop, which run user code.
+    /// Tells the waiter, then the group, that the task has ended. Returns the waker to call, the
+    /// node to drop and the captures to drop, which run user code.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
+        let remains = self.caller.map_or_else(Remains::default, Answered::release);
         if let Some(pending) = self.group {
             pending.0.end(Ended::Discarded);
         }
-        let remains = self.caller.map_or_else(Remains::default, Answered::release);
         (remains, self.captured)
     }
 }
@@ -113,14 +113,17 @@ impl<S: Stored, J: Job> Contents<S, J> {
         if !unsafe { ctx.begin(&options) } {
             return self.expire(ctx, end);
         }
-        let mut pending = self.stored.into_pending();
+        let pending = self.stored.into_pending();
+        let mut outcome = Ended::Discarded;
         self.job.run(ctx, &mut |ended| {
             ctx.finish();
             end(ended);
-            if let Some(Pending(members)) = pending.take() {
-                members.end(ended);
-            }
+            outcome = ended;
         });
+        // After the handle has its outcome: another thread may hold the group's lock.
+        if let Some(Pending(members)) = pending {
+            members.end(outcome);
+        }
     }
 
     /// Disposes of a task whose turn has come too late.
