@@ -1,4 +1,4 @@
-//! A pool's settings.
+//! The builder, which collects a pool's settings.
 
 use crate::engine::core::{Core, Settings};
 use crate::engine::worker;
@@ -407,7 +407,8 @@ impl Builder {
         self
     }
 
-    /// Checks all settings. Returns the pool's core, and what its drop does.
+    /// Checks all settings. Returns the pool's core, and the mode and timeout of the shutdown that
+    /// dropping the pool begins.
     pub(crate) fn into_core(self) -> Result<(Arc<Core>, (Shutdown, Duration)), BuildError> {
         let Self {
             settings,

@@ -105,8 +105,8 @@ impl Pool {
     }
 }
 
-/// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
-/// just now.
+/// Records the pool's metrics, and describes them to the recorder. Describes them at each call,
+/// because the recorder may have been installed since the last one.
 fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     let pool = SharedString::from(pool.to_owned());
     for (name, text, value) in gauges(stats, limit) {
@@ -134,7 +134,7 @@ fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 
-/// Returns the gauges' names, what they are, and their values.
+/// Returns each gauge's name, description and value.
 #[rustfmt::skip]
 fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
     [
@@ -156,7 +156,7 @@ fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
     ]
 }
 
-/// Returns the counters' names, what they are, and their values.
+/// Returns each counter's name, description and value.
 #[rustfmt::skip]
 fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
     [

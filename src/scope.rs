@@ -1,9 +1,9 @@
-//! Tasks that borrow.
+//! Scopes, whose tasks may borrow from the caller.
 //!
-//! Soundness is that of [`std::thread::scope`]: the types are invariant in both
-//! lifetimes, `'scope` is chosen by us for a call that does not return before
-//! every task has ended, and nothing that the user does (leaking the handle,
-//! panicking in the body) skips that wait.
+//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant in
+//! both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has it
+//! returns only after every task has ended. User code cannot skip that wait: not if it leaks a
+//! handle, and not if the body panics.
 
 use crate::engine::core::Core;
 use crate::engine::request::{Extras, SubmitOptions};

@@ -73,7 +73,7 @@ pub struct PoolSettings {
     pub when_full: WhenFull,
     /// See [`Builder::idle_timeout`].
     pub idle_timeout: Duration,
-    /// What dropping the pool does: see [`Builder::shutdown_on_drop`].
+    /// The shutdown that dropping the pool begins: see [`Builder::shutdown_on_drop`].
     pub shutdown_on_drop: Shutdown,
     /// How long dropping the pool waits at most: see [`Builder::shutdown_on_drop`].
     pub shutdown_timeout: Duration,

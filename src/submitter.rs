@@ -1,4 +1,4 @@
-//! Submissions with options.
+//! The submitter, which gives its submissions options.
 
 use crate::engine::call;
 use crate::engine::core::Core;
@@ -68,7 +68,7 @@ impl fmt::Debug for Submitter<'_> {
     }
 }
 
-/// Options of submissions.
+/// Methods that begin a submission with options.
 impl Pool {
     /// Returns a [`Submitter`] that gives each of its tasks this label.
     ///

@@ -1,4 +1,4 @@
-//! What the code inside a task can ask about that task.
+//! Functions with which the code inside a task asks about that task.
 //!
 //! A task can ask whether it is still wanted, until when, which label it has and on
 //! which worker it runs. On a thread that is not a worker of a pool these functions return

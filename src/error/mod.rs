@@ -1,4 +1,4 @@
-//! What can go wrong, and how the closure comes back when it does.
+//! The errors of the crate, and how a refused closure comes back.
 //!
 //! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it with the
 //! closure that was not run, [`Unrun`] is a closure whose time ran out, and [`DeadlineError`] adds what

@@ -261,7 +261,7 @@ impl<F> Refused<F> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     ///
-    /// // Somebody waits for this message, even if the pool is shut down.
+    /// // The main thread waits for this message, even if the pool is shut down.
     /// let (sender, receiver) = mpsc::channel();
     /// pool.serve(move || sender.send("done").unwrap_or_default())
     ///     .unwrap_or_else(Refused::run_anyway);

@@ -199,7 +199,7 @@ impl fmt::Display for Stats {
             .max()
             .unwrap_or(0);
         for (index, (name, figure)) in rows.into_iter().enumerate() {
-            // Between the lines only: what follows the table is up to its printer.
+            // No line break after the last line: the code that prints the table decides what follows.
             if index > 0 {
                 f.write_str("\n")?;
             }
@@ -316,11 +316,11 @@ pub struct WorkerSnapshot {
     /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
     /// the thread's name. Once the worker has ended, another one may get it.
     pub slot: usize,
-    /// Whether the worker has a task.
+    /// `true` if the worker has a task.
     pub busy: bool,
     /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// Whether no caller waits for that task any more: see [`Stats::abandoned`].
+    /// `true` if no caller waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
     /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
     /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),

@@ -68,7 +68,7 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Whether a submission waits at all.
+    /// Returns `true` if a submission waits at all.
     pub(crate) fn blocks(self) -> bool {
         match self {
             Self::Refuse => false,
@@ -82,7 +82,8 @@ impl WhenFull {
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // The word for what it does; `block:0s` could not be read again.
+            // `BlockFor(0)` does what `Refuse` does. `FromStr` refuses `block:0s`, so that text could
+            // not be read again.
             Self::Refuse | Self::BlockFor(Duration::ZERO) => f.pad("refuse"),
             Self::Block => f.pad("block"),
             Self::BlockFor(limit) => f.pad(&format!("{BLOCK_FOR}{}", duration::Text(limit))),
@@ -90,7 +91,7 @@ impl fmt::Display for WhenFull {
     }
 }
 
-/// What stands before the duration of [`WhenFull::BlockFor`].
+/// The text before the duration of [`WhenFull::BlockFor`].
 const BLOCK_FOR: &str = "block:";
 
 /// Reads the word that a settings file has for the policy.
