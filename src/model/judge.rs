@@ -104,7 +104,7 @@ impl Starts {
 }
 
 /// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
-/// closed.
+/// closed, or if there are surplus workers, because the idle ones may be those.
 fn is_anybody_idle(core: &Core) -> bool {
     if core.is_closed() || core.env.is_over() {
         return false;
