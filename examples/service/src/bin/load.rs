@@ -30,7 +30,7 @@ queue_capacity = 1024
 idle_timeout = "1s"
 "#;
 
-/// The requests to each route, and the text of the line that shows the results.
+/// The requests that the run sends, each with the text that its line of results begins with.
 const ROUTES: &[(&str, &str)] = &[
     ("/health", "no pool: the floor"),
     ("/sleep?ms=0", "one task"),
