@@ -13,8 +13,8 @@
 //! * **progress**, drawn on a terminal only;
 //! * **results** through a channel, sorted at the end.
 //!
-//! Exit status: 0, it read every file; 1, it could not read some; 2, DIR is no directory; 130, Ctrl-C
-//! stopped it.
+//! Exit status: 0, it read every file; 1, it could not read some; 2, DIR is no directory; 130,
+//! Ctrl-C stopped it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

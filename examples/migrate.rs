@@ -5,8 +5,8 @@
 //! cargo run --example migrate
 //! ```
 //!
-//! The job looks up some words, each with a call that blocks, and adds up the results. The table shows
-//! the differences in each case:
+//! The job looks up some words, each with a call that blocks, and adds up the results. The table
+//! shows the differences in each case:
 //!
 //! | from | there | here |
 //! |---|---|---|
@@ -137,8 +137,8 @@ fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
     }
     Ok(total)
 }
-// examples/service/examples/minimal.rs does this in async code, and handles a timeout, a panic and a
-// shutdown.
+// examples/service/examples/minimal.rs does this in async code, and handles a timeout, a panic and
+// a shutdown.
 
 fn main() -> Outcome<()> {
     let expected = WORDS.iter().map(|w| w.len()).sum();

@@ -1,5 +1,5 @@
-//! Shows the effects of a panic in a task. It ends neither its worker nor the pool. In a program built
-//! with `panic = "abort"`, it ends the process before the pool can call a hook.
+//! Shows the effects of a panic in a task. It ends neither its worker nor the pool. In a program
+//! built with `panic = "abort"`, it ends the process before the pool can call a hook.
 //!
 //! ```text
 //! cargo run --example panics

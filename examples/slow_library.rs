@@ -1,5 +1,5 @@
-//! Calls a library whose calls may hang forever. The pool bounds the threads that this costs, goes on
-//! with other workers, and lets the program end.
+//! Calls a library whose calls may hang forever. The pool bounds the threads that this costs, goes
+//! on with other workers, and lets the program end.
 //!
 //! ```text
 //! cargo run --example slow_library
@@ -94,14 +94,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("it should have been refused: {other:?}").into()),
     }
 
-    // Other workers replace the lost ones, but not without limit: `max_workers` bounds the number of
-    // threads that the library can cost.
+    // Other workers replace the lost ones, but not without limit: `max_workers` bounds the number
+    // of threads that the library can cost.
     let replaced = (2 + pool.stats().abandoned).min(pool.max_workers());
     pool.set_limit(replaced)?;
     println!("survived: {}", look_up(&pool, "localhost", PATIENCE)?);
 
-    // The two calls still hang. No caller waits for them, so the drop does not wait for them either.
-    // It waits for the next task, which is wanted.
+    // The two calls still hang. No caller waits for them, so the drop does not wait for them
+    // either. It waits for the next task, which is wanted.
     let (send, wanted) = std::sync::mpsc::channel();
     pool.serve(move || {
         std::thread::sleep(DEADLINE);

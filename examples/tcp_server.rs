@@ -9,10 +9,10 @@
 //!     settings may follow: initial=2 max=16 queue=32 idle_ms=250
 //! ```
 //!
-//! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then it
-//! replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`. `BYE`
-//! means that the server closes, and has not done any request sent after its last reply. So a client
-//! always knows whether it was served or refused, at a shutdown too.
+//! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
+//! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
+//! `BYE` means that the server closes, and has not done any request sent after its last reply. So a
+//! client always knows whether it was served or refused, at a shutdown too.
 
 use lazypool::{task, Pool, Shutdown};
 use std::collections::HashMap;
@@ -109,7 +109,8 @@ impl Server {
             },
             ["WAIT", ms] => {
                 let until = Instant::now() + Duration::from_millis(ms.parse().unwrap_or(0));
-                // Only a pool's worker sees a cancel. On a thread of `Threads` this is never `true`.
+                // Only a pool's worker sees a cancel. On a thread of `Threads` this is never
+                // `true`.
                 while Instant::now() < until && !task::is_cancelled() {
                     thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
                 }
@@ -122,8 +123,8 @@ impl Server {
 }
 
 /// An accepted connection. It always tells its client whether it is served: it says `BUSY` if it is
-/// dropped before that (refused by a full pool, discarded by a shutdown). Together with the server's
-/// `Arc` it takes 16 bytes of a closure, so the pool allocates nothing for it.
+/// dropped before that (refused by a full pool, discarded by a shutdown). Together with the
+/// server's `Arc` it takes 16 bytes of a closure, so the pool allocates nothing for it.
 struct Connection {
     stream: TcpStream,
     greeted: bool,
@@ -273,8 +274,8 @@ impl Crew {
         }
     }
 
-    /// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be cancelled,
-    /// and 3 if some have not ended.
+    /// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be
+    /// cancelled, and 3 if some have not ended.
     fn stop(&self) -> u8 {
         let grace = Duration::from_secs(2);
         match self {
@@ -315,7 +316,8 @@ struct Threads {
 struct Permit(Arc<Threads>);
 
 impl Threads {
-    /// Waits for a permit. Meanwhile the server accepts no connection, so clients wait for a greeting.
+    /// Waits for a permit. Meanwhile the server accepts no connection, so clients wait for a
+    /// greeting.
     fn acquire(self: &Arc<Self>, server: &Server) -> Option<Permit> {
         let mut free = lock(&self.free);
         loop {
@@ -363,8 +365,8 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
         let (crew, server, stopped) = (crew.clone(), server.clone(), stopped.clone());
         thread::spawn(move || {
             signals::wait(&stop_signals);
-            // Every connection ends after its current reply. New ones are still accepted, refused by
-            // the closed pool, and dropped, which tells their clients.
+            // Every connection ends after its current reply. New ones are still accepted, refused
+            // by the closed pool, and dropped, which tells their clients.
             server.stopping.store(true, Ordering::Relaxed);
             let told = Instant::now();
             let code = crew.stop();

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The main job digests every file under DIR (default: this repository), on a pool and one by one.
-//! Each stop after it shows one promise of the crate. Exit status: 0, every check passed; 1, a check
-//! failed; 2, there is no DIR to walk.
+//! Each stop after it shows one promise of the crate. Exit status: 0, every check passed; 1, a
+//! check failed; 2, there is no DIR to walk.
 
 use std::hint::{black_box, spin_loop};
 use std::io::{self, Read, Write};
@@ -21,8 +21,8 @@ use crossbeam_utils::CachePadded;
 use indicatif::{HumanBytes, ProgressBar};
 use lazypool::{task, Builder, DeadlineError, Pool, Refused, Shutdown, WhenFull};
 
-/// The whole tour takes less time than this, even on a busy machine. The next two constants bound the
-/// part of DIR that it reads.
+/// The whole tour takes less time than this, even on a busy machine. The next two constants bound
+/// the part of DIR that it reads.
 const TOUR_LIMIT: Duration = Duration::from_secs(60);
 const WALK_TIME: Duration = Duration::from_secs(2);
 const FILE_BYTES: u64 = 64 << 20;
@@ -178,8 +178,8 @@ fn both_ways(
     Ok(())
 }
 
-/// Returns how often the plain loop must digest all files to take about `time`. The files are in the
-/// system's cache by now.
+/// Returns how often the plain loop must digest all files to take about `time`. The files are in
+/// the system's cache by now.
 fn rounds_for(files: &[File], time: Duration) -> u32 {
     let start = Instant::now();
     let seen = (files.iter())
@@ -202,8 +202,8 @@ fn digest(path: &Path, limit: u64) -> io::Result<Digest> {
     Ok((bytes as u64, crc32fast::hash(&content)))
 }
 
-/// Returns the files under `dir`, and a list of those that were left out, with the reasons. Reads each
-/// file once, so that both timed passes find it in the system's cache.
+/// Returns the files under `dir`, and a list of those that were left out, with the reasons. Reads
+/// each file once, so that both timed passes find it in the system's cache.
 fn walk(dir: PathBuf) -> (Vec<File>, Vec<String>) {
     let start = Instant::now();
     let (mut files, mut left_out, mut ahead) = (Vec::new(), Vec::new(), vec![dir]);
@@ -233,8 +233,8 @@ fn walk(dir: PathBuf) -> (Vec<File>, Vec<String>) {
     (files, left_out)
 }
 
-/// Shows that a caller leaves at its deadline even if its task hangs. A task that asks whether it is
-/// cancelled can end as well.
+/// Shows that a caller leaves at its deadline even if its task hangs. A task that asks whether it
+/// is cancelled can end as well.
 fn leave_at_the_deadline() -> Outcome {
     say("\n2  A caller stops waiting at its deadline");
     let pool = builder("deadline").max_workers(1).build()?;
@@ -302,8 +302,8 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     so(free, "the read is answered", "its worker is free again")
 }
 
-/// Shows that a refusal gives the closure back. The caller runs it, which is back-pressure without a
-/// queue.
+/// Shows that a refusal gives the closure back. The caller runs it, which is back-pressure without
+/// a queue.
 fn run_what_a_full_pool_refuses() -> Outcome {
     say("\n3  A full pool refuses at once, and gives the task back");
     let pool = builder("full").max_workers(1).build()?;
@@ -328,7 +328,8 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     so(by_caller == 2, "its closure", ran)
 }
 
-/// Shows that threads start when there is work for them, and end when there has been none for a while.
+/// Shows that threads start when there is work for them, and end when there has been none for a
+/// while.
 fn start_late_and_retire() -> Outcome {
     say("\n4  Threads start when they are needed, and end when they are not");
     let idle = Duration::from_millis(100);
@@ -391,8 +392,8 @@ fn shut_down_twice() -> Outcome {
     so(clean, "the export ends; again", ended)
 }
 
-/// Measures the two verbs, and compares them with the time that the machine takes for a question and
-/// its answer between two threads.
+/// Measures the two verbs, and compares them with the time that the machine takes for a question
+/// and its answer between two threads.
 fn time_the_two_verbs() -> Outcome {
     say("\n6  What a call costs, beside a signal to another thread and back (medians)");
     let direct = builder("direct").max_workers(1).build()?;
@@ -488,8 +489,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns a builder for a pool of the tour. The pool has a name. Its drop waits at most `SLACK`, in
-/// case a failed check leaves a task stuck.
+/// Returns a builder for a pool of the tour. The pool has a name. Its drop waits at most `SLACK`,
+/// in case a failed check leaves a task stuck.
 fn builder(name: &str) -> Builder {
     let builder = Pool::builder().thread_name(name);
     builder.shutdown_on_drop(Shutdown::Cancel, SLACK)

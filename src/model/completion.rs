@@ -10,7 +10,8 @@ use crate::sync::UnsafeCell;
 #[derive(Debug)]
 pub struct Decision(pub(super) completion::Decision);
 
-/// The memory of a caller, which is gone once the caller has left: its node, and room for the result.
+/// The memory of a caller, which is gone once the caller has left: its node, and room for the
+/// result.
 #[derive(Debug)]
 pub struct Call {
     node: WaitNode,
@@ -70,7 +71,8 @@ impl Call {
         self.take()
     }
 
-    /// Waits for the result until the deadline, and then leaves. Returns `None` if the call has left.
+    /// Waits for the result until the deadline, and then leaves. Returns `None` if the call has
+    /// left.
     pub fn wait_until(&self, decision: &Decision, deadline: &Deadline) -> Option<usize> {
         match self.node.wait(&deadline.0, false) {
             Waited::Expired => self.leave(decision, 0),
@@ -78,9 +80,9 @@ impl Call {
         }
     }
 
-    /// Leaves the task, and stores `left_at` as the deadline that the task reads. First waits until a
-    /// worker has started the task, so a thread of the model must start it. Returns the result if it
-    /// is delivered instead.
+    /// Leaves the task, and stores `left_at` as the deadline that the task reads. First waits until
+    /// a worker has started the task, so a thread of the model must start it. Returns the result if
+    /// it is delivered instead.
     pub fn leave(&self, decision: &Decision, left_at: u64) -> Option<usize> {
         let mut backoff = Backoff::default();
         while completion::is_queued(self.task_id) && self.node.worker_slot().is_none() {
@@ -98,8 +100,8 @@ impl Call {
     }
 
     fn take(&self) -> usize {
-        // SAFETY: this thread has seen `done`, after which the worker does not touch the call. If it
-        // did, loom would report it.
+        // SAFETY: this thread has seen `done`, after which the worker does not touch the call. If
+        // it did, loom would report it.
         let outcome = self.outcome.with_mut(|o| unsafe { (*o).take() });
         outcome.expect("written before `done`")
     }
@@ -124,8 +126,8 @@ impl Decision {
 
     /// Returns the task's deadline, as the worker reads it during the task.
     pub fn deadline(&self, task: &Task) -> u64 {
-        // SAFETY: the task runs, and its caller waits or has marked in the decision that it has left.
-        // If it had not, loom would report it.
+        // SAFETY: the task runs, and its caller waits or has marked in the decision that it has
+        // left. If it had not, loom would report it.
         unsafe { self.0.deadline(task.task_id, task.node()) }
     }
 
@@ -133,8 +135,8 @@ impl Decision {
     pub fn end(&self, task: &Task, result: usize) -> bool {
         let waits = self.0.complete(task.task_id);
         if waits {
-            // SAFETY: the worker has won the decision, so the caller waits until `release`. If it did
-            // not, loom would report it.
+            // SAFETY: the worker has won the decision, so the caller waits until `release`. If it
+            // did not, loom would report it.
             unsafe {
                 (*task.call).outcome.with_mut(|o| *o = Some(result));
                 WaitNode::release(task.node());

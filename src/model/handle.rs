@@ -26,8 +26,8 @@ pub fn promise<T: Send + 'static>() -> (Promise<T>, Promised<T>) {
 }
 
 impl<T: Send + 'static> Promise<T> {
-    /// Starts the task, as its worker does. If the handle has cancelled it before, the worker marks it
-    /// as abandoned.
+    /// Starts the task, as its worker does. If the handle has cancelled it before, the worker marks
+    /// it as abandoned.
     pub fn start(&mut self, decision: &Decision) {
         self.0.take();
         decision.0.start(TASK_ID);

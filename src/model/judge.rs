@@ -18,8 +18,8 @@ pub fn attend(pool: &Pool) {
     let starts = Starts::default();
     crate::sync::judge_by(Box::new(move || {
         if let Some(core) = core.upgrade() {
-            // `peek` returns `None` if the check would have to wait for another thread's step, as it
-            // may in the middle of the pool's drop. That is no fault.
+            // `peek` returns `None` if the check would have to wait for another thread's step, as
+            // it may in the middle of the pool's drop. That is no fault.
             let _ = peek(|| {
                 assert_counted(&core);
                 note_taken(&core);
@@ -53,8 +53,8 @@ impl Call {
         Self { of, outer }
     }
 
-    /// Returns the greatest number of slots that were taken without a task at one moment of the call:
-    /// those of workers in a hook.
+    /// Returns the greatest number of slots that were taken without a task at one moment of the
+    /// call: those of workers in a hook.
     #[must_use]
     pub fn taken_otherwise(&self) -> u64 {
         CALLS.with_borrow(|calls| calls[&self.of].1)
@@ -70,8 +70,8 @@ impl Drop for Call {
     }
 }
 
-/// Checks law 5: a call starts a thread only if no worker was idle at some moment during the call. A
-/// worker that another submission is just taking is not idle.
+/// Checks law 5: a call starts a thread only if no worker was idle at some moment during the call.
+/// A worker that another submission is just taking is not idle.
 #[derive(Debug, Default)]
 struct Starts {
     /// The last moment at which no worker was idle.
@@ -173,8 +173,9 @@ fn in_hooks(core: &Core) -> u64 {
     let withheld = crate::sync::lock(&core.registry).withheld.clone();
     let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
         State::Retiring => stops,
-        // The slot is on its way back to the ring, a few steps after the hook. Or a thread has popped
-        // it and is about to start a worker there, which counts as busy: no submission waits for it.
+        // The slot is on its way back to the ring, a few steps after the hook. Or a thread has
+        // popped it and is about to start a worker there, which counts as busy: no submission waits
+        // for it.
         State::Free => !is_free(slot) && !withheld.contains(&slot),
         _ => word.is_starting(),
     };
@@ -191,17 +192,17 @@ pub fn watch_line(pool: &Pool) -> impl Fn() -> bool {
     }
 }
 
-/// Returns how many places of the queue are dead or may become dead, behind the oldest place that is
-/// not dead. Returns `u64::MAX` if that cannot be seen now.
+/// Returns how many places of the queue are dead or may become dead, behind the oldest place that
+/// is not dead. Returns `u64::MAX` if that cannot be seen now.
 #[must_use]
 pub fn dead_places(pool: &Pool) -> u64 {
     let core = pool.core();
     peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if the pool is quiet: it is open, every worker sleeps, none waits to be joined and
-/// no sweep is due. If so, asserts that the counts, the ready ring, the bench and the registry say
-/// the same. No call on the pool may run meanwhile.
+/// Returns `true` if the pool is quiet: it is open, every worker sleeps, none waits to be joined
+/// and no sweep is due. If so, asserts that the counts, the ready ring, the bench and the registry
+/// say the same. No call on the pool may run meanwhile.
 #[must_use]
 pub fn is_quiet(pool: &Pool) -> bool {
     let quiet = peek(|| {

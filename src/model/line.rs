@@ -42,8 +42,8 @@ impl Line {
         self.0.join(number, None)
     }
 
-    /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns the
-    /// answer to an entry, or `None` if there is no space for it.
+    /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns
+    /// the answer to an entry, or `None` if there is no space for it.
     pub fn serve(&self, mut attempt: impl FnMut(u32) -> Option<u32>) {
         if self.0.waiting() != 0 {
             while let Some(waker) = self.0.serve(|number| attempt(*number)) {

@@ -170,8 +170,8 @@ impl Queue {
         }
     }
 
-    /// Pops the oldest task if it can be taken at once. A worker whose task has ended pops like this
-    /// while it has a caller to release.
+    /// Pops the oldest task if it can be taken at once. A worker whose task has ended pops like
+    /// this while it has a caller to release.
     pub fn try_pop_ready(&self) -> Option<usize> {
         let mut place = None;
         let position = self.0.try_pop_ready(&mut place);
@@ -207,8 +207,8 @@ impl Queue {
         self.0.close();
     }
 
-    /// Makes pushes fail from now on, as the last worker does before it leaves. Returns `false`, and
-    /// changes nothing, if the queue is not empty.
+    /// Makes pushes fail from now on, as the last worker does before it leaves. Returns `false`,
+    /// and changes nothing, if the queue is not empty.
     pub fn sleep(&self) -> bool {
         self.0.sleep()
     }

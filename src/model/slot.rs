@@ -53,8 +53,8 @@ impl Slot {
         }
     }
 
-    /// Makes the worker idle and listed in the ready ring. The worker calls it after a task or after a
-    /// look at the queue.
+    /// Makes the worker idle and listed in the ready ring. The worker calls it after a task or
+    /// after a look at the queue.
     pub fn publish_idle(&self) {
         // SAFETY: a thread of a model calls only methods that its role (worker, spawner, claimer)
         // allows. If one did not, the slot's check of legal steps would panic.
@@ -67,15 +67,16 @@ impl Slot {
         unsafe { self.slot.hand_over(Claim::AWAKE, task, revocable) }
     }
 
-    /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the first
-    /// task back.
+    /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
+    /// first task back.
     pub fn search_first(&self) {
         // SAFETY: as above.
         unsafe { self.slot.send_searching(Claim::AWAKE) };
     }
 
-    /// Ends the worker's start, after its start hook. Returns `true` if the worker has no order except
-    /// to look at the queue. Returns `None` if a caller is just taking its task back: try again.
+    /// Ends the worker's start, after its start hook. Returns `true` if the worker has no order
+    /// except to look at the queue. Returns `None` if a caller is just taking its task back: try
+    /// again.
     pub fn has_started(&self) -> Option<bool> {
         // SAFETY: as above.
         unsafe { self.slot.has_started(|| ()) }
@@ -97,8 +98,8 @@ impl Slot {
         self.slot.claim_benched().map(Held)
     }
 
-    /// Claims the worker, as the worker itself does before it looks at the queue. Returns `false` if
-    /// another thread has claimed it.
+    /// Claims the worker, as the worker itself does before it looks at the queue. Returns `false`
+    /// if another thread has claimed it.
     pub fn claim_self(&self) -> bool {
         self.slot.claim_self()
     }
@@ -109,8 +110,8 @@ impl Slot {
         unsafe { self.slot.step(State::Searching, State::Busy) };
     }
 
-    /// Hands a task over. If `revocable`, the caller can take it back until the worker has started it.
-    /// Returns the task's generation.
+    /// Hands a task over. If `revocable`, the caller can take it back until the worker has started
+    /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
         // SAFETY: `held` proves that the caller has claimed the worker.
         unsafe { self.slot.hand_over(held.0, task, revocable) }
@@ -127,15 +128,15 @@ impl Slot {
         self.slot.revoke(generation)
     }
 
-    /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `true` if the worker is
-    /// on the bench from now on, and `None` if there is no entry.
+    /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `true` if the
+    /// worker is on the bench from now on, and `None` if there is no entry.
     pub fn bench(&self) -> Option<bool> {
         self.ready.pop()?;
         Some(self.slot.bench())
     }
 
-    /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench. Returns
-    /// `true` if the worker was told.
+    /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench.
+    /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
         let retired = self.slot.retire(only_benched);
         let parked = retired.is_some_and(|claim| claim.parked);
@@ -146,7 +147,8 @@ impl Slot {
         retired.is_some()
     }
 
-    /// Ends the worker's task. The worker then decides whether to end, and looks at the queue if not.
+    /// Ends the worker's task. The worker then decides whether to end, and looks at the queue if
+    /// not.
     pub fn search_after_task(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Busy, State::Searching) };
@@ -173,8 +175,8 @@ impl Slot {
         }
     }
 
-    /// Starts a new worker in the free slot, as a spawner does. The worker is in its start hook, and
-    /// the spawner holds the slot.
+    /// Starts a new worker in the free slot, as a spawner does. The worker is in its start hook,
+    /// and the spawner holds the slot.
     pub fn start_in_hook(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.begin_start(true) };
@@ -227,8 +229,8 @@ impl Slot {
         self.slot.see().state() == State::Free
     }
 
-    /// Returns `true` if a submission can find the worker: it has an entry in the ready ring, or is on
-    /// the bench.
+    /// Returns `true` if a submission can find the worker: it has an entry in the ready ring, or is
+    /// on the bench.
     pub fn can_be_found(&self) -> bool {
         !self.ready.is_empty() || self.slot.see().is_benched()
     }

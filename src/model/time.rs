@@ -1,5 +1,5 @@
-//! Deadlines and refused threads for loom models. loom has no clock, so a model makes a deadline pass
-//! by a call.
+//! Deadlines and refused threads for loom models. loom has no clock, so a model makes a deadline
+//! pass by a call.
 
 use crate::engine::call;
 use crate::engine::request::Extras;
@@ -50,8 +50,8 @@ where
     call::do_until(pool.core(), &Extras::NONE, None, f, &deadline.0)
 }
 
-/// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The worker
-/// reads the label in the caller's node.
+/// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The
+/// worker reads the label in the caller's node.
 ///
 /// # Errors
 /// As [`Pool::do_with_deadline`].

@@ -4,17 +4,17 @@ pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-// loom's `Arc` cannot be the type of `self`. The crate decides nothing by the counts of an `Arc`, so
-// loom need not know them.
+// loom's `Arc` cannot be the type of `self`. The crate decides nothing by the counts of an `Arc`,
+// so loom need not know them.
 pub(crate) use std::sync::Arc;
 
 use loom::sync::atomic;
 
-/// loom's atomics, with the first value stored by a `SeqCst` store. loom lets a `SeqCst` load return
-/// a value older than the newest `SeqCst` store, if another kind of store wrote that value, as loom's
-/// `new` does. With this `new`, a word that has only `SeqCst` accesses is sequentially consistent, as
-/// C++20 says. The protocol page has pairs of threads that each announce a step and then look for
-/// the other's; both sides use such words.
+/// loom's atomics, with the first value stored by a `SeqCst` store. loom lets a `SeqCst` load
+/// return a value older than the newest `SeqCst` store, if another kind of store wrote that value,
+/// as loom's `new` does. With this `new`, a word that has only `SeqCst` accesses is sequentially
+/// consistent, as C++20 says. The protocol page has pairs of threads that each announce a step and
+/// then look for the other's; both sides use such words.
 macro_rules! atomics {
     ($($name:ident($value:ty))*) => {$(
         #[derive(Debug)]
@@ -91,16 +91,16 @@ impl<T> AtomicPtr<T> {
 }
 
 /// Makes loom explore a single interleaving from here on, in which the other threads run. A thread
-/// calls this if it has looked several times for a step of another thread, without success. Two such
-/// threads could alternate forever while the thread that is to take the step never runs, and loom
-/// would explore that. No state is lost: schedules in which this thread looks fewer times reach the
-/// same ones.
+/// calls this if it has looked several times for a step of another thread, without success. Two
+/// such threads could alternate forever while the thread that is to take the step never runs, and
+/// loom would explore that. No state is lost: schedules in which this thread looks fewer times
+/// reach the same ones.
 pub(crate) fn assume_fairness() {
     loom::skip_branch();
 }
 
-/// Declares a value for each thread of the model. `std`'s thread-locals would be shared, because all
-/// threads of a model run on one thread of the system.
+/// Declares a value for each thread of the model. `std`'s thread-locals would be shared, because
+/// all threads of a model run on one thread of the system.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         loom::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }

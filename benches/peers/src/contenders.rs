@@ -16,8 +16,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     /// `true` if the pool can bound its queue and refuse.
     const BOUNDED: bool = false;
 
-    /// Builds a pool of `workers` workers. `queue` and `full` matter only for a pool that can bound its
-    /// queue, and that must know this when it is built.
+    /// Builds a pool of `workers` workers. `queue` and `full` matter only for a pool that can bound
+    /// its queue, and that must know this when it is built.
     fn build(workers: usize, queue: usize, full: WhenFull) -> Self;
 
     /// Submits a task without waiting for its end. Waits for room if the queue is bounded.
@@ -28,8 +28,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
         unreachable!("only asked of a BOUNDED contender")
     }
 
-    /// Runs `f` on a worker and waits for its value, at most for `limit`. A pool without such a wait uses
-    /// a reply channel, as its users do. Returns `None` early if the task is refused.
+    /// Runs `f` on a worker and waits for its value, at most for `limit`. A pool without such a
+    /// wait uses a reply channel, as its users do. Returns `None` early if the task is refused.
     fn call(&self, f: impl FnOnce() -> u64 + Send + 'static, limit: Duration) -> Option<u64> {
         let (tx, rx) = bounded(1);
         let task = move || {

@@ -2,8 +2,8 @@
 //!
 //! One process does some operations, and another one does twice as many. The difference of their
 //! counts leaves out the start and the end of a process. Two operations are not counted. In a timed
-//! wait the two sides look for each other a varying number of times. A task for a worker that sleeps
-//! is mostly work of the kernel.
+//! wait the two sides look for each other a varying number of times. A task for a worker that
+//! sleeps is mostly work of the kernel.
 
 use crate::contenders::{self, Contender, OURS};
 use crate::table::Run;
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The first argument of a process that is counted. The contender, the operation and the number follow.
+/// The first argument of a process that is counted. The contender, the operation and the number
+/// follow.
 pub(crate) const CHILD: &str = "--operations";
 
 const OPERATIONS: u64 = 2_000;
@@ -44,8 +45,8 @@ pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String
     Ok(())
 }
 
-/// Does `n` operations. Each kind of operation submits a closure of its own type, because a compiler
-/// inlines a closure that is used in one place, but not one that is used in two.
+/// Does `n` operations. Each kind of operation submits a closure of its own type, because a
+/// compiler inlines a closure that is used in one place, but not one that is used in two.
 pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
     let words = [1_u64, 2, 3];
     let [first, last] = [Arc::default(), Arc::default()];
@@ -64,8 +65,8 @@ pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
             });
         }
         if what == RUN {
-            // Hold the worker with a task again. Otherwise the count would have its look for another
-            // task, which takes a varying time.
+            // Hold the worker with a task again. Otherwise the count would have its look for
+            // another task, which takes a varying time.
             std::mem::forget(Mutex::lock(&last));
             pool.execute(holding(&last));
             held = None;
@@ -111,8 +112,8 @@ fn counted(name: &str, what: &str, n: u64) -> Result<f64, String> {
     })
 }
 
-/// Returns the count on which two processes agree, up to a quarter of an instruction per operation. A
-/// single process is not enough, because a thread may spin for longer than usual while it starts.
+/// Returns the count on which two processes agree, up to a quarter of an instruction per operation.
+/// A single process is not enough, because a thread may spin for longer than usual while it starts.
 fn agreed(name: &str, what: &str, n: u64) -> Result<f64, String> {
     let mut counts: Vec<f64> = Vec::new();
     while counts.len() < 9 {
@@ -141,9 +142,9 @@ pub(crate) fn count(peers: bool) -> Result<Run, String> {
     Ok(run)
 }
 
-/// Fails if an operation takes more instructions than in another run. A difference of 3, or of 3 %, is
-/// allowed, because another order of the code can cause it. Also fails if this run does not have the
-/// operation.
+/// Fails if an operation takes more instructions than in another run. A difference of 3, or of 3 %,
+/// is allowed, because another order of the code can cause it. Also fails if this run does not have
+/// the operation.
 pub(crate) fn check(run: &Run, other: &Run) -> Result<(), String> {
     let pairs = run.beside(other);
     let mut grown = 0;

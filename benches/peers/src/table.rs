@@ -141,8 +141,8 @@ impl Run {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// Returns the peer with the best median. That is the largest one for a figure whose name begins with
-    /// "good", and else the smallest.
+    /// Returns the peer with the best median. That is the largest one for a figure whose name
+    /// begins with "good", and else the smallest.
     fn best_peer(&self, table: &str) -> Option<&Row> {
         let sign = if table.contains(", good") { -1.0 } else { 1.0 };
         let order = |a: &&Row, b: &&Row| (sign * a.median()).total_cmp(&(sign * b.median()));
@@ -153,8 +153,8 @@ impl Run {
         peers.min_by(order)
     }
 
-    /// Returns the ratio of a row's median to that of the row that it is a variant of. "lazypool, join"
-    /// is a variant of "lazypool".
+    /// Returns the ratio of a row's median to that of the row that it is a variant of. "lazypool,
+    /// join" is a variant of "lazypool".
     fn beside_base(&self, row: &Row) -> Option<f64> {
         let (base, _) = row.name.rsplit_once(", ")?;
         let base = self.row(&row.table, base)?.median();
@@ -211,7 +211,8 @@ impl Run {
         }
     }
 
-    /// Returns the rows that both runs have, in pairs: the row of this run, and that of the other one.
+    /// Returns the rows that both runs have, in pairs: the row of this run, and that of the other
+    /// one.
     pub(crate) fn beside<'a>(&'a self, other: &'a Self) -> Vec<[&'a Row; 2]> {
         let pair = |row: &'a Row| Some([row, other.row(&row.table, &row.name)?]);
         self.rows.iter().filter_map(pair).collect()

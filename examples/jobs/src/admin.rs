@@ -1,5 +1,5 @@
-//! The operator's commands. There is no need to copy them: `jobs status` and `jobs dead` work for any
-//! stream of jobs.
+//! The operator's commands. There is no need to copy them: `jobs status` and `jobs dead` work for
+//! any stream of jobs.
 
 use crate::queue::{Queue, Settings};
 use redis::{cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};

@@ -1,5 +1,5 @@
-//! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys of jobs that
-//! are done.
+//! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys of jobs
+//! that are done.
 
 use redis::{cmd, pipe, Cmd, Connection, RedisResult, ToRedisArgs};
 use std::collections::HashMap;
@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The time after a connection in which a consumer claims no job. If Redis was down, other consumers
-/// use this time to report their jobs.
+/// The time after a connection in which a consumer claims no job. If Redis was down, other
+/// consumers use this time to report their jobs.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The limit of each socket call. A server that waits for its disk may be silent for a while.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -73,7 +73,8 @@ pub fn short(text: &str) -> &str {
     text.char_indices().nth(200).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The names and values of an entry. They may be any bytes, because other programs add entries, too.
+/// The names and values of an entry. They may be any bytes, because other programs add entries,
+/// too.
 type Fields = HashMap<Vec<u8>, Vec<u8>>;
 /// The answer of Redis to a read of one stream, with one entry.
 type New = [(String, [(String, Fields); 1]); 1];
@@ -154,8 +155,8 @@ impl Queue {
         call
     }
 
-    /// Adds jobs. After an error it is unknown which of them are added. Add all of them again, with the
-    /// same keys.
+    /// Adds jobs. After an error it is unknown which of them are added. Add all of them again, with
+    /// the same keys.
     pub fn produce(&mut self, jobs: &[Job]) -> RedisResult<()> {
         let mut all = pipe();
         for job in jobs {
@@ -166,8 +167,8 @@ impl Queue {
         jobs.first().map_or(Ok(()), |_| all.exec(&mut self.con))
     }
 
-    /// Takes up to `count` jobs, until they have `room` bytes. A consumer gets a job that must run alone
-    /// only if it is `busy` with 0 others. Also returns in how many ms a retry is due.
+    /// Takes up to `count` jobs, until they have `room` bytes. A consumer gets a job that must run
+    /// alone only if it is `busy` with 0 others. Also returns in how many ms a retry is due.
     pub fn take(&mut self, count: usize, room: usize, busy: usize) -> RedisResult<(u64, Vec<Job>)> {
         let claims = u8::from(Instant::now() >= self.claim_at);
         let take = self.step("take", (count, room, busy, claims));
@@ -189,8 +190,8 @@ impl Queue {
     }
 
     /// Starts the visibility timeout of the `known` jobs again, and leaves all other jobs of this
-    /// consumer to others: the answer with them was lost, or at the `start`, the process that had them.
-    /// Returns a text if a key is wrong.
+    /// consumer to others: the answer with them was lost, or at the `start`, the process that had
+    /// them. Returns a text if a key is wrong.
     pub fn extend(&mut self, known: &[&str], start: bool) -> RedisResult<String> {
         self.step("extend", (u8::from(start), known)).query(&mut self.con)
     }

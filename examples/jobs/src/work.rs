@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(20);
 /// How long the loop waits in the server while it has no jobs, and between tries to reach Redis.
 const IDLE: Duration = Duration::from_millis(300);
-/// How long after its deadline a job may still report its own end. After that, it has cost a worker.
+/// How long after its deadline a job may still report its own end. After that, it has cost a
+/// worker.
 const LATE: Duration = Duration::from_secs(1);
 /// The longest time that a stop takes beyond the grace period, because of a socket call.
 const OVER: Duration = Duration::from_millis(700);
@@ -108,7 +109,8 @@ impl Consumer {
         thread::park_timeout(IDLE);
     }
 
-    /// Does all steps that need Redis. After an error nothing is lost: the next turn does them again.
+    /// Does all steps that need Redis. After an error nothing is lost: the next turn does them
+    /// again.
     fn talk(&mut self) -> RedisResult<()> {
         let mut link = self.link.take().map_or_else(|| self.s.connect(), Ok)?;
         let ended = self.open().filter_map(|taken| Some((&*taken.job, taken.end.as_ref()?)));

@@ -43,7 +43,8 @@ impl Ledger {
         gone.chain(self.done.iter().filter(undone)).collect()
     }
 
-    /// Returns `true` if exactly the jobs that cannot succeed are dead. `jobs` has the order of the keys.
+    /// Returns `true` if exactly the jobs that cannot succeed are dead. `jobs` has the order of the
+    /// keys.
     pub fn is_right(&self, jobs: &[Job]) -> bool {
         let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
         jobs.iter().filter(bad).map(|job| &job.key).eq(self.dead.keys())

@@ -19,7 +19,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A child process. Dropping this value kills it. A watcher kills it if this process is killed itself.
+/// A child process. Dropping this value kills it. A watcher kills it if this process is killed
+/// itself.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -67,7 +68,8 @@ impl Drop for Process {
     }
 }
 
-/// A redis-server on a free port, with its append-only file in a temporary folder, and its consumers.
+/// A redis-server on a free port, with its append-only file in a temporary folder, and its
+/// consumers.
 #[derive(Debug)]
 pub struct Site {
     server: Option<Process>,
@@ -87,7 +89,8 @@ impl Site {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut s = Settings::default();
         (s.url, s.stream, s.group) = (format!("redis://{address}/"), "{it}".into(), "g".into());
-        // `always` writes a change to the disk before Redis answers, so it survives if the machine stops.
+        // `always` writes a change to the disk before Redis answers, so it survives if the machine
+        // stops.
         let options = format!(
             "--bind 127.0.0.1 --port {} --appendonly yes --appendfsync always {options}",
             address.port()
@@ -153,7 +156,8 @@ impl Site {
         Ledger::read(&self.s, &self.folder.join("effects")).expect("the ledger")
     }
 
-    /// Waits until no job is left in the stream, and checks how many are done and how many are dead.
+    /// Waits until no job is left in the stream, and checks how many are done and how many are
+    /// dead.
     pub fn settles(&self, done: usize, dead: usize) -> Ledger {
         until("all is settled", || self.ledger().unsettled == 0);
         let ledger = self.ledger();

@@ -51,9 +51,9 @@ pub struct App {
 }
 
 impl App {
-    /// Submits a task of a route. Never blocks, because the pool refuses when it is full. Dropping the
-    /// handle cancels the task. That happens at a timeout, and when axum drops a request whose client
-    /// has hung up.
+    /// Submits a task of a route. Never blocks, because the pool refuses when it is full. Dropping
+    /// the handle cancels the task. That happens at a timeout, and when axum drops a request whose
+    /// client has hung up.
     fn submit<T: Send + 'static>(
         &self,
         label: &'static str,
@@ -106,7 +106,8 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
     let unanswered = app.ledger.begin();
     let mut phase = app.phase.clone();
     let mut response = tokio::select! {
-        // `biased` polls the handler first, so a value that came before the time was up is delivered.
+        // `biased` polls the handler first, so a value that came before the time was up is
+        // delivered.
         biased;
         response = next.run(request) => response,
         _ = phase.wait_for(|p| *p == Phase::GivingUp) => Error::closed().into_response(),
@@ -211,9 +212,9 @@ fn one() -> u64 {
 /// The number of sums in one task, so that a task takes longer than its way to a worker.
 const PER_TASK: u64 = 64;
 
-/// Answers with `count` times the factorial of `n`, which tasks compute `count` times and sum up. All
-/// tasks are submitted, then awaited. If one of them has no value, the handles of the others are
-/// dropped, which cancels those tasks.
+/// Answers with `count` times the factorial of `n`, which tasks compute `count` times and sum up.
+/// All tasks are submitted, then awaited. If one of them has no value, the handles of the others
+/// are dropped, which cancels those tasks.
 async fn factorial(
     State(app): State<App>,
     query: Result<Query<Factorial>, QueryRejection>,
@@ -245,8 +246,8 @@ async fn factorial(
 #[serde(deny_unknown_fields)]
 struct Sleep {
     ms: u64,
-    /// If `true`, the task does not look whether it is cancelled. This shows how a shutdown deals with
-    /// such a task.
+    /// If `true`, the task does not look whether it is cancelled. This shows how a shutdown deals
+    /// with such a task.
     #[serde(default)]
     deaf: bool,
     /// The time in milliseconds that the task needs to have left when it starts, in place of the
@@ -254,7 +255,8 @@ struct Sleep {
     takes: Option<u64>,
 }
 
-/// Answers after a nap on a worker, a stand-in for any call that blocks: a driver, a file, a library.
+/// Answers after a nap on a worker, a stand-in for any call that blocks: a driver, a file, a
+/// library.
 async fn sleep(
     State(app): State<App>,
     query: Result<Query<Sleep>, QueryRejection>,
@@ -270,8 +272,8 @@ async fn sleep(
     Ok(Json(json!({ "slept_ms": slept.as_millis() as u64 })))
 }
 
-/// Sleeps, and returns how long. Returns `None` if the task's deadline has passed, which the task may
-/// see before the handler sees its timeout.
+/// Sleeps, and returns how long. Returns `None` if the task's deadline has passed, which the task
+/// may see before the handler sees its timeout.
 fn nap(duration: Duration, deaf: bool) -> Option<Duration> {
     let start = Instant::now();
     while start.elapsed() < duration && (deaf || !task::is_cancelled()) {
@@ -297,8 +299,8 @@ async fn stats(State(app): State<App>) -> Json<Stats> {
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
     app.pool.publish_metrics();
     let page = app.exporter.render();
-    // Folds the values that have been recorded since the last time. A service that may not be scraped
-    // for long does this on a timer.
+    // Folds the values that have been recorded since the last time. A service that may not be
+    // scraped for long does this on a timer.
     app.exporter.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page)
 }

@@ -136,8 +136,8 @@ impl Process {
     /// Starts the program with an argument, such as its settings file, and waits until it listens.
     ///
     /// # Errors
-    /// Returns the system's errors. If the program does not print its address, returns an error with
-    /// the text that it has printed.
+    /// Returns the system's errors. If the program does not print its address, returns an error
+    /// with the text that it has printed.
     pub fn start(program: &Path, argument: impl AsRef<OsStr>) -> io::Result<Self> {
         let mut child = Command::new(program)
             .arg(argument)

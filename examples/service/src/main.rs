@@ -9,9 +9,9 @@
 //!
 //! `dashboard.json` shows these metrics in Grafana: import it, and choose a Prometheus data source.
 //!
-//! The service answers 503 with `Retry-After` if the pool is saturated, and 400 with a reason if the
-//! input is bad. After SIGTERM (or Ctrl-C) it takes no new work. Running tasks may finish for some
-//! time, and are then cancelled. The exit code says how it ended:
+//! The service answers 503 with `Retry-After` if the pool is saturated, and 400 with a reason if
+//! the input is bad. After SIGTERM (or Ctrl-C) it takes no new work. Running tasks may finish for
+//! some time, and are then cancelled. The exit code says how it ended:
 //!
 //! | code | meaning |
 //! |---|---|
@@ -94,7 +94,8 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     }
     std::io::stdout().flush()?;
     let listener = listener.tap_io(|connection| {
-        // An answer is one small write, so do not hold it back. If this call fails, answers are slower.
+        // An answer is one small write, so do not hold it back. If this call fails, answers are
+        // slower.
         let _ = connection.set_nodelay(true);
     });
     let mut hang_up = phase.subscribe();

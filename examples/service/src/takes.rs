@@ -22,12 +22,12 @@ struct Average {
 
 impl Takes {
     /// Returns how much of its deadline a task needs to have left when it starts, for
-    /// [`min_remaining`](lazypool::Pool::min_remaining). Few tasks take longer than that. Returns half
-    /// of the deadline until a task has ended, so no task of a first burst starts that has waited for
-    /// longer.
+    /// [`min_remaining`](lazypool::Pool::min_remaining). Few tasks take longer than that. Returns
+    /// half of the deadline until a task has ended, so no task of a first burst starts that has
+    /// waited for longer.
     ///
-    /// Returns at most seven eighths of the deadline. If tasks seem to take longer than that, a task
-    /// that need not wait still starts, and shows whether they do.
+    /// Returns at most seven eighths of the deadline. If tasks seem to take longer than that, a
+    /// task that need not wait still starts, and shows whether they do.
     #[must_use]
     pub fn needs(&self, deadline: Duration) -> Duration {
         let Some(Average { mean, deviation }) = *self.lock() else {

@@ -1,5 +1,6 @@
-//! Compares `dashboard.json` with the metrics of a running service. The service's page has every metric
-//! and label that the dashboard asks for, and the dashboard asks for every metric on the page.
+//! Compares `dashboard.json` with the metrics of a running service. The service's page has every
+//! metric and label that the dashboard asks for, and the dashboard asks for every metric on the
+//! page.
 #![cfg(unix)]
 
 use serde_json::Value;
@@ -64,8 +65,8 @@ fn strings<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Returns the words of a query that are not numbers, each with `true` if it is a label. A label stands
-/// in braces, or in the parentheses of `by`.
+/// Returns the words of a query that are not numbers, each with `true` if it is a label. A label
+/// stands in braces, or in the parentheses of `by`.
 fn words(query: &str) -> Vec<(String, bool)> {
     let mut words = Vec::new();
     let (mut word, mut in_braces, mut in_by, mut in_text) = (String::new(), false, false, false);

@@ -1,5 +1,5 @@
-//! Tests the server of the guide to async code. It answers under load, and it ends within its stated
-//! time even if clients are slow and tasks hang. `offload.rs` tests its function `offload`.
+//! Tests the server of the guide to async code. It answers under load, and it ends within its
+//! stated time even if clients are slow and tasks hang. `offload.rs` tests its function `offload`.
 
 #[allow(dead_code)] // its `main`
 #[path = "../examples/minimal.rs"]
@@ -98,9 +98,9 @@ fn ask_until_closed(address: SocketAddr, body: &[u8], answers: &Answers) {
     }
 }
 
-/// 32 connections that never pause share one worker, while another client sends one byte of its body
-/// and stops. Each answer is one that the guide names. Each 503 says when to try again. The end takes
-/// as long as the server waits for the slow client, and not much longer.
+/// 32 connections that never pause share one worker, while another client sends one byte of its
+/// body and stops. Each answer is one that the guide names. Each 503 says when to try again. The
+/// end takes as long as the server waits for the slow client, and not much longer.
 #[test]
 fn under_load_and_with_a_slow_client_it_ends_in_its_stated_time() {
     let pool = pool(1, 2);
@@ -162,8 +162,8 @@ fn idle_connections_do_not_hold_up_the_end() {
     assert!(took < FOR_CLIENTS, "{took:?}");
 }
 
-/// A task that never returns delays the end by `FOR_TASKS`, and no longer. Neither the shutdown nor the
-/// drop of the pool waits longer for it.
+/// A task that never returns delays the end by `FOR_TASKS`, and no longer. Neither the shutdown nor
+/// the drop of the pool waits longer for it.
 #[test]
 fn a_task_that_hangs_does_not_hold_up_the_end() {
     let pool = pool(1, 0);
@@ -179,8 +179,8 @@ fn a_task_that_hangs_does_not_hold_up_the_end() {
 
 /// Tests a real process with a real SIGTERM, and a client that sends one byte of its body.
 ///
-/// `cargo test -p service` builds the example. `--test minimal` does not: it tests the example of an
-/// earlier build.
+/// `cargo test -p service` builds the example. `--test minimal` does not: it tests the example of
+/// an earlier build.
 #[cfg(unix)]
 #[test]
 fn sigterm_ends_the_process_although_a_client_sends_one_byte() {

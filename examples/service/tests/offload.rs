@@ -1,5 +1,5 @@
-//! Tests `offload` of the guide to async code, for each way in which a request can end. It is in the
-//! file that the guide shows; `guides.rs` compares the two.
+//! Tests `offload` of the guide to async code, for each way in which a request can end. It is in
+//! the file that the guide shows; `guides.rs` compares the two.
 
 #[allow(dead_code)] // its `main` and its server
 #[path = "../examples/minimal.rs"]
@@ -161,8 +161,8 @@ async fn shutdown() {
     assert_eq!(refused, Err(Failed::Closed));
 }
 
-/// The runtime drops its futures, and with them the handles. That cancels a running task, and a queued
-/// one never starts.
+/// The runtime drops its futures, and with them the handles. That cancels a running task, and a
+/// queued one never starts.
 #[test]
 fn a_runtime_that_ends_before_the_task() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

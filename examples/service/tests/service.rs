@@ -180,8 +180,8 @@ fn the_ages_of_tasks_are_on_the_page() {
 
 #[test]
 fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
-    // The deadline is long. A task that follows others which took all of theirs must start within an
-    // eighth of it.
+    // The deadline is long. A task that follows others which took all of theirs must start within
+    // an eighth of it.
     let service = start("deadline = \"4s\"", "max_workers = 1\nqueue_capacity = 8");
     let start = Instant::now();
     let mut running = Client::connect(service.address).unwrap();
@@ -378,7 +378,8 @@ fn ask_until_closed(address: SocketAddr, path: &str, connected: &AtomicUsize) ->
     tally
 }
 
-/// Sends SIGTERM while 64 connections never pause, ten times. No request may be lost in any of them.
+/// Sends SIGTERM while 64 connections never pause, ten times. No request may be lost in any of
+/// them.
 #[test]
 fn sigterm_under_load_loses_no_request() {
     const CONNECTIONS: usize = 64;
@@ -490,8 +491,8 @@ impl Drop for Stop<'_> {
 }
 
 /// Clients ask for more than three times as much as the workers can do, and the queue is far longer
-/// than the deadline allows. 95 % of the tasks that the workers do are answered in time, because the
-/// service starts no task in vain (finding 8 of the trial by new users: goodput was 8 %).
+/// than the deadline allows. 95 % of the tasks that the workers do are answered in time, because
+/// the service starts no task in vain (finding 8 of the trial by new users: goodput was 8 %).
 #[test]
 fn under_overload_95_percent_of_its_capacity_is_in_time() {
     // 160 tasks, so that the 8 which run while the machine stalls once are at most 5 % of them.
@@ -516,8 +517,8 @@ fn under_overload_eager_tasks_are_run_in_vain() {
     assert!(2 * in_time < ran as usize, "{in_time} in time, {ran} run");
 }
 
-/// Under overload the workers are never without work. They end as many tasks a second as with just as
-/// many clients as workers. The bound is far lower, because the machine may be busy.
+/// Under overload the workers are never without work. They end as many tasks a second as with just
+/// as many clients as workers. The bound is far lower, because the machine may be busy.
 #[test]
 fn under_overload_the_workers_are_not_idle() {
     let service = start(

@@ -177,8 +177,8 @@ pub(crate) struct UnsafeCell<T> {
     alive: Alive,
 }
 
-// SAFETY: for `accesses`, as for `Atomic`. Only pointers to `value` are given away, as in `std`: the
-// code that dereferences them upholds the rest.
+// SAFETY: for `accesses`, as for `Atomic`. Only pointers to `value` are given away, as in `std`:
+// the code that dereferences them upholds the rest.
 unsafe impl<T: Send> Send for UnsafeCell<T> {}
 
 impl<T> UnsafeCell<T> {
@@ -221,8 +221,8 @@ pub(crate) struct Mutex<T> {
     alive: Alive,
 }
 
-// SAFETY: as for `Atomic`. `value` is accessed under the lock, or in a `peek`, during which no other
-// thread runs.
+// SAFETY: as for `Atomic`. `value` is accessed under the lock, or in a `peek`, during which no
+// other thread runs.
 unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mutex<T> {}
@@ -310,8 +310,8 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable. A wait with a timeout does not block: it looks at `calls` until that number
-/// changes or the time is over.
+/// A condition variable. A wait with a timeout does not block: it looks at `calls` until that
+/// number changes or the time is over.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     waiters: shuttle::sync::Condvar,
@@ -366,8 +366,8 @@ impl Condvar {
     }
 }
 
-/// Declares a value for each thread of the execution. `std`'s thread-locals would be shared, because
-/// all threads of an execution run on one thread of the system.
+/// Declares a value for each thread of the execution. `std`'s thread-locals would be shared,
+/// because all threads of an execution run on one thread of the system.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         $($(#[$doc])*
@@ -383,7 +383,8 @@ pub(crate) mod control {
     pub use super::world::{begin, below, judge_by, peek, set_options, ticks, unfreed, Options};
 }
 
-/// A marker in memory that must be freed before its execution ends. [`world::unfreed`] counts these.
+/// A marker in memory that must be freed before its execution ends. [`world::unfreed`] counts
+/// these.
 #[derive(Debug)]
 pub(crate) struct Track(());
 

@@ -1,5 +1,5 @@
-//! Threads. `park` waits for a token, as in `std`. shuttle's own `park` may return at any step, which
-//! would hide a lost wake-up.
+//! Threads. `park` waits for a token, as in `std`. shuttle's own `park` may return at any step,
+//! which would hide a lost wake-up.
 
 use super::world::{self, Published};
 use std::cell::{Cell, RefCell};
@@ -33,8 +33,8 @@ std::thread_local! {
     /// The handles of the execution's threads, by number. They are not in shuttle's thread-locals,
     /// because the destructors of those may still ask for a handle.
     static THREADS: RefCell<Vec<Option<Thread>>> = const { RefCell::new(Vec::new()) };
-    /// The numbers of the threads that are in `unpark`. There they hold a lock that `std`'s `unpark`
-    /// does not have.
+    /// The numbers of the threads that are in `unpark`. There they hold a lock that `std`'s
+    /// `unpark` does not have.
     static UNPARKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -11,8 +11,8 @@
 //! leaves it at the word or lock, an acquire takes it from there, and a read-modify-write continues
 //! a release sequence, as in C++20. Two conflicting accesses to an
 //! [`UnsafeCell`](super::UnsafeCell) panic unless one happens before the other. Three things are
-//! left out: stale values of weak loads (loom has them), fences (the crate has none), and the counts
-//! of an `Arc`.
+//! left out: stale values of weak loads (loom has them), fences (the crate has none), and the
+//! counts of an `Arc`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;

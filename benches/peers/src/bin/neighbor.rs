@@ -1,10 +1,10 @@
-//! The workload `neighbor`: tasks write a counter of the program. The counter has no padding, and lies
-//! beside other statics or allocations of the program.
+//! The workload `neighbor`: tasks write a counter of the program. The counter has no padding, and
+//! lies beside other statics or allocations of the program.
 //!
 //! If the counter shares a cache line with a word that each submission reads, a task costs several
-//! times as much. Most linkers keep the order of their input: the program's statics, then those of its
-//! dependencies. So this program has one static, which ends where those of the library begin. It tries
-//! each word of that static. `peers` builds and starts the program, with the layout.
+//! times as much. Most linkers keep the order of their input: the program's statics, then those of
+//! its dependencies. So this program has one static, which ends where those of the library begin.
+//! It tries each word of that static. `peers` builds and starts the program, with the layout.
 
 use crossbeam_utils::CachePadded;
 use lazypool::{Pool, WhenFull};

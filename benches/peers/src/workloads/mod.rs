@@ -99,9 +99,9 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     all
 }
 
-/// Runs `f` for about [`BUDGET`]. Returns two figures in nanoseconds per operation: the time, and the
-/// processor time of all threads, including their spinning. `f(n)` does `n` operations and returns
-/// how long they took.
+/// Runs `f` for about [`BUDGET`]. Returns two figures in nanoseconds per operation: the time, and
+/// the processor time of all threads, including their spinning. `f(n)` does `n` operations and
+/// returns how long they took.
 pub(crate) fn paced(f: impl Fn(u64) -> Duration) -> [f64; 2] {
     let mut n = 32;
     let took = loop {

@@ -1,9 +1,9 @@
 //! The share of calls in time, if clients ask for three times as much work as the pool can do.
 //!
-//! Each of 64 clients calls with a deadline, and calls again once it has its value or has given up. If
-//! it is refused, it first waits for a tenth of a task. So the clients ask for 2,560 tasks a second,
-//! and eight workers do 800. Tasks sleep, so the figure depends on the choice of the tasks that the
-//! pool starts, and not on free cores.
+//! Each of 64 clients calls with a deadline, and calls again once it has its value or has given up.
+//! If it is refused, it first waits for a tenth of a task. So the clients ask for 2,560 tasks a
+//! second, and eight workers do 800. Tasks sleep, so the figure depends on the choice of the tasks
+//! that the pool starts, and not on free cores.
 
 use super::BUDGET;
 use crate::contenders::Contender;
@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const WORKERS: usize = 8;
-/// The time of a task. A service might have tasks of 100 ms and a deadline of 250 ms; here both are a
-/// tenth of that.
+/// The time of a task. A service might have tasks of 100 ms and a deadline of 250 ms; here both are
+/// a tenth of that.
 const TASK: Duration = Duration::from_millis(10);
 const DEADLINE: Duration = Duration::from_millis(25);
 

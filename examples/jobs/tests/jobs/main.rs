@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// Options with long times: no job is late, and no consumer claims a job. A test need not wait for a
-/// claim, because jobs that are given back are free at once.
+/// Options with long times: no job is late, and no consumer claims a job. A test need not wait for
+/// a claim, because jobs that are given back are free at once.
 const NEVER_LATE: &str = "--deadline-ms 60000 --visibility-ms 600000";
 
 fn site(name: &str, options: &str) -> Site {

@@ -117,7 +117,8 @@ fn what_is_taken_is_bounded() {
 fn an_idle_consumer_sends_at_most_ten_commands_a_second() {
     let (site, _worker) = start("idle", NEVER_LATE, &some(1, "j", "hash", "1"));
     site.settles(1, 0);
-    // The script that takes jobs also calls XREADGROUP once, so this counts every command of a consumer.
+    // The script that takes jobs also calls XREADGROUP once, so this counts every command of a
+    // consumer.
     let sent = || -> usize {
         let info: String = query(&site, "INFO", "commandstats");
         let calls = info.split("cmdstat_xreadgroup:calls=").nth(1).expect("calls");

@@ -1,13 +1,13 @@
-//! Compares three handlers, which `wrk` drives: the guide's, one on `spawn_blocking` and a semaphore,
-//! and one that runs its task in place.
+//! Compares three handlers, which `wrk` drives: the guide's, one on `spawn_blocking` and a
+//! semaphore, and one that runs its task in place.
 //!
 //! ```text
 //! apt-get install wrk
 //! cargo run --release -p service --bin beside -- [rounds] [seconds]
 //! ```
 //!
-//! Each round has its own runtime and its own pool, and the contenders take turns. The program talks
-//! to the loopback interface only, and stops by itself.
+//! Each round has its own runtime and its own pool, and the contenders take turns. The program
+//! talks to the loopback interface only, and stops by itself.
 
 #[allow(dead_code)] // its own `main` and server
 #[path = "../../examples/minimal.rs"]
@@ -58,8 +58,8 @@ struct App {
     turns: u64,
 }
 
-/// Does the work of a task, in registers only. It is never inlined, so that no contender has a better
-/// copy of it.
+/// Does the work of a task, in registers only. It is never inlined, so that no contender has a
+/// better copy of it.
 #[inline(never)]
 fn work(turns: u64) -> u64 {
     let step = |sum: u64, turn| sum.wrapping_mul(6_364_136_223_846_793_005) ^ turn;

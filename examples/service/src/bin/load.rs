@@ -1,5 +1,5 @@
-//! A load run. It starts the service, drives each route from many connections for a while, prints the
-//! results, and at last sends SIGTERM under load.
+//! A load run. It starts the service, drives each route from many connections for a while, prints
+//! the results, and at last sends SIGTERM under load.
 //!
 //! ```text
 //! cargo build --release -p service
@@ -91,9 +91,10 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Asks for as much as the workers can do, then for far more. In the second part, the time that a task
-/// needs to have left when it starts is the learned one, a fixed number, or zero. The number is right
-/// for the first kind of tasks, and too small for the second, as if a backend had become slower.
+/// Asks for as much as the workers can do, then for far more. In the second part, the time that a
+/// task needs to have left when it starts is the learned one, a fixed number, or zero. The number
+/// is right for the first kind of tasks, and too small for the second, as if a backend had become
+/// slower.
 fn overload(address: SocketAddr, connections: usize, span: Duration) {
     for ms in [100, 130] {
         println!("\noverload: tasks of {ms} ms on 8 workers, deadline 250 ms");
