@@ -45,8 +45,8 @@ use std::time::Duration;
 ///   [`OnWorker`](crate::Refusal::OnWorker).
 /// * **A panic in a hook** is caught, and counted in
 ///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.
-/// * **A hook is dropped**, and what it captured with it, once the pool, all its groups and handles, and
-///   its threads are gone.
+/// * **A hook is dropped**, with the values that it captured, once the pool, all its groups and
+///   handles, and its threads are gone.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -172,7 +172,7 @@ impl Builder {
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
     /// last task in it: workers x (floor(deadline / task time) - 1). In a longer queue, once it is
     /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing)
-    /// says more, and what to do if task times differ. If producers wait for space
+    /// says more, also for task times that differ. If producers wait for space
     /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
     ///
     /// **Memory.** `build` reserves 64 bytes of address space for each place of the queue, whose number is

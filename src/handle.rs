@@ -39,7 +39,7 @@ pub struct Awaitable<'a> {
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// An `Awaitable` only borrows the pool, which is unwind safe.
 impl UnwindSafe for Awaitable<'_> {}
 impl RefUnwindSafe for Awaitable<'_> {}
 
@@ -67,7 +67,7 @@ impl<'a> Awaitable<'a> {
 
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, and returns a [`Handle`] to its value.
     ///
-    /// The task costs one allocation, whatever the size of the closure; waiting for it costs none.
+    /// The task costs one allocation, for a closure of any size. Waiting for it costs none.
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve), and in a group those of
@@ -188,8 +188,8 @@ impl<'a> Awaitable<'a> {
 }
 
 /// A submission that waits for space: a future of a [`Handle`], or of the refusal.
-/// [`Awaitable::serve_async`] returns it, and says when it is ready, what its errors mean, and that it
-/// must not be polled after it was ready.
+/// [`Awaitable::serve_async`] returns it, and explains when it is ready and which errors it returns. Do
+/// not poll it after it was ready.
 ///
 /// It does not borrow the pool, and may outlive it: it is then refused as
 /// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the thread
@@ -281,11 +281,11 @@ pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// As for the pool. The value is returned whole or not at all.
+// No code sees the handle in a broken state after a panic: it returns the whole value, or none.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// Nothing in a handle is pinned: the value is on the heap, and is moved out.
+// A handle pins no field: the value is on the heap, and is moved out.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {

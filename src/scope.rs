@@ -112,7 +112,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// As for a pool: panics of user code are caught before they reach the scope's own steps.
+// No task sees the scope in a broken state after a panic: panics of user code are caught before they
+// reach the scope's own steps.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -153,7 +154,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(Ended::ran(panicked));
-        // The scope may be gone after this call.
+        // This ends the scope's wait, so the scope may be gone after it.
         members.end(Ended::Completed);
     }
 
@@ -173,7 +174,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
 impl<'scope> Scope<'scope, '_> {
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does; the task may borrow.
     ///
-    /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
+    /// `Ok` means that the task will run, even if the pool is shut down, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
@@ -216,8 +217,8 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Submits a task as [`serve`](Scope::serve) does, and runs it here and now if the pool does not
-    /// take it, for whatever reason.
+    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs it
+    /// at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
     /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the

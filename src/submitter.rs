@@ -45,7 +45,7 @@ pub struct Submitter<'a> {
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// A submitter only borrows the pool, which is unwind safe.
 impl UnwindSafe for Submitter<'_> {}
 impl RefUnwindSafe for Submitter<'_> {}
 

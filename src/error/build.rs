@@ -11,12 +11,12 @@ pub(crate) const MAX_WORKERS: usize = 65_536;
 pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
 /// The smallest `stack_size` that [`Builder::build`](crate::Builder::build) accepts: the minimum of most
-/// systems. The standard library would raise a smaller one without a word.
+/// systems. The standard library would silently raise a smaller one.
 pub(crate) const MIN_STACK: usize = 16 << 10;
 
 /// Why a pool could not be built.
 ///
-/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. `Display` says what was given and what is allowed.
+/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. `Display` names the given value and the allowed ones.
 /// The enum may grow: keep a `_` arm when you match on it.
 ///
 /// # Examples

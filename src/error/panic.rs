@@ -246,7 +246,7 @@ impl<'a> TaskPanic<'a> {
 
 impl fmt::Debug for TaskPanic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text in place of the payload, of which a derive would print "Any { .. }".
+        // Print the text of the payload. A derive would print "Any { .. }".
         f.debug_struct("TaskPanic")
             .field("slot", &self.slot)
             .field("label", &self.label)

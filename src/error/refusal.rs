@@ -70,7 +70,7 @@ pub enum Refusal {
     ///
     /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
     ///
-    /// In the child every submission is refused with this reason at once, whatever its deadline or policy.
+    /// In the child every submission is refused with this reason at once, for any deadline and policy.
     /// (Only a deadline of zero is [`Expired`](crate::DeadlineError::Expired), as always.)
     /// [`shutdown`](crate::Pool::shutdown) and the drop of the pool return at once, with a clean report.
     /// Use nothing else of the parent's pools there: a wait for a group, handle or scope may never end.
@@ -132,8 +132,8 @@ impl fmt::Display for Refusal {
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
-            // In `source()`, too. Most logs print no source, and this is what tells a limit on threads from
-            // a lack of memory.
+            // `source()` returns the error as well. But most logs print no source, and this text tells a
+            // limit on threads from a lack of memory.
             Self::SpawnFailed(error) => {
                 return write!(f, "no worker thread could be started: {error}");
             }

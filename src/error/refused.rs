@@ -234,16 +234,16 @@ impl<F> Refused<F> {
         }
     }
 
-    /// Runs the closure on the calling thread, whatever the reason of the refusal, and returns its value.
+    /// Runs the closure on the calling thread, for any reason of the refusal, and returns its value.
     ///
     /// Use it for work that has to be done in any case, such as releasing something. For back-pressure use
-    /// [`caller_runs`](Self::caller_runs): this method also runs what was refused
+    /// [`caller_runs`](Self::caller_runs): this method also runs a closure that was refused
     /// after a shutdown or a cancel. A shutdown that is meant to stop a producer then makes the
     /// producer do all the work itself, and the tasks of a cancelled group run after all.
     ///
     /// A closure that runs here is not a task of the pool. No shutdown waits for it, no cancel reaches it,
     /// no hook is called for it, and it is not counted. The functions of [`task`](crate::task) describe
-    /// whatever the calling thread is doing; on a thread that is not a worker
+    /// the task that the calling thread runs. On a thread that is not a worker,
     /// [`is_cancelled`](crate::task::is_cancelled) stays false.
     ///
     /// # Panics
@@ -380,7 +380,8 @@ impl<F> Refused<F> {
     }
 }
 
-// By hand, like the other implementations below: a derive would ask for `F: Debug`, which closures are not.
+// This implementation and those below are written by hand, because a derive would require `F: Debug`,
+// and closures are not `Debug`.
 impl<F> fmt::Debug for Refused<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refused")
@@ -397,7 +398,7 @@ impl<F> fmt::Display for Refused<F> {
 
 impl<F> Error for Refused<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The reason is what `Display` already prints, so the chain goes on behind it.
+        // `Display` already prints the reason, so the source is that of the reason.
         self.reason.source()
     }
 }

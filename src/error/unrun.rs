@@ -99,7 +99,7 @@ impl<F> Unrun<F> {
     }
 }
 
-// By hand: a derive would ask for `F: Debug`, which closures are not.
+// This is written by hand, because a derive would require `F: Debug`, and closures are not `Debug`.
 impl<F> fmt::Debug for Unrun<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Unrun(..)")

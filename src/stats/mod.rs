@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use policy::{Shutdown, WhenFull};
 
-/// The statistics of a pool: how its tasks ended, what it does now, and how many workers it started.
+/// The statistics of a pool: how its tasks ended, its current state, and how many workers it started.
 ///
 /// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other while the pool
 /// goes on working, so two of them may be a moment apart. These hold at every moment:
@@ -57,7 +57,7 @@ pub use policy::{Shutdown, WhenFull};
 pub struct Stats {
     /// Tasks that the pool took.
     pub accepted: u64,
-    /// Submissions that the pool did not take, for whatever reason: the sum of
+    /// Submissions that the pool did not take, for any reason: the sum of
     /// [`refusals`](Self::refusals).
     ///
     /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for space
@@ -254,7 +254,7 @@ pub struct RefusalCounts {
 }
 
 impl RefusalCounts {
-    /// All of them: [`Stats::refused`].
+    /// Returns the sum of all counts, which is [`Stats::refused`].
     pub(crate) fn total(self) -> u64 {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
@@ -284,7 +284,7 @@ impl RefusalCounts {
     }
 }
 
-/// What one worker was doing at the moment of the snapshot.
+/// The state of one worker at the moment of the snapshot.
 ///
 /// [`Pool::workers`](crate::Pool::workers) returns one for every worker that exists, and
 /// [`ShutdownReport::stragglers`] holds one for every worker that had not ended. With the feature `serde` it

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::duration;
 use crate::error::ParseSettingError;
 
-/// What a submission does when every worker is busy and the queue is full.
+/// The policy of a submission if every worker is busy and the queue is full.
 ///
 /// [`Builder::when_full`](crate::Builder::when_full) sets it for a pool, and
 /// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use the words
@@ -126,7 +126,7 @@ impl FromStr for WhenFull {
     }
 }
 
-/// What a shutdown does with the tasks that the pool has accepted.
+/// The mode of a shutdown: how it treats the tasks that the pool has accepted.
 ///
 /// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
 /// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the one that dropping the pool uses.
@@ -180,7 +180,8 @@ pub enum Shutdown {
 }
 
 impl Shutdown {
-    /// The mode as a number: the stricter, the higher, and never the 0 that stands for an open pool.
+    /// Returns the mode as a number. A stricter mode has a higher one. None has 0, which stands for an
+    /// open pool.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Drain => 1,
