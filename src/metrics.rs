@@ -44,10 +44,10 @@ impl Pool {
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
     /// longer, but breaks no deadline. A panic in it is contained, and counted in
-    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a recorder
-    /// and a label, with their histograms. For further ones it asks the recorder at each task. Having no
-    /// recorder counts as one, so install yours before the pool runs tasks. Recorders are told apart by
-    /// their address: do not use two of size zero at a time.
+    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a
+    /// recorder and a label, with their histograms. For further ones it asks the recorder at each
+    /// task. Having no recorder counts as one, so install yours before the pool runs tasks.
+    /// Recorders are told apart by their address: do not use two of size zero at a time.
     ///
     /// With this feature each task takes
     /// [8 bytes more](crate::docs::guarantees#closures-without-an-allocation).

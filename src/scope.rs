@@ -1,8 +1,8 @@
 //! Scopes, whose tasks may borrow from the caller.
 //!
-//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant in
-//! both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has it
-//! returns only after every task has ended. User code cannot skip that wait: not if it leaks a
+//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant
+//! in both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has
+//! it returns only after every task has ended. User code cannot skip that wait: not if it leaks a
 //! handle, and not if the body panics.
 
 use crate::engine::core::Core;
@@ -112,8 +112,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// No task sees the scope in a broken state after a panic: panics of user code are caught before they
-// reach the scope's own steps.
+// No task sees the scope in a broken state after a panic: panics of user code are caught before
+// they reach the scope's own steps.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -179,9 +179,9 @@ impl<'scope> Scope<'scope, '_> {
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
-    /// pool, or this is called on one, the task never queues: if no worker is idle and none can be
-    /// started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
+    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the
+    /// same pool, or this is called on one, the task never queues: if no worker is idle and none
+    /// can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -217,12 +217,12 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs it
-    /// at once on the calling thread.
+    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs
+    /// it at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the
-    /// scope's [deadline](crate::Submitter::with_deadline), does not run.
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped
+    /// at the scope's [deadline](crate::Submitter::with_deadline), does not run.
     ///
     /// # Panics
     /// If the closure runs here, and panics.

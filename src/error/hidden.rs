@@ -1,17 +1,17 @@
 //! The two wrappers that make errors `Sync`.
 //!
-//! They have a module of their own so that the privacy of their fields, which both safety arguments rest
-//! on, holds against the rest of the errors too.
+//! They have a module of their own so that the privacy of their fields, which both safety arguments
+//! rest on, holds against the rest of the errors too.
 
 use std::any::Any;
 
 /// A closure on its way back to its caller. It can be moved in and moved out, and never borrowed.
 pub(super) struct Closure<F>(F);
 
-// SAFETY: sharing a `Closure<F>` shares no `F`. The field is private to this module, no method takes
-// `&self` or `&mut self`, and there is no trait implementation, so `&Closure<F>` gives no access to
-// the `F` inside. Access takes the `Closure<F>` by value. To move that to another thread needs
-// `F: Send`, because the compiler implements `Send` for it.
+// SAFETY: sharing a `Closure<F>` shares no `F`. The field is private to this module, no method
+// takes `&self` or `&mut self`, and there is no trait implementation, so `&Closure<F>` gives no
+// access to the `F` inside. Access takes the `Closure<F>` by value. To move that to another thread
+// needs `F: Send`, because the compiler implements `Send` for it.
 unsafe impl<F> Sync for Closure<F> {}
 
 impl<F> Closure<F> {
@@ -29,9 +29,9 @@ pub(super) struct Payload(Box<dyn Any + Send>);
 
 // SAFETY: the payload may be of a type that is not `Sync`, so `&Payload` must give no access to a
 // value of such a type. The field is private to this module, and the only method that takes `&self`
-// is `message`. It asks the payload for its `TypeId`, which comes from the vtable and reads no data of
-// the payload. It then reads the data only as a `&'static str` or a `String`, which are `Sync`. All
-// other methods take the `Payload` by value, and the payload is `Send`.
+// is `message`. It asks the payload for its `TypeId`, which comes from the vtable and reads no data
+// of the payload. It then reads the data only as a `&'static str` or a `String`, which are `Sync`.
+// All other methods take the `Payload` by value, and the payload is `Send`.
 unsafe impl Sync for Payload {}
 
 impl Payload {
