@@ -270,7 +270,7 @@ impl Group {
         self.core.cancel_group(&self.members);
     }
 
-    /// Returns whether the group has been cancelled.
+    /// Returns `true` if the group has been cancelled.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

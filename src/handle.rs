@@ -364,7 +364,7 @@ impl<R> Handle<R> {
         }
     }
 
-    /// Returns whether [`join`](Handle::join) would return at once.
+    /// Returns `true` if [`join`](Handle::join) would return at once.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

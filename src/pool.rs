@@ -415,7 +415,7 @@ impl Pool {
         self.core.settings.queue_capacity
     }
 
-    /// Returns whether the pool has been shut down, so that submissions are refused as
+    /// Returns `true` if the pool has been shut down, so that submissions are refused as
     /// [`Closed`](crate::Refusal::Closed).
     ///
     /// ```

@@ -8,7 +8,7 @@ use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Returns whether this task should stop early: no caller waits for it any more, or it was
+/// Returns `true` if this task should stop early: no caller waits for it any more, or it was
 /// cancelled.
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own

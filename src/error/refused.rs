@@ -308,7 +308,7 @@ impl<F> Refused<F> {
         Refused::new((), self.reason)
     }
 
-    /// Returns whether the pool was full: [`Refusal::Saturated`].
+    /// Returns `true` if the pool was full: [`Refusal::Saturated`].
     ///
     /// # Examples
     ///
@@ -332,11 +332,11 @@ impl<F> Refused<F> {
         matches!(self.reason, Refusal::Saturated)
     }
 
-    /// Returns whether the same call may succeed later: [`Refusal::Saturated`],
+    /// Returns `true` if the same call may succeed later: [`Refusal::Saturated`],
     /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`].
     ///
     /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a
-    /// loop, whatever this says: the task keeps busy the very worker that the retry waits for.
+    /// loop, even if this returns `true`: the task keeps the worker busy that the retry waits for.
     ///
     /// # Examples
     ///
@@ -364,7 +364,7 @@ impl<F> Refused<F> {
         )
     }
 
-    /// Returns whether the pool has been shut down, so that trying again is of no use.
+    /// Returns `true` if the pool has been shut down, so that trying again is of no use.
     ///
     /// That is [`Refusal::Closed`]. It is not [`Refusal::Cancelled`], the reason of a cancelled
     /// group.

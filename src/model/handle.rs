@@ -34,7 +34,7 @@ impl<T: Send + 'static> Promise<T> {
         if self.0.node().tell_slot(0) {
             assert!(
                 decision.0.leave(TASK_ID, 0),
-                "nobody else was told the slot"
+                "no other thread was told the slot"
             );
         }
     }

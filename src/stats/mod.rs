@@ -376,7 +376,7 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Returns whether every worker has ended: there are no stragglers.
+    /// Returns `true` if every worker has ended: there are no stragglers.
     ///
     /// After a clean report no thread of the pool exists any more. Tasks may still have been discarded;
     /// [`discarded`](Self::discarded) counts them.

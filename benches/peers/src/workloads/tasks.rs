@@ -104,7 +104,7 @@ pub(super) fn group<C: Contender>() -> Vec<f64> {
 /// Measures refusals by a pool whose workers are all occupied and whose queue is full.
 pub(super) fn refusal<C: Contender>() -> Vec<f64> {
     let gate = Arc::default();
-    let closed = Mutex::lock(&gate).expect("nobody panics");
+    let closed = Mutex::lock(&gate).expect("no thread panics");
     let pool = C::build(WORKERS, QUEUE, WhenFull::Refuse);
     let tally = Tally::start();
     let ticks = saturate(&pool, WORKERS, &gate);
