@@ -189,9 +189,9 @@ impl Queue {
         Ok((!is_done).then_some(job))
     }
 
-    /// Starts the visibility timeout of the `known` jobs again, and leaves all other jobs of this
-    /// consumer to others: the answer with them was lost, or at the `start`, the process that had
-    /// them. Returns a text if a key is wrong.
+    /// Restarts the visibility timeout of the `known` jobs. Lets others claim the other jobs of this
+    /// consumer: those in an answer that was lost or, at the `start`, those of an earlier process.
+    /// Returns a text if a key is wrong.
     pub fn extend(&mut self, known: &[&str], start: bool) -> RedisResult<String> {
         self.step("extend", (u8::from(start), known)).query(&mut self.con)
     }
