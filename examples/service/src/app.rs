@@ -40,7 +40,7 @@ pub struct App {
     pub deadline: Duration,
     /// The exporter, which renders the page of metrics.
     pub exporter: PrometheusHandle,
-    /// The current phase.
+    /// The current phase of the service.
     pub phase: watch::Receiver<Phase>,
     /// The number of requests that got each status.
     pub ledger: Arc<Ledger>,
