@@ -22,7 +22,7 @@ const UNITS: &[(u128, &[&str])] = &[
     ),
     (NANOS_PER_SEC, &["s", "sec", "secs", "second", "seconds"]),
     (1_000_000, &["ms", "msec"]),
-    // The micro sign, and the Greek letter that looks the same.
+    // The last two are the micro sign and the Greek letter mu, which look alike.
     (1_000, &["us", "usec", "\u{b5}s", "\u{3bc}s"]),
     (1, &["ns", "nsec"]),
 ];

@@ -87,7 +87,8 @@ pub struct Group {
     extras: Extras,
 }
 
-// As for the pool: panics of user code are caught before they reach the group's own steps.
+// No task sees the group in a broken state after a panic: panics of user code are caught before
+// they reach the group's own steps.
 impl UnwindSafe for Group {}
 impl RefUnwindSafe for Group {}
 
@@ -106,7 +107,8 @@ impl Group {
     /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-        // In steady state, a submission into the queue allocates nothing (law 12).
+        // Reserve some places, so that a submission into the queue usually allocates nothing (law
+        // 12).
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
@@ -125,7 +127,7 @@ impl Group {
     /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been
     /// [cancelled](Group::cancel); and [`GroupFull`](crate::Refusal::GroupFull) if as many of its
     /// tasks are [pending](Group::pending) as its [limit](crate::Pool::limited_group) allows. A full
-    /// group refuses at once, whatever the policy.
+    /// group refuses at once, even if the policy is to wait.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -148,8 +150,8 @@ impl Group {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Returns an [`Awaitable`]: its `serve` and `serve_async` submit members of this group, and return
-    /// a handle to the value of each. [`Group::cancel`] cancels such a task, too.
+    /// Returns an [`Awaitable`]: its `serve` and `serve_async` submit members of this group, and
+    /// return a handle to the value of each. [`Group::cancel`] cancels such a task, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -165,12 +167,12 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Blocks until no task of the group is pending. It returns if that was so at one moment of the call:
-    /// tasks that other threads submit after that moment do not matter.
+    /// Blocks until no task of the group is pending. It returns if no task was pending at one
+    /// moment of the call. Tasks that other threads submit after that moment do not matter.
     ///
-    /// By then all of them have ended and are counted, and their workers are free; a
-    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. What a discarded task
-    /// captured may still be being dropped, on the thread that discarded it. The calling thread spins
+    /// By then all tasks have ended and are counted, and their workers are free. A
+    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. The thread that
+    /// discarded a task may still be dropping the values that it captured. The calling thread spins
     /// for some microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
@@ -249,9 +251,10 @@ impl Group {
     ///
     /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
     ///
-    /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others have
-    /// queued cost nothing, however many there are. Beyond that it looks once at each worker, and at each
-    /// submission that waits for space. If no task of the group is pending, it sets a flag and no more.
+    /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others
+    /// have queued cost nothing, however many there are. Beyond that it looks once at each worker,
+    /// and at each submission that waits for space. If no task of the group is pending, it sets a
+    /// flag and no more.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -267,7 +270,7 @@ impl Group {
         self.core.cancel_group(&self.members);
     }
 
-    /// Returns whether the group has been cancelled.
+    /// Returns `true` if the group has been cancelled.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -351,8 +354,8 @@ impl Group {
     /// [deadline](crate::Submitter::with_deadline).
     ///
     /// A group has this one count for all of them. The pool counts those past their deadline as
-    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it, and the others
-    /// as [`Stats::discarded`](crate::Stats::discarded).
+    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it, and the
+    /// others as [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -18,9 +18,10 @@ use std::time::Duration;
 /// Submits tasks whose value is awaited or joined later: its [`serve`](Awaitable::serve) returns a
 /// [`Handle`]. Its [`serve_async`](Awaitable::serve_async) is a future of one, and waits for space.
 ///
-/// [`Pool::awaitable`](crate::Pool::awaitable), [`Submitter::awaitable`](crate::Submitter::awaitable) and
-/// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or group, and
-/// is cheap to copy. Its tasks have the options of that submitter or group.
+/// [`Pool::awaitable`](crate::Pool::awaitable),
+/// [`Submitter::awaitable`](crate::Submitter::awaitable) and
+/// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or
+/// group, and is cheap to copy. Its tasks have the options of that submitter or group.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -39,7 +40,7 @@ pub struct Awaitable<'a> {
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// An `Awaitable` only borrows the pool, which is unwind safe.
 impl UnwindSafe for Awaitable<'_> {}
 impl RefUnwindSafe for Awaitable<'_> {}
 
@@ -65,9 +66,10 @@ impl<'a> Awaitable<'a> {
         }
     }
 
-    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, and returns a [`Handle`] to its value.
+    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, and returns a [`Handle`] to its
+    /// value.
     ///
-    /// The task costs one allocation, whatever the size of the closure; waiting for it costs none.
+    /// The task costs one allocation, for a closure of any size. Waiting for it costs none.
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve), and in a group those of
@@ -90,13 +92,15 @@ impl<'a> Awaitable<'a> {
         Ok(Handle { ticket })
     }
 
-    /// Submits a task as [`serve`](Awaitable::serve) does, once there is space for it: returns a future
-    /// of the [`Handle`]. It waits without a thread, whatever [`WhenFull`](crate::WhenFull) says.
+    /// Submits a task as [`serve`](Awaitable::serve) does, once there is space for it: returns a
+    /// future of the [`Handle`]. It waits without a thread, whatever [`WhenFull`](crate::WhenFull)
+    /// says.
     ///
-    /// The future submits the task when it is polled first. If the pool has no space, the task waits in
-    /// one line with all other submissions that wait, those of threads included, and gets space
-    /// in the order in which they came. **Its turn comes whether the future is polled or not**: a future
-    /// that is not polled holds up no other, and its task may run before the future is polled again.
+    /// The future submits the task when it is polled first. If the pool has no space, the task
+    /// waits in one line with all other submissions that wait, those of threads included, and gets
+    /// space in the order in which they came. **Its turn comes whether the future is polled or
+    /// not**: a future that is not polled holds up no other, and its task may run before the future
+    /// is polled again.
     ///
     /// * **Dropped before its turn**, it leaves the line: its closure is dropped, and never runs.
     ///   Dropped after that, its task is cancelled, as by the drop of its [`Handle`].
@@ -108,8 +112,8 @@ impl<'a> Awaitable<'a> {
     ///   back.
     /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
     ///
-    /// Awaiting space and then the value, one task after the other, is never refused, even on a pool of
-    /// one. The task costs one allocation, the handle's.
+    /// Awaiting space and then the value, one task after the other, is never refused, even on a
+    /// pool of one. The task costs one allocation, the handle's.
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run. The reason is never
@@ -188,16 +192,16 @@ impl<'a> Awaitable<'a> {
 }
 
 /// A submission that waits for space: a future of a [`Handle`], or of the refusal.
-/// [`Awaitable::serve_async`] returns it, and says when it is ready, what its errors mean, and that it
-/// must not be polled after it was ready.
+/// [`Awaitable::serve_async`] returns it, and explains when it is ready and which errors it
+/// returns. Do not poll it after it was ready.
 ///
 /// It does not borrow the pool, and may outlive it: it is then refused as
-/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the thread
-/// that makes the space, such as a worker. Like the [waker of a handle](Handle#as-a-future), it must not
-/// block, nor wait for the pool.
+/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the
+/// thread that makes the space, such as a worker. Like the [waker of a handle](Handle#as-a-future),
+/// it must not block, nor wait for the pool.
 ///
-/// **Dropping it** takes the task back: a task that waits for space leaves the line and never runs. One
-/// that has got space meanwhile is cancelled, as by the drop of its handle.
+/// **Dropping it** takes the task back: a task that waits for space leaves the line and never runs.
+/// One that has got space meanwhile is cancelled, as by the drop of its handle.
 ///
 /// ```
 /// use std::future::Future;
@@ -243,14 +247,14 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// The value of a task, once there is one: a future for any runtime, which a thread can also
 /// [`join`](Handle::join). [`Awaitable::serve`] returns it.
 ///
-/// The value is there as soon as the task has ended and been counted. If the task panicked, or never ran,
-/// there is a [`TaskError`] instead: `Panicked` once [`on_panic`](crate::Builder::on_panic) has run,
-/// `Expired` once the closure has been dropped, `Cancelled` or `Discarded` as soon as the task is out of
-/// the pool, while its closure may still be being dropped. A handle does not borrow the pool, and may
-/// outlive it.
+/// The value is there as soon as the task has ended and been counted. If the task panicked, or
+/// never ran, there is a [`TaskError`] instead: `Panicked` once
+/// [`on_panic`](crate::Builder::on_panic) has run, `Expired` once the closure has been dropped,
+/// `Cancelled` or `Discarded` as soon as the task is out of the pool, while its closure may still
+/// be being dropped. A handle does not borrow the pool, and may outlive it.
 ///
-/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is dropped
-/// at a timeout leaves no task behind that would still start. To let the task run on, use
+/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is
+/// dropped at a timeout leaves no task behind that would still start. To let the task run on, use
 /// [`detach`](Handle::detach).
 ///
 /// ```
@@ -264,16 +268,17 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 ///
 /// # As a future
 ///
-/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker calls the
-/// waker right after the task has ended. By then the worker may already have its next task, whose closure
-/// runs once the waker has returned. If the task is cancelled or discarded, the thread that does so calls the
-/// waker. A panic in the waker is caught.
+/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker
+/// calls the waker right after the task has ended. By then the worker may already have its next
+/// task, whose closure runs once the waker has returned. If the task is cancelled or discarded, the
+/// thread that does so calls the waker. A panic in the waker is caught.
 ///
-/// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or the thread
-/// that discards. So it must not wait for a task or for space, and must not take a lock that another thread
-/// holds while it waits for the pool. The wakers of async runtimes do none of this. A waker may
-/// [`serve`](crate::Pool::serve) to the pool with [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a
-/// submission is refused also if it would have to wait for an unfinished step of another thread.
+/// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or
+/// the thread that discards. So it must not wait for a task or for space, and must not take a lock
+/// that another thread holds while it waits for the pool. The wakers of async runtimes do none of
+/// this. A waker may [`serve`](crate::Pool::serve) to the pool with
+/// [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is refused also if it would
+/// have to wait for an unfinished step of another thread.
 ///
 /// A handle that was ready must not be polled or joined again: that panics, as for most futures.
 #[must_use = "dropping a handle cancels its task; `detach` lets it run on"]
@@ -281,11 +286,11 @@ pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// As for the pool. The value is returned whole or not at all.
+// No code sees the handle in a broken state after a panic: it returns the whole value, or none.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// Nothing in a handle is pinned: the value is on the heap, and is moved out.
+// A handle pins no field: the value is on the heap, and is moved out.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {
@@ -299,8 +304,8 @@ impl<R> fmt::Debug for Handle<R> {
 impl<R> Handle<R> {
     /// Blocks the calling thread until the task has ended, and returns its value.
     ///
-    /// **Do not call this on a worker of the same pool: it can deadlock.** The task may need the worker
-    /// that waits for it.
+    /// **Do not call this on a worker of the same pool: it can deadlock.** The task may need the
+    /// worker that waits for it.
     ///
     /// # Errors
     /// [`TaskError`], if the task panicked or never ran.
@@ -324,8 +329,8 @@ impl<R> Handle<R> {
         self.ticket.take()
     }
 
-    /// Does what [`join`](Handle::join) does, at most for `d`; then it gives the handle back, and the
-    /// task goes on.
+    /// Does what [`join`](Handle::join) does, at most for `d`; then it gives the handle back, and
+    /// the task goes on.
     ///
     /// [`Duration::ZERO`] does not wait, [`Duration::MAX`] waits as long as it takes.
     ///
@@ -359,7 +364,7 @@ impl<R> Handle<R> {
         }
     }
 
-    /// Returns whether [`join`](Handle::join) would return at once.
+    /// Returns `true` if [`join`](Handle::join) would return at once.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -404,8 +409,8 @@ impl<R> Handle<R> {
         self.ticket.cancel();
     }
 
-    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has ended
-    /// already, by this call.
+    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has
+    /// ended already, by this call.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -44,10 +44,10 @@ impl Pool {
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
     /// longer, but breaks no deadline. A panic in it is contained, and counted in
-    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a recorder
-    /// and a label, with their histograms. For further ones it asks the recorder at each task. Having no
-    /// recorder counts as one, so install yours before the pool runs tasks. Recorders are told apart by
-    /// their address: do not use two of size zero at a time.
+    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a
+    /// recorder and a label, with their histograms. For further ones it asks the recorder at each
+    /// task. Having no recorder counts as one, so install yours before the pool runs tasks.
+    /// Recorders are told apart by their address: do not use two of size zero at a time.
     ///
     /// With this feature each task takes
     /// [8 bytes more](crate::docs::guarantees#closures-without-an-allocation).
@@ -105,8 +105,8 @@ impl Pool {
     }
 }
 
-/// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
-/// just now.
+/// Records the pool's metrics, and describes them to the recorder. Describes them at each call,
+/// because the recorder may have been installed since the last one.
 fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     let pool = SharedString::from(pool.to_owned());
     for (name, text, value) in gauges(stats, limit) {
@@ -134,7 +134,7 @@ fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     describe_histogram!(DURATION, Unit::Seconds, duration);
 }
 
-/// Returns the gauges' names, what they are, and their values.
+/// Returns each gauge's name, description and value.
 #[rustfmt::skip]
 fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
     [
@@ -156,7 +156,7 @@ fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
     ]
 }
 
-/// Returns the counters' names, what they are, and their values.
+/// Returns each counter's name, description and value.
 #[rustfmt::skip]
 fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
     [

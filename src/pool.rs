@@ -41,22 +41,22 @@ use std::time::Duration;
 /// of plain `serve` included: they run later, or are lost if the process exits before.
 ///
 /// The drop does not wait at all after a [`shutdown`](Pool::shutdown) that waited and reported
-/// stragglers, as that call has said how long to wait; on a worker of the pool itself; and inside the
-/// drop of what a [discarded task](#discarded-tasks) of the pool captured.
+/// stragglers, because that call has said how long to wait; on a worker of the pool itself; and inside
+/// the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
 ///
 /// # Discarded tasks
 ///
 /// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
 /// [handle](crate::Handle::cancel) takes it out of the pool before it starts. First all tasks that the
 /// call discards are taken out: they are counted, callers get their closures back, and handles and
-/// groups are told. Only then the call drops what the closures captured, on its own thread, oldest
-/// first. So no thread waits for these drops.
+/// groups are told. Only then the call drops the values that the closures captured, on its own thread,
+/// oldest first. So no thread waits for these drops.
 ///
-/// Code in such a drop may use the pool. It never waits for a discarded task, as all of them have
-/// ended; and [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. What it
-/// discards itself is dropped later, by the call that is at it already, so the stack does not grow.
-/// Everything else waits as it does anywhere. **Do not wait there for a running task that itself needs
-/// what another task of the same discard captured**: that wait never ends.
+/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them have
+/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. If the code
+/// discards more tasks, the first call drops their values later, so the stack does not grow. All other
+/// calls wait as they do anywhere. **Do not wait there for a running task that itself needs a value
+/// which another task of the same discard captured**: that wait never ends.
 ///
 /// # After `fork`
 ///
@@ -264,8 +264,8 @@ impl Pool {
     /// and not yet ended, or waiting for space.
     ///
     /// Beyond that, a submission through the group is refused as
-    /// [`GroupFull`](crate::Refusal::GroupFull), whatever the pool's policy. A limit of 0 refuses every
-    /// submission. So one tenant of a service cannot take all the space of a pool that several share:
+    /// [`GroupFull`](crate::Refusal::GroupFull), even if the pool's policy is to wait. A limit of 0
+    /// refuses every submission. So one tenant of a service cannot take all the space of a pool that several share:
     /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
     ///
     /// ```
@@ -315,8 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's statistics: what it has done since it was built, and what it does now. They
-    /// are exact while the pool is at rest; [`Stats`] says what holds while tasks come and go.
+    /// Returns the pool's statistics since it was built, and its current state. They are exact while
+    /// the pool is at rest. [`Stats`] lists the relations that hold while tasks come and go.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -415,7 +415,7 @@ impl Pool {
         self.core.settings.queue_capacity
     }
 
-    /// Returns whether the pool has been shut down, so that submissions are refused as
+    /// Returns `true` if the pool has been shut down, so that submissions are refused as
     /// [`Closed`](crate::Refusal::Closed).
     ///
     /// ```
@@ -434,17 +434,17 @@ impl Pool {
     /// most for `timeout`.
     ///
     /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
-    /// wait for space included. [`Shutdown`] says what becomes of accepted tasks. The report names
+    /// wait for space included. The [`Shutdown`] decides which accepted tasks still run. The report names
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
     /// strictest mode stays in force. Once a call has waited and reported stragglers, dropping the pool
-    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with that
-    /// task's worker among the stragglers; so does a call inside the drop of what a
-    /// [discarded task](Pool#discarded-tasks) of this pool captured.
+    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with
+    /// that task's worker among the stragglers. It also returns at once inside the drop of a value that
+    /// a [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
-    /// those of what discarded tasks captured, which run on the calling thread.
+    /// those of values that discarded tasks captured, which run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -464,7 +464,7 @@ impl Builder {
     /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
     ///
     /// # Errors
-    /// [`BuildError`] names the setting that is out of bounds, and what is allowed.
+    /// [`BuildError`] names the setting that is out of bounds, and the allowed values.
     /// [`BuildError::Spawn`] means that the OS could not create a thread for one of the `min_workers`;
     /// the workers that were started have ended when this returns.
     ///

@@ -1,9 +1,9 @@
-//! Tasks that borrow.
+//! Scopes, whose tasks may borrow from the caller.
 //!
-//! Soundness is that of [`std::thread::scope`]: the types are invariant in both
-//! lifetimes, `'scope` is chosen by us for a call that does not return before
-//! every task has ended, and nothing that the user does (leaking the handle,
-//! panicking in the body) skips that wait.
+//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant
+//! in both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has
+//! it returns only after every task has ended. User code cannot skip that wait: not if it leaks a
+//! handle, and not if the body panics.
 
 use crate::engine::core::Core;
 use crate::engine::request::{Extras, SubmitOptions};
@@ -112,7 +112,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// As for a pool: panics of user code are caught before they reach the scope's own steps.
+// No task sees the scope in a broken state after a panic: panics of user code are caught before
+// they reach the scope's own steps.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -153,7 +154,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(Ended::ran(panicked));
-        // The scope may be gone after this call.
+        // This ends the scope's wait, so the scope may be gone after it.
         members.end(Ended::Completed);
     }
 
@@ -173,14 +174,14 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
 impl<'scope> Scope<'scope, '_> {
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does; the task may borrow.
     ///
-    /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
+    /// `Ok` means that the task will run, even if the pool is shut down, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
-    /// pool, or this is called on one, the task never queues: if no worker is idle and none can be
-    /// started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
+    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the
+    /// same pool, or this is called on one, the task never queues: if no worker is idle and none
+    /// can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -216,12 +217,12 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Submits a task as [`serve`](Scope::serve) does, and runs it here and now if the pool does not
-    /// take it, for whatever reason.
+    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs
+    /// it at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the
-    /// scope's [deadline](crate::Submitter::with_deadline), does not run.
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped
+    /// at the scope's [deadline](crate::Submitter::with_deadline), does not run.
     ///
     /// # Panics
     /// If the closure runs here, and panics.

@@ -73,7 +73,7 @@ pub struct PoolSettings {
     pub when_full: WhenFull,
     /// See [`Builder::idle_timeout`].
     pub idle_timeout: Duration,
-    /// What dropping the pool does: see [`Builder::shutdown_on_drop`].
+    /// The shutdown that dropping the pool begins: see [`Builder::shutdown_on_drop`].
     pub shutdown_on_drop: Shutdown,
     /// How long dropping the pool waits at most: see [`Builder::shutdown_on_drop`].
     pub shutdown_timeout: Duration,
@@ -88,7 +88,7 @@ pub struct PoolSettings {
 /// The defaults of [`Builder`].
 impl Default for PoolSettings {
     fn default() -> Self {
-        // A test keeps these equal to `Builder::new`.
+        // A test checks that these are equal to those of `Builder::new`.
         let cores = crate::parts::backoff::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
@@ -115,7 +115,7 @@ impl PoolSettings {
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
     pub fn to_builder(&self) -> Builder {
-        // Destructured without `..`, so that no setting can be forgotten.
+        // There is no `..` here, so that no setting can be forgotten.
         let Self {
             max_workers,
             min_workers,
@@ -250,7 +250,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
         let value = T::deserialize(deserializer).map_err(|e| {
             let (key, text) = (self.key, e.to_string());
-            // Some formats have already added the key.
+            // Some formats have already added the key to the error.
             if text.starts_with(&format!("{key}: ")) {
                 return e;
             }

@@ -1,4 +1,4 @@
-//! Submissions with options.
+//! The submitter, which gives its submissions options.
 
 use crate::engine::call;
 use crate::engine::core::Core;
@@ -45,7 +45,7 @@ pub struct Submitter<'a> {
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// A submitter only borrows the pool, which is unwind safe.
 impl UnwindSafe for Submitter<'_> {}
 impl RefUnwindSafe for Submitter<'_> {}
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Submitter<'_> {
     }
 }
 
-/// Options of submissions.
+/// Methods that begin a submission with options.
 impl Pool {
     /// Returns a [`Submitter`] that gives each of its tasks this label.
     ///

@@ -1,4 +1,4 @@
-//! Guides: what the documentation of single items has no room for.
+//! Guides. They explain subjects that need more room than the documentation of one item.
 //!
 //! These modules contain text only.
 //!

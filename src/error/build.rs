@@ -10,14 +10,15 @@ pub(crate) const MAX_WORKERS: usize = 65_536;
 /// The largest `queue_capacity` that [`Builder::build`](crate::Builder::build) accepts.
 pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
-/// The smallest `stack_size` that [`Builder::build`](crate::Builder::build) accepts: the minimum of most
-/// systems. The standard library would raise a smaller one without a word.
+/// The smallest `stack_size` that [`Builder::build`](crate::Builder::build) accepts: the minimum of
+/// most systems. The standard library would silently raise a smaller one.
 pub(crate) const MIN_STACK: usize = 16 << 10;
 
 /// Why a pool could not be built.
 ///
-/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. `Display` says what was given and what is allowed.
-/// The enum may grow: keep a `_` arm when you match on it.
+/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it.
+/// `Display` names the given value and the allowed ones. The enum may grow: keep a `_` arm when you
+/// match on it.
 ///
 /// # Examples
 ///
@@ -66,8 +67,9 @@ pub enum BuildError {
     /// The OS could not create a thread for one of the `min_workers`.
     ///
     /// The workers that were started before it have ended. Lower
-    /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size), or raise
-    /// the OS's limit on threads. `Display` has the OS's error, which is the `source()`, too.
+    /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size),
+    /// or raise the OS's limit on threads. `Display` has the OS's error, which is the `source()`,
+    /// too.
     Spawn(io::Error),
 }
 

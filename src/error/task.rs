@@ -37,11 +37,12 @@ pub enum TaskError {
     /// No worker started the task by its [deadline](crate::Submitter::with_deadline), or with
     /// [enough](crate::Submitter::min_remaining) of it left. Its closure has been dropped.
     Expired,
-    /// The task was cancelled before a worker started it: by its [handle](crate::Handle::cancel) or by
-    /// its [group](crate::Group::cancel). The thread that cancelled it may still be dropping its closure.
+    /// The task was cancelled before a worker started it: by its [handle](crate::Handle::cancel) or
+    /// by its [group](crate::Group::cancel). The thread that cancelled it may still be dropping its
+    /// closure.
     Cancelled,
-    /// A [shutdown](crate::Shutdown) discarded the task before a worker started it. The thread that shut
-    /// the pool down may still be dropping its closure.
+    /// A [shutdown](crate::Shutdown) discarded the task before a worker started it. The thread that
+    /// shut the pool down may still be dropping its closure.
     Discarded,
 }
 

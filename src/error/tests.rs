@@ -133,7 +133,7 @@ fn without_closure_drops_the_closure_and_keeps_the_rest() {
     assert!(matches!(error, DeadlineError::Panicked(panic) if panic.message().unwrap() == "boom"));
 }
 
-/// Laws 1 and 13: each question is true for exactly its reasons.
+/// Laws 1 and 13: each method that asks about the reason returns `true` for exactly its reasons.
 #[test]
 fn the_questions_tell_the_reasons_apart() {
     type Question = fn(&Refused<()>) -> bool;
@@ -350,7 +350,7 @@ fn message_reads_both_kinds_of_text_and_no_other() {
     let owned = String::from("owned");
     assert_eq!(message(Box::new(owned)).as_deref(), Some("owned"));
     assert_eq!(message(Box::new(7)), None);
-    // A payload that is itself a box is not opened.
+    // The text of a payload that is itself a box is not read.
     let boxed: Box<dyn Any + Send> = Box::new("inner");
     assert_eq!(message(Box::new(boxed)), None);
 }

@@ -1,4 +1,4 @@
-//! The line of those who wait for space, without a pool.
+//! The line of the submissions that wait for space, without a pool.
 
 use crate::parts::completion::WakeUp;
 use crate::parts::line;
@@ -9,14 +9,14 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct Line(line::Line<u32, u32>);
 
-/// How an owner leaves the line.
+/// The state of an entry at the moment when its owner leaves the line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It had its answer.
+    /// The entry had this answer.
     Answered(u32),
-    /// It had none.
+    /// The entry, with this number, had no answer.
     Unanswered(u32),
-    /// A server has it in hand.
+    /// A thread that serves the line is attempting the entry.
     Served,
 }
 
@@ -42,8 +42,8 @@ impl Line {
         self.0.join(number, None)
     }
 
-    /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns the
-    /// answer to an entry, or `None` if there is no space for it.
+    /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns
+    /// the answer to an entry, or `None` if there is no space for it.
     pub fn serve(&self, mut attempt: impl FnMut(u32) -> Option<u32>) {
         if self.0.waiting() != 0 {
             while let Some(waker) = self.0.serve(|number| attempt(*number)) {
@@ -73,7 +73,7 @@ impl Line {
         }
     }
 
-    /// Leaves the line.
+    /// Leaves the line, as the owner of an entry does.
     pub fn leave(&self, ticket: u64) -> Left {
         match self.0.leave(ticket) {
             line::Left::Answered(answer) => Left::Answered(answer),

@@ -5,11 +5,11 @@ use crate::parts::members::{self, Ended};
 use crate::sync::Arc;
 use std::time::Duration;
 
-/// A group.
+/// The members of a group. A clone is the same group.
 #[derive(Debug, Clone)]
 pub struct Members(Arc<members::Members>);
 
-/// A task that is pending.
+/// A pending task of a group.
 #[derive(Debug)]
 pub struct Member(Arc<members::Members>);
 
@@ -55,17 +55,17 @@ impl Members {
         assert!(self.0.wait(&Deadline::never(), false));
     }
 
-    /// Waits until the deadline at most. Returns whether nothing was pending.
+    /// Waits until the deadline at most. Returns `true` if nothing was pending.
     pub fn wait_until(&self, deadline: &super::Deadline) -> bool {
         self.0.wait(&deadline.0, false)
     }
 
-    /// Waits with a deadline that has passed. Returns whether nothing was pending.
+    /// Waits with a deadline that has passed. Returns `true` if nothing was pending.
     pub fn wait_no_longer(&self) -> bool {
         self.0.wait(&Deadline::from_now(Duration::ZERO), false)
     }
 
-    /// Cancels the group.
+    /// Cancels the group, for good.
     pub fn cancel(&self) {
         self.0.cancel();
     }
@@ -80,29 +80,29 @@ impl Members {
         self.0.note(position, || passed);
     }
 
-    /// Takes the noted positions.
+    /// Takes the noted positions out, and returns them.
     pub fn take_queued(&self) -> Vec<u64> {
         self.0.take_queued()
     }
 }
 
 impl Member {
-    /// The task is refused.
+    /// Takes the task out of the group, because its submission is refused.
     pub fn refuse(self) {
         self.0.leave();
     }
 
-    /// The task has completed.
+    /// Counts the task as completed.
     pub fn complete(self) {
         self.0.end(Ended::Completed);
     }
 
-    /// The task is discarded.
+    /// Counts the task as discarded.
     pub fn discard(self) {
         self.0.end(Ended::Discarded);
     }
 
-    /// The task has panicked.
+    /// Counts the task as panicked.
     pub fn panic(self) {
         self.0.end(Ended::Panicked);
     }

@@ -1,7 +1,7 @@
 //! The figures as `serde` sees them (feature `serde`): each under its field's name.
 //!
-//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart without `..`,
-//! so that a new field cannot be left out.
+//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart
+//! without `..`, so that a new field cannot be left out.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 

@@ -222,8 +222,8 @@ fn policies_and_modes_are_written_as_they_are_read() {
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
 }
 
-/// In code, a limit of zero may be the rest of a time budget. In a text it would say `block` and
-/// not block.
+/// In code, a limit of zero may be the rest of a time budget. In a text, `block:0s` would say
+/// `block` and not block.
 #[test]
 fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
     let policy = WhenFull::BlockFor(Duration::ZERO);

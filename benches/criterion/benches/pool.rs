@@ -1,4 +1,4 @@
-//! Benches of the operations that other pools do not have, and of a pool's whole life.
+//! Benches of the operations that other pools do not have, and of a pool from its start to its end.
 
 #![allow(missing_docs)] // what `criterion_group!` makes
 
@@ -20,14 +20,14 @@ fn pool(workers: usize, queue: usize) -> Pool {
         .expect("settings are in bounds")
 }
 
-/// Waits until the pool has ended `tasks` tasks.
+/// Waits until the pool has completed `tasks` tasks.
 fn ended(pool: &Pool, tasks: u64) {
     while pool.stats().completed < tasks {
         thread::yield_now();
     }
 }
 
-/// `n` times `submit`, until all tasks have ended; checks that they ran.
+/// Returns the time that `n` calls of `submit` take, until all tasks have run.
 fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
     let before = pool.stats().completed;
     let start = Instant::now();
@@ -41,7 +41,7 @@ fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
 fn serve(c: &mut Criterion) {
     let mut g = c.benchmark_group("serve");
     let queued = pool(2, 1024);
-    // As many bytes as a task holds, and eight more, which it boxes.
+    // Six words fit into a task. Seven do not, so that closure is boxed.
     macro_rules! words {
         ($($words:literal)*) => {$(
             g.bench_function(concat!("queue of 1024/", $words, " words captured"), |b| {
@@ -136,7 +136,7 @@ fn life(c: &mut Criterion) {
 
 criterion_group! {
     name = operations;
-    // Short enough that all of them take less than a minute.
+    // These times are short enough that all benches take less than a minute.
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1))

@@ -13,27 +13,27 @@ use std::time::Duration;
 pub(crate) trait Contender: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const PEER: bool = true;
-    /// Can bound its queue and refuse.
+    /// `true` if the pool can bound its queue and refuse.
     const BOUNDED: bool = false;
 
-    /// Builds a pool of so many workers; the rest matters where it can bound its queue, and has to
-    /// be told when it is built.
+    /// Builds a pool of `workers` workers. `queue` and `full` matter only for a pool that can bound
+    /// its queue, and that must know this when it is built.
     fn build(workers: usize, queue: usize, full: WhenFull) -> Self;
 
-    /// Submits a task without waiting for its end; waits for room if the queue is bounded.
+    /// Submits a task without waiting for its end. Waits for room if the queue is bounded.
     fn execute(&self, f: impl FnOnce() + Send + 'static);
 
-    /// Submits it only if there is room at once.
+    /// Submits a task if there is room at once. Returns `false` if it is refused.
     fn try_execute(&self, _: impl FnOnce() + Send + 'static) -> bool {
         unreachable!("only asked of a BOUNDED contender")
     }
 
-    /// Runs `f` on a worker and waits for its value, no longer than `limit`: by a reply channel,
-    /// as one does where a pool has nothing of its own. Returns `None` early if refused.
+    /// Runs `f` on a worker and waits for its value, at most for `limit`. A pool without such a
+    /// wait uses a reply channel, as its users do. Returns `None` early if the task is refused.
     fn call(&self, f: impl FnOnce() -> u64 + Send + 'static, limit: Duration) -> Option<u64> {
         let (tx, rx) = bounded(1);
         let task = move || {
-            // Fails if the caller has stopped waiting.
+            // This fails if the caller has stopped waiting.
             let _ = tx.send(f());
         };
         if !Self::BOUNDED {
@@ -44,7 +44,7 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
         rx.recv_timeout(limit).ok()
     }
 
-    /// Runs `f(0)` to `f(n - 1)` as `n` tasks and waits for all: by a latch.
+    /// Runs `f(0)` to `f(n - 1)` as `n` tasks and waits for all, with a latch.
     fn batch(&self, n: usize, f: fn(usize)) {
         let latch = Arc::new((AtomicUsize::new(n), thread::current()));
         for i in 0..n {
@@ -62,10 +62,10 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     }
 }
 
-/// A contender, for those that have no type parameter.
+/// A contender without its type, for a list.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    /// As in the table.
+    /// The kind in the table: `ours` or `peer`.
     pub(crate) kind: &'static str,
     pub(crate) workloads: fn() -> Vec<Workload>,
     pub(crate) perform: fn(&str, u64),
@@ -101,10 +101,10 @@ pub(crate) fn all() -> [Entry; 14] {
 }
 
 pub(crate) const OURS: &str = "lazypool";
-/// A second copy of the same code, which shows the noise.
+/// A second copy of the code of [`OURS`]. The distance between the two shows the noise.
 pub(crate) const AGAIN: &str = "lazypool, again";
 pub(crate) const UNQUEUED: &str = "lazypool, no queue";
-/// `Handle::join` in place of `do_with_deadline`.
+/// Waits by `Handle::join` in place of `do_with_deadline`.
 const JOINED: &str = "lazypool, join";
 const UNQUEUED_JOINED: &str = "lazypool, no queue, join";
 /// Starts no task in vain, by `min_remaining`.
@@ -121,7 +121,7 @@ const WAYS: [&str; 7] = [
     AGES,
 ];
 
-/// What `min_remaining` is told: a fifth more than the tasks of the workload `overload` sleep.
+/// The time for `min_remaining`: a fifth more than the tasks of the workload `overload` sleep.
 const TAKES: Duration = Duration::from_millis(12);
 
 /// This crate's pool, in one of the ways of [`WAYS`].
@@ -145,7 +145,7 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
         Self(pool.expect("settings are in bounds"))
     }
 
-    // As in a program that calls the pool itself.
+    // Inlined, as if the program called the pool directly.
     #[inline(always)]
     fn execute(&self, f: impl FnOnce() + Send + 'static) {
         assert!(self.0.serve(f).is_ok(), "the pool waits for room");
@@ -156,7 +156,7 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
     }
 
     fn call(&self, f: impl FnOnce() -> u64 + Send + 'static, limit: Duration) -> Option<u64> {
-        // By place in `WAYS`: a comparison of names would cost time.
+        // The numbers are places in `WAYS`. A comparison of names would cost time.
         match WAY {
             3 | 4 => self.0.awaitable().serve(f).ok()?.join().ok(),
             5 => self.0.min_remaining(TAKES).do_with_deadline(f, limit).ok(),
@@ -186,7 +186,7 @@ macro_rules! channel {
                 let (jobs, work) = $bounded(queue);
                 for _ in 0..workers {
                     let work = work.clone();
-                    // Ends when the sender is dropped.
+                    // The thread ends when the sender is dropped.
                     thread::spawn(move || {
                         work.into_iter().for_each(|job: Boxed| job());
                     });
@@ -207,7 +207,7 @@ macro_rules! channel {
 }
 
 channel! { "crossbeam-channel", crossbeam_channel::Sender<Boxed>, bounded }
-// Its shortest queue is of one.
+// The shortest queue of this channel has one place.
 channel! { "parkring channel", parkring::channel::Sender<Boxed>, |n: usize| {
     parkring::channel::bounded(n.max(1))
 } }
@@ -257,7 +257,7 @@ impl Contender for tokio::runtime::Runtime {
         drop(self.spawn_blocking(f));
     }
 
-    /// Aborts the task after the limit: if it has not started, it never does.
+    /// Aborts the task after the limit. If it has not started by then, it never does.
     fn call(&self, f: impl FnOnce() -> u64 + Send + 'static, limit: Duration) -> Option<u64> {
         self.block_on(async {
             let mut task = tokio::task::spawn_blocking(f);

@@ -1,8 +1,9 @@
-//! Instructions per operation, as callgrind counts them: the same on a busy machine.
+//! Instructions per operation, as callgrind counts them. A busy machine does not change them.
 //!
-//! An operation is counted in a process that does some, and in one that does twice as many: start
-//! and end cancel out. A timed wait is not among them, as its two sides look for each other a varying
-//! number of times; nor a task for a worker that sleeps, which is mostly the kernel's work.
+//! One process does some operations, and another one does twice as many. The difference of their
+//! counts leaves out the start and the end of a process. Two operations are not counted. In a timed
+//! wait the two sides look for each other a varying number of times. A task for a worker that
+//! sleeps is mostly work of the kernel.
 
 use crate::contenders::{self, Contender, AGES, OURS};
 use crate::table::Run;
@@ -15,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The first argument of a process that is counted; contender, operation and number follow.
+/// The first argument of a process that is counted. The contender, the operation and the number
+/// follow.
 pub(crate) const CHILD: &str = "--operations";
 
 const OPERATIONS: u64 = 2_000;
@@ -44,15 +46,15 @@ pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String
     Ok(())
 }
 
-/// Does `n` operations. Each kind submits a closure of its own: a compiler inlines the code of a
-/// closure that has one place into it, but not that of one with two.
+/// Does `n` operations. Each kind of operation submits a closure of its own type, because a
+/// compiler inlines a closure that is used in one place, but not one that is used in two.
 pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
     let words = [1_u64, 2, 3];
     let [first, last] = [Arc::default(), Arc::default()];
     let mut held = Mutex::lock(&first).ok();
     let pool;
     if what == PUSH || what == RUN {
-        // Room for those of both processes: they start alike.
+        // Make room for the operations of both processes, so that their starts are alike.
         pool = C::build(1, 4 * OPERATIONS as usize, WhenFull::Block);
         let tally = Tally::start();
         pool.execute(holding(&first));
@@ -64,7 +66,8 @@ pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
             });
         }
         if what == RUN {
-            // Holds the worker again: how long it looks for another task is not counted.
+            // Hold the worker with a task again. Otherwise the count would have its look for
+            // another task, which takes a varying time.
             std::mem::forget(Mutex::lock(&last));
             pool.execute(holding(&last));
             held = None;
@@ -82,11 +85,11 @@ pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
             assert!(!taken, "the pool is saturated");
         }
     }
-    // To drop them would run what is queued.
+    // A drop would run the tasks that are queued.
     std::mem::forget((pool, held));
 }
 
-/// Waits without spinning: callgrind counts that, too.
+/// Waits without spinning, because callgrind counts a spin, too.
 fn wait_asleep(tally: &Tally, n: u64) {
     while tally.ran() < n {
         thread::sleep(Duration::from_millis(20));
@@ -110,8 +113,8 @@ fn counted(name: &str, what: &str, n: u64) -> Result<f64, String> {
     })
 }
 
-/// Returns the count of which two processes agree, to a quarter of an instruction per operation: a
-/// thread may spin for longer than usual while a process starts.
+/// Returns the count on which two processes agree, up to a quarter of an instruction per operation.
+/// A single process is not enough, because a thread may spin for longer than usual while it starts.
 fn agreed(name: &str, what: &str, n: u64) -> Result<f64, String> {
     let mut counts: Vec<f64> = Vec::new();
     while counts.len() < 9 {
@@ -125,7 +128,7 @@ fn agreed(name: &str, what: &str, n: u64) -> Result<f64, String> {
     Err(format!("{name}, {what}: no two of {counts:?} agree"))
 }
 
-/// Counts the operations of lazypool, or those of its peers, too.
+/// Counts the operations of lazypool, and those of its peers if `peers` is set.
 pub(crate) fn count(peers: bool) -> Result<Run, String> {
     let mut run = Run::default();
     let counted = COUNTED
@@ -146,8 +149,9 @@ pub(crate) fn count(peers: bool) -> Result<Run, String> {
     Ok(run)
 }
 
-/// Fails if an operation takes more instructions than in another run, beyond what another order of
-/// the same code explains: 3, or 3 %. Also if the operation does not occur in this run.
+/// Fails if an operation takes more instructions than in another run. A difference of 3, or of 3 %,
+/// is allowed, because another order of the code can cause it. Also fails if this run does not have
+/// the operation.
 pub(crate) fn check(run: &Run, other: &Run) -> Result<(), String> {
     let pairs = run.beside(other);
     let mut grown = 0;

@@ -1,7 +1,7 @@
 //! Measures lazypool beside other pools, over several layouts of memory.
 //!
-//! Each round of each workload has a process of its own, in which the contenders take turns. A
-//! process has one layout: a pad in front of the pools, on the heap and on the stack.
+//! Each round of each workload has its own process, in which the contenders take turns. A process
+//! has one layout: a pad in front of the pools, on the heap and on the stack.
 
 mod contenders;
 mod instructions;
@@ -41,8 +41,8 @@ fn option(args: &mut Vec<String>, name: &str) -> Result<Option<String>, String> 
     Ok(args.drain(at..at + 2).nth(1))
 }
 
-/// Runs a round of each workload, then the next of each: a slow phase of the machine then spoils
-/// one round of all workloads, not all rounds of one.
+/// Runs a round of each workload, then the next round of each. So a slow phase of the machine
+/// spoils one round of all workloads, and not all rounds of one.
 fn measure(filters: &[String], rounds: usize) -> Result<Run, String> {
     let all = workloads::all::<Ours>().into_iter();
     let mut names: Vec<_> = all.map(|w| w.name).collect();
@@ -73,7 +73,7 @@ fn run(mut args: Vec<String>) -> Result<(), String> {
     if args.iter().any(|arg| arg.starts_with('-')) {
         return Err(USAGE.to_owned());
     }
-    // Read before the run: a wrong name would cost minutes otherwise.
+    // Read this before the run. Otherwise a wrong name would cost minutes.
     let other = against.as_deref().map(Run::read).transpose()?;
     let before = usage();
     let run = match instructions {

@@ -1,4 +1,4 @@
-//! A round of a workload, in a process of its own.
+//! A round of a workload, in its own process.
 
 use crate::contenders;
 use crate::table::{Run, LIMIT};
@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// The first argument of such a process; the workload and the round follow.
+/// The first argument of such a process. The workload and the round follow.
 pub(crate) const CHILD: &str = "--round";
 
-/// The number of pads: 0, 80, 160 and 240 bytes. Each moves what lies behind it by a line and a
-/// quarter of 64 bytes.
+/// The number of layouts. Their pads have 0, 80, 160 and 240 bytes, so each layout moves the memory
+/// behind its pads by a line and a quarter more, with lines of 64 bytes.
 pub(crate) const LAYOUTS: usize = 4;
 const PAD: usize = 80;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(workload: &str, round: usize, to: &mut Run) -> Result<(), Stri
     out.lines().try_for_each(|line| to.add(line))
 }
 
-/// Calls `f` behind some pads on the stack.
+/// Calls `f` with `pads` pads in front of it on the stack.
 fn behind(pads: usize, f: &mut dyn FnMut()) {
     let pad = black_box([0_u8; PAD]);
     match pads {
@@ -61,9 +61,9 @@ fn behind(pads: usize, f: &mut dyn FnMut()) {
     black_box(pad);
 }
 
-/// Lets the contenders take turns, once each, and the limit of the machine after them. Each round
-/// begins with another one, and after a round of each layout all turns go backward: the first one
-/// finds threads placed by the kernel as they were for others.
+/// Lets each contender take one turn, and measures the limit of the machine after them. Each round
+/// begins with another contender, and after a round of each layout the order is reversed. The order
+/// matters, because the kernel has placed the threads of the process for the contenders before.
 pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     let (Some(name), Some(round)) = (args.next(), args.next()) else {
         return Err(String::from("peers starts itself with this option"));
@@ -90,7 +90,7 @@ pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String
                 print(figure, contender.kind, contender.name, x);
             }
         });
-        // Threads that a dropped pool does not join have time to end.
+        // Give threads that a dropped pool does not join time to end.
         thread::sleep(Duration::from_millis(1));
     }
     if name.starts_with(TIMED) {

@@ -12,7 +12,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of at least one sample.
+    /// Returns the spread of some samples, of which there must be at least one.
     fn of(samples: impl Iterator<Item = f64>) -> Self {
         let mut samples: Vec<_> = samples.collect();
         samples.sort_by(f64::total_cmp);
@@ -25,7 +25,7 @@ impl Spread {
     }
 }
 
-/// As `median (min-max)`.
+/// Writes `median (min-max)`.
 impl Display for Spread {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let [median, min, max] = [self.median, self.min, self.max].map(figure);
@@ -33,7 +33,7 @@ impl Display for Spread {
     }
 }
 
-/// Returns three significant digits.
+/// Returns a number as text, with three significant digits if it is less than 1000.
 fn figure(x: f64) -> String {
     let digits = if x < 9.995 { 2 } else { usize::from(x < 99.95) };
     format!("{x:.digits$}")
@@ -46,7 +46,7 @@ pub(crate) struct Row {
     /// `ours`, `peer`, or `limit`.
     kind: String,
     pub(crate) name: String,
-    /// Of each round: the layout, and the figure.
+    /// The layout and the figure of each round.
     samples: Vec<(usize, f64)>,
 }
 
@@ -67,12 +67,12 @@ impl Row {
     }
 }
 
-/// The row that no call can go below.
+/// The name of the row that no call can be faster than.
 pub(crate) const LIMIT: &str = "spinning round trip";
 
 const HEADS: &str = "||rounds|over layouts|beside base|beside best peer|beside limit";
 
-/// All figures of a run, in the order in which they came.
+/// All figures of a run, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) rows: Vec<Row>,
@@ -123,14 +123,14 @@ impl Run {
         Ok(run)
     }
 
-    /// Reads what [`Run::save`] wrote.
+    /// Reads a file that [`Run::save`] wrote.
     pub(crate) fn read(file: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|why| why.to_string());
         let run = text.and_then(|text| Self::parse(&text));
         run.map_err(|why| format!("{file}: {why}"))
     }
 
-    /// Writes all figures.
+    /// Writes all figures to a file.
     pub(crate) fn save(&self, file: &str) -> Result<(), String> {
         let text = format!("# {}\n{}", compiler(), self.text);
         std::fs::write(file, text).map_err(|why| format!("{file}: {why}"))
@@ -141,7 +141,8 @@ impl Run {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// Returns the peer with the best median: the largest of a figure that begins with "good".
+    /// Returns the peer with the best median. That is the largest one for a figure whose name
+    /// begins with "good", and else the smallest.
     fn best_peer(&self, table: &str) -> Option<&Row> {
         let sign = if table.contains(", good") { -1.0 } else { 1.0 };
         let order = |a: &&Row, b: &&Row| (sign * a.median()).total_cmp(&(sign * b.median()));
@@ -152,8 +153,8 @@ impl Run {
         peers.min_by(order)
     }
 
-    /// Returns the median of a row beside that of the row that it is a variant of: of "lazypool,
-    /// join" that is "lazypool".
+    /// Returns the ratio of a row's median to that of the row that it is a variant of. "lazypool,
+    /// join" is a variant of "lazypool".
     fn beside_base(&self, row: &Row) -> Option<f64> {
         let (base, _) = row.name.rsplit_once(", ")?;
         let base = self.row(&row.table, base)?.median();
@@ -171,7 +172,7 @@ impl Run {
             let times = ratio(Some(row.median() / best.median()));
             format!("{times} ({} {})", best.name, best.rounds())
         });
-        // A limit counts at its smallest round: a disturbed one says nothing of the machine.
+        // Use the smallest round of a limit. A disturbed round says nothing about the machine.
         let limit = self.row(&row.table, LIMIT);
         vec![
             row.table.clone(),
@@ -184,8 +185,8 @@ impl Run {
         ]
     }
 
-    /// Prints our rows and the limits, or all rows; then the distance between two copies of the same
-    /// code.
+    /// Prints our rows and the limits, or all rows. Then prints the distance between two copies of
+    /// lazypool's code.
     pub(crate) fn print(&self, all: bool) {
         let mut lines: Vec<Vec<_>> = vec![HEADS.split('|').map(str::to_owned).collect()];
         let shown = self.rows.iter().filter(|row| all || row.kind != "peer");
@@ -210,7 +211,8 @@ impl Run {
         }
     }
 
-    /// Returns the rows that another run has, too: this run's, and that run's.
+    /// Returns the rows that both runs have, in pairs: the row of this run, and that of the other
+    /// one.
     pub(crate) fn beside<'a>(&'a self, other: &'a Self) -> Vec<[&'a Row; 2]> {
         let pair = |row: &'a Row| Some([row, other.row(&row.table, &row.name)?]);
         self.rows.iter().filter_map(pair).collect()

@@ -1,14 +1,14 @@
-//! Counts the tasks that ran, so that no figure can be of tasks that did not.
+//! Counts the tasks that ran, so that no figure can come from tasks that did not.
 //!
-//! Each thread counts on 128 bytes of its own: a counter that two workers share, or that lies
-//! beside a word that the pool reads, costs more than most operations that are measured.
+//! Each thread has its own counter, padded to 128 bytes. A counter that two workers share, or that
+//! lies beside a word that the pool reads, costs more than most of the measured operations.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One for each thread that ever counted, in the order of their first tasks.
+/// The counters: one for each thread that has counted, in the order of their first tasks.
 static STRIPES: [CachePadded<AtomicU64>; 1024] =
     [const { CachePadded::new(AtomicU64::new(0)) }; 1024];
 static USED: CachePadded<AtomicUsize> = CachePadded::new(AtomicUsize::new(0));
@@ -20,7 +20,7 @@ thread_local! {
 /// Counts one more task that ran.
 #[inline]
 pub(crate) fn tick() {
-    // One writer: no read-modify-write.
+    // Only this thread writes the counter, so this need not be a read-modify-write.
     MINE.with(|mine| mine.store(mine.load(Ordering::Relaxed) + 1, Ordering::Release));
 }
 
@@ -41,8 +41,9 @@ impl Tally {
         total() - self.0
     }
 
-    /// Waits until `n` tasks have run, and asserts that no more have. Yields at first, as a timer is
-    /// late, and the kernel may have woken a worker on this core though another one is idle.
+    /// Waits until `n` tasks have run, and asserts that no more have. Yields at first and does not
+    /// sleep, because a timer is late. It yields because the kernel may have woken a worker on this
+    /// core although another core is idle.
     pub(crate) fn wait(&self, n: u64) {
         let start = Instant::now();
         while self.ran() < n {

@@ -1,10 +1,11 @@
-//! What an operator asks. Not to copy: `jobs status` and `jobs dead` do it for any stream of jobs.
+//! The operator's commands. There is no need to copy them: `jobs status` and `jobs dead` work for
+//! any stream of jobs.
 
 use crate::queue::{Queue, Settings};
 use redis::{cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
 
-/// What is known of the jobs: entries of each kind (those of the stream include the retries), and how
-/// many are pending with each consumer that has any.
+/// The number of entries of each kind (those of the stream include the retries), and the number of
+/// pending jobs of each consumer that has any.
 pub type Status = (usize, usize, usize, usize, Vec<(String, usize)>);
 
 /// A dead letter: its id, and the key, kind and reason, shortened.
@@ -25,8 +26,8 @@ impl Queue {
         self.ask("status", "")
     }
 
-    /// Applies `list`, `send` (again) or `delete` to the dead letters from one id to another, and tells
-    /// each.
+    /// Applies `list`, `send` (again) or `delete` to the dead letters from one id to another. Calls
+    /// `tell` for each.
     pub fn letters(
         &mut self,
         act: &str,
@@ -50,7 +51,7 @@ impl Settings {
     pub fn explain(&self, error: &RedisError) -> String {
         let Self { url, stream, .. } = self;
         let text = error.to_string();
-        // Without a password.
+        // Leave out the user and the password.
         let server = url.rsplit('@').next().unwrap_or(url);
         let is = |code: &str| text.contains(code);
         let what = match error.kind() {

@@ -1,4 +1,4 @@
-//! What the jobs of `jobs work` do, and so those of the story and the tests: put your own in their place.
+//! The kinds of jobs that `jobs work`, the story and the tests run. Replace them by your own.
 
 use crate::queue::{Failure, Job};
 use lazypool::task;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub fn run(job: &Job, consumer: &str, effects: Option<&File>) -> Result<(), Failure> {
     act(job)?;
     if let Some(mut file) = effects {
-        // One write, so that lines of several processes do not mix.
+        // Use one write, so that lines of several processes do not mix.
         let line = format!("{} {consumer}\n", job.key);
         let written = file.write_all(line.as_bytes());
         written.expect("the effects can be written");
@@ -43,11 +43,11 @@ fn act(job: &Job) -> Result<(), Failure> {
             return Err(Failure::Passing(why));
         }
         "panic" => panic!("as it was told"),
-        // Does not ask whether it should stop.
+        // This job never asks whether it should stop.
         "hang" => loop {
             sleep(Duration::from_secs(1));
         },
-        // Takes its process along, as a job that uses up the memory does.
+        // This job ends its process, as a job that uses up the memory does.
         "abort" => std::process::abort(),
         other => return Err(Failure::Lasting(format!("unknown kind: {other}"))),
     }

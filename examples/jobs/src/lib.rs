@@ -1,5 +1,5 @@
-//! Durable jobs on Redis Streams. To copy from; `jobs --help` says how to run it, and the guide
-//! `lazypool::docs::beyond_one_machine` why it is done so.
+//! Durable jobs on Redis Streams, to copy from. `jobs --help` says how to run them. The guide
+//! `lazypool::docs::beyond_one_machine` explains the design.
 #![allow(missing_docs)]
 
 pub mod admin;

@@ -122,7 +122,7 @@ fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let name = s.consumer.clone();
     let run = Arc::new(move |job: &Job| kinds::run(job, &name, effects.as_ref()));
     let lost = work(&s, &pool, run, &stop).map_err(|e| s.explain(&e))?;
-    std::mem::forget(pool); // dropping it could wait for what hangs
+    std::mem::forget(pool); // its drop could wait for jobs that hang
     Ok(if lost { 3 } else { 0 })
 }
 
@@ -153,7 +153,7 @@ fn produce(mut options: Options) -> Result<i32, Box<dyn Error>> {
     Ok(0)
 }
 
-/// Shows what waits, what is pending with whom, and the last dead letters.
+/// Shows the jobs that wait, those pending with each consumer, and the last dead letters.
 fn status(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let s = options.settings(1);
     options.none_left();
@@ -188,7 +188,7 @@ fn dead(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let delete = options.0.remove("delete").map(|which| ("delete", which));
     options.none_left();
     let (act, which) = send.or(delete).unwrap_or(("list", "all".to_owned()));
-    // Of all: those until now. What is sent again may come back.
+    // `all` means the letters until now. A job that is sent again may become a new one.
     let now = UNIX_EPOCH.elapsed()?.as_millis().to_string();
     let (from, to) = match which.as_str() {
         "all" => ("-", now.as_str()),

@@ -13,7 +13,7 @@ impl Default for Settings {
     }
 }
 
-/// The options that are left, by name.
+/// The options that have not been read yet, by name.
 #[derive(Debug, Default)]
 pub struct Options(pub HashMap<String, String>);
 

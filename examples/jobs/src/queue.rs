@@ -1,4 +1,5 @@
-//! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys that are done.
+//! Jobs in Redis: a stream with one consumer group, retries, dead letters, and the keys of jobs
+//! that are done.
 
 use redis::{cmd, pipe, Cmd, Connection, RedisResult, ToRedisArgs};
 use std::collections::HashMap;
@@ -6,12 +7,13 @@ use std::error::Error;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// For how long to claim nothing once Redis answers: others that it was gone for report first.
+/// The time after a connection in which a consumer claims no job. If Redis was down, other
+/// consumers use this time to report their jobs.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The limit of each socket call. A server that waits for its disk may be silent for a while.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the jobs are, who asks, and the rules. `jobs --help` says what each is for.
+/// The place of the jobs, the name of this consumer, and the rules. `jobs --help` explains each.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub url: String,
@@ -30,32 +32,32 @@ pub struct Settings {
     pub bytes: usize,
 }
 
-/// Why a job did not succeed; the texts are the reasons in the dead letters.
+/// The reason why a job did not succeed. The texts stand in the dead letters.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// Another attempt may help.
     Passing(String),
-    /// None will.
+    /// No other attempt will help.
     Lasting(String),
-    /// It was told to stop: past its deadline, or by a shutdown.
+    /// The job was told to stop, by its deadline or by a shutdown.
     Cancelled,
 }
 
 /// A job, as an entry of the stream holds it.
 #[derive(Clone, Default)]
 pub struct Job {
-    /// Of the entry.
+    /// The id of the entry.
     pub id: String,
     /// The idempotency key. A job can run twice, if its consumer dies between the work and the
-    /// acknowledgment: let what it does outside be done once for each key.
+    /// acknowledgment. So make its effects outside happen once for each key.
     pub key: String,
     pub kind: String,
     pub payload: Vec<u8>,
-    /// Its own; 0: that of its consumer.
+    /// The job's own deadline. 0: the job has the deadline of its consumer.
     pub deadline_ms: u32,
-    /// Its delivery count in Redis: 1000 * attempts + deliveries.
+    /// The job's delivery count in Redis: 1000 * attempts + deliveries.
     pub times: u64,
-    /// Why it cannot be run.
+    /// The reason why the job cannot be run, if there is one.
     pub bad: Option<String>,
 }
 
@@ -66,14 +68,15 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Returns the beginning of a text: reasons and logs hold no payloads.
+/// Returns the beginning of a text, so that reasons and logs hold no payloads.
 pub fn short(text: &str) -> &str {
     text.char_indices().nth(200).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Names and values. They may be anything: other programs add entries, too.
+/// The names and values of an entry. They may be any bytes, because other programs add entries,
+/// too.
 type Fields = HashMap<Vec<u8>, Vec<u8>>;
-/// Of one stream, with one entry.
+/// The answer of Redis to a read of one stream, with one entry.
 type New = [(String, [(String, Fields); 1]); 1];
 
 impl Job {
@@ -81,7 +84,7 @@ impl Job {
         Self { key, kind: kind.to_owned(), payload: payload.into(), ..Self::default() }
     }
 
-    /// From 0.
+    /// Returns the number of the attempt, from 0.
     pub fn attempt(&self) -> u32 {
         (self.times / 1000) as u32
     }
@@ -104,19 +107,19 @@ impl Job {
     }
 }
 
-/// A connection.
+/// A connection to the jobs in Redis.
 #[allow(missing_debug_implementations)]
 pub struct Queue {
     pub s: Settings,
     pub con: Connection,
     /// The name of `jobs.lua` in the server.
     script: String,
-    /// When to look for jobs whose consumer died.
+    /// The time from which this connection may claim jobs whose consumer has died.
     claim_at: Instant,
 }
 
 impl Settings {
-    /// Connects.
+    /// Connects to Redis.
     pub fn open(&self) -> RedisResult<Queue> {
         let client = redis::Client::open(self.url.as_str())?;
         let mut con = client.get_connection_with_timeout(PATIENCE)?;
@@ -152,7 +155,8 @@ impl Queue {
         call
     }
 
-    /// Adds jobs. After an error it is unknown which: add all of them again, with the same keys.
+    /// Adds jobs. After an error it is unknown which of them are added. Add all of them again, with
+    /// the same keys.
     pub fn produce(&mut self, jobs: &[Job]) -> RedisResult<()> {
         let mut all = pipe();
         for job in jobs {
@@ -163,8 +167,8 @@ impl Queue {
         jobs.first().map_or(Ok(()), |_| all.exec(&mut self.con))
     }
 
-    /// Takes up to `count` jobs, until they have `room` bytes. One that must run alone comes to a
-    /// consumer that is `busy` with 0 others. Returns in how many ms a retry is due, too.
+    /// Takes up to `count` jobs, until they have `room` bytes. A consumer gets a job that must run
+    /// alone only if it is `busy` with 0 others. Also returns in how many ms a retry is due.
     pub fn take(&mut self, count: usize, room: usize, busy: usize) -> RedisResult<(u64, Vec<Job>)> {
         let claims = u8::from(Instant::now() >= self.claim_at);
         let take = self.step("take", (count, room, busy, claims));
@@ -185,13 +189,14 @@ impl Queue {
         Ok((!is_done).then_some(job))
     }
 
-    /// Starts the visibility timeout of these jobs again, and leaves to others what else this consumer
-    /// has: the answer was lost, or, at the `start`, its process. Returns what is wrong with a key.
+    /// Restarts the visibility timeout of the `known` jobs. Lets others claim the other jobs of this
+    /// consumer: those in an answer that was lost or, at the `start`, those of an earlier process.
+    /// Returns a text if a key is wrong.
     pub fn extend(&mut self, known: &[&str], start: bool) -> RedisResult<String> {
         self.step("extend", (u8::from(start), known)).query(&mut self.con)
     }
 
-    /// Writes down what became of jobs; after an error, do it again.
+    /// Writes the outcomes of jobs to Redis. After an error, call this again.
     pub fn settle(&mut self, jobs: &[(&Job, &Result<(), Failure>)]) -> RedisResult<()> {
         let mut all = pipe();
         for (job, end) in jobs {

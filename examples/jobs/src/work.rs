@@ -1,4 +1,4 @@
-//! The consumer: takes jobs while its pool has capacity for them, and reports what became of each.
+//! The consumer: takes jobs while its pool has capacity for them, and reports the outcome of each.
 
 use crate::queue::{Failure, Job, Queue, Settings};
 use lazypool::{Handle, Pool, Shutdown, TaskError, WhenFull};
@@ -11,25 +11,26 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long the loop sleeps, at most, while it has jobs: how late it sees a deadline.
+/// The longest time that the loop sleeps while it has jobs. It sees a deadline this late.
 const TICK: Duration = Duration::from_millis(20);
-/// How long it waits in the server while it has none, and between tries to reach Redis.
+/// How long the loop waits in the server while it has no jobs, and between tries to reach Redis.
 const IDLE: Duration = Duration::from_millis(300);
-/// How long past its deadline a job may tell by itself how it ended. Then it has cost a worker.
+/// How long after its deadline a job may still report its own end. After that, it has cost a
+/// worker.
 const LATE: Duration = Duration::from_secs(1);
-/// How much longer than the grace period a stop takes, at most: a socket call may be in the way.
+/// The longest time that a stop takes beyond the grace period, because of a socket call.
 const OVER: Duration = Duration::from_millis(700);
 
-/// Runs a job on a worker of the pool; a second time, perhaps: see [`Job::key`].
+/// Runs a job on a worker of the pool. A job may run a second time: see [`Job::key`].
 pub type Run = Arc<dyn Fn(&Job) -> Result<(), Failure> + Send + Sync>;
 
-/// A job from its delivery to its acknowledgment, and until it has ended.
+/// A job from its delivery until it is both acknowledged and ended.
 struct Taken {
     job: Arc<Job>,
     until: Instant,
     run: Option<Handle<Result<(), Failure>>>,
     end: Option<Result<(), Failure>>,
-    /// Its end was reported. If it runs, it hangs.
+    /// `true` if the job's end has been reported. A job that still runs then hangs.
     told: bool,
 }
 
@@ -46,17 +47,17 @@ struct Consumer {
     s: Settings,
     pool: Arc<Pool>,
     run: Run,
-    /// When the grace period ends.
+    /// The end of the grace period, once the stop has begun.
     end: Arc<OnceLock<Instant>>,
     taken: Vec<Taken>,
     link: Option<Queue>,
-    /// Redis does not answer.
+    /// `true` while Redis does not answer.
     down: bool,
     extended: Instant,
 }
 
-/// Runs until `stop` is set, or too many workers are lost: then it returns `true`. Fails if Redis or a
-/// key is not as it should be at the start.
+/// Runs until `stop` is set, or until too many workers are lost. Returns `true` in the second case.
+/// Fails if Redis or a key is not as it should be at the start.
 pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> RedisResult<bool> {
     let end = Arc::new(OnceLock::new());
     let mut consumer = Consumer {
@@ -69,10 +70,10 @@ pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> Redi
         down: false,
         extended: Instant::now(),
     };
-    // On a thread of its own: no socket call, and no look-up of a name, holds up the end.
+    // The consumer has its own thread, so no socket call and no look-up of a name holds up the end.
     let consumer = thread::spawn(move || consumer.work());
     while !consumer.is_finished() {
-        // Relaxed: the flag says all there is to know.
+        // Relaxed: the flag publishes no other data.
         let asked = stop.load(Ordering::Relaxed);
         if asked && Instant::now() > *end.get_or_init(|| Instant::now() + s.grace) + OVER {
             pool.shutdown(Shutdown::Cancel, 10 * TICK);
@@ -108,7 +109,8 @@ impl Consumer {
         thread::park_timeout(IDLE);
     }
 
-    /// All that needs Redis. After an error nothing is lost: the next turn does it again.
+    /// Does all steps that need Redis. After an error nothing is lost: the next turn does them
+    /// again.
     fn talk(&mut self) -> RedisResult<()> {
         let mut link = self.link.take().map_or_else(|| self.s.connect(), Ok)?;
         let ended = self.open().filter_map(|taken| Some((&*taken.job, taken.end.as_ref()?)));
@@ -168,7 +170,7 @@ impl Consumer {
         let until = Instant::now() + if own.is_zero() { self.s.deadline } else { own };
         let mut taken = Taken { job: Arc::new(job), until, run: None, end, told: false };
         if taken.end.is_none() {
-            // The worker that has just reported is free a moment later.
+            // A worker whose job has just been reported is free a moment later, so wait a little.
             let pool = self.pool.when_full(WhenFull::BlockFor(TICK)).with_deadline_at(until);
             let (run, job) = (Arc::clone(&self.run), Arc::clone(&taken.job));
             taken.run = pool.awaitable().serve(move || run(&job)).ok();
@@ -177,7 +179,7 @@ impl Consumer {
         self.taken.push(taken);
     }
 
-    /// Takes no more, leaves to others what has not started, and waits for the rest.
+    /// Takes no more jobs, leaves those that have not started to others, and waits for the rest.
     fn stop(&mut self) {
         let until = *self.end.get_or_init(|| Instant::now() + self.s.grace);
         let left = self.pool.shutdown(Shutdown::Discard, Duration::ZERO);
@@ -187,7 +189,7 @@ impl Consumer {
             self.turn();
         }
         let report = self.pool.shutdown(Shutdown::Cancel, 10 * TICK);
-        self.turn(); // those that stopped when they were told to
+        self.turn(); // reports jobs that have stopped by now
         for taken in &mut self.taken {
             taken.end.get_or_insert(Err(Failure::Cancelled));
         }
@@ -206,7 +208,7 @@ fn passing(why: &str) -> Result<(), Failure> {
 }
 
 impl Taken {
-    /// Decides how the job ended, once it has, or is past its deadline.
+    /// Decides how the job ended, once it has ended or is overdue.
     fn look(&mut self, waker: &Waker) {
         let Some(run) = &mut self.run else { return };
         let (late, overdue) = (self.until <= Instant::now(), self.until.elapsed() > LATE);
@@ -226,7 +228,7 @@ impl Taken {
             Poll::Ready(Err(_)) if late => passing("expired"),
             Poll::Ready(Err(_)) => Err(Failure::Cancelled),
         };
-        // Even after a timeout was reported: then the next attempt is skipped.
+        // Report a success even after a timeout was reported, so that the next attempt is skipped.
         self.told &= end.is_err();
         self.end = self.end.take().filter(|_| end.is_err()).or(Some(end));
     }

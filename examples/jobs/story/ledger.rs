@@ -1,25 +1,25 @@
-//! What became of jobs: Redis's account beside that of the jobs' effects.
+//! The outcomes of jobs: Redis's record of them, and their effects.
 
 use crate::queue::{Job, Settings};
 use redis::{cmd, RedisResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// By key: where each job is, and which consumers did its work.
+/// The state of each job, and the consumers that did its work, by key.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub done: BTreeSet<String>,
     pub dead: BTreeMap<String, String>,
     pub effects: BTreeMap<String, Vec<String>>,
-    /// Entries of the stream: waiting, pending, or to be tried again.
+    /// The number of entries of the stream: jobs that wait, are pending, or are to be tried again.
     pub unsettled: usize,
 }
 
 impl Ledger {
-    /// Reads it. `effects` is the file that `jobs work --effects` has written.
+    /// Reads the ledger. `effects` is the file that `jobs work --effects` has written.
     pub fn read(s: &Settings, effects: &Path) -> RedisResult<Self> {
         let (mut queue, mut ledger) = (s.open()?, Self::default());
-        // The stream first: a job goes from there to the others.
+        // Read the stream first, because a job goes from there to the other places.
         ledger.unsettled = cmd("XLEN").arg(&s.stream).query(&mut queue.con)?;
         let done = (&s.redis_keys()[3], 0, -1);
         ledger.done = cmd("ZRANGE").arg(done).query(&mut queue.con)?;
@@ -35,7 +35,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Returns those of these jobs that are nowhere, and those that are done without an effect.
+    /// Returns the jobs that are in no place, and those that are done without an effect.
     pub fn lost<'a>(&'a self, jobs: &'a [Job]) -> Vec<&'a String> {
         let is = |key: &String| self.done.contains(key) || self.dead.contains_key(key);
         let gone = jobs.iter().map(|job| &job.key).filter(|key| !is(key));
@@ -43,7 +43,8 @@ impl Ledger {
         gone.chain(self.done.iter().filter(undone)).collect()
     }
 
-    /// Returns whether exactly the jobs that cannot succeed are dead. `jobs` has the order of the keys.
+    /// Returns `true` if exactly the jobs that cannot succeed are dead. `jobs` has the order of the
+    /// keys.
     pub fn is_right(&self, jobs: &[Job]) -> bool {
         let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
         jobs.iter().filter(bad).map(|job| &job.key).eq(self.dead.keys())

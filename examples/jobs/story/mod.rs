@@ -1,4 +1,4 @@
-//! The whole story: three processes, ten thousand jobs, and what goes wrong in between.
+//! The whole story: three processes, ten thousand jobs, and failures in between.
 
 pub mod ledger;
 pub mod process;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const JOBS: usize = 10_000;
 const PROCESSES: usize = 3;
 
-/// Returns the usual mix, and every so often one that fails.
+/// Returns the usual mix of jobs, with some that fail.
 fn jobs() -> Vec<Job> {
     let job = |n: usize| {
         let (kind, payload) = match n % 1_000 {
@@ -29,14 +29,14 @@ fn jobs() -> Vec<Job> {
     (0..JOBS).map(job).collect()
 }
 
-/// Does what goes wrong when so many percent are done, to one of the processes.
+/// Makes the fault that is due once `percent` of the jobs are done, to one of the processes.
 fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), Box<dyn Error>> {
     match percent {
         25 => println!("kill -9 for a process; its jobs are claimed later"),
         45 => {
             println!("SIGTERM for another: it finishes what runs, and gives back the rest");
             let status = worker.end("TERM");
-            // 3: just then too many of its workers hung.
+            // The code is 3 if too many of its workers hung just then.
             assert!(matches!(status.code(), Some(0 | 3)), "after SIGTERM: {status}");
         }
         _ => {
@@ -51,7 +51,7 @@ fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), Box
     Ok(())
 }
 
-/// Tells it; returns whether the ledger is as it should be.
+/// Runs and prints the story. Returns `true` if the ledger is as it should be.
 pub fn tell() -> Result<bool, Box<dyn Error>> {
     let mut site = Site::new("story", std::env::current_exe()?, "")?;
     let all = jobs();
@@ -81,12 +81,12 @@ pub fn tell() -> Result<bool, Box<dyn Error>> {
     Ok(lost.is_empty() && right)
 }
 
-/// Runs the jobs, while things go wrong. Returns how many processes ended because workers hung.
+/// Runs the jobs, and makes the faults. Returns how many processes ended because workers hung.
 fn run(site: &mut Site) -> Result<usize, Box<dyn Error>> {
     let (start, mut faults, mut shown) = (Instant::now(), [25, 45, 65].iter().peekable(), 0);
     let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
-        // Replaces processes that have ended, as a service manager would do.
+        // Replace processes that have ended, as a service manager would do.
         let ended = workers.iter_mut().filter_map(Process::ended);
         hung += ended.filter(|status| status.code() == Some(3)).count();
         workers.retain_mut(|worker| worker.ended().is_none());

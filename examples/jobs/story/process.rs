@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Waits until a condition holds; panics if that takes long, even for a slow machine.
+/// Waits until a condition holds. Panics if that takes longer than on a slow machine.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -19,7 +19,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A child, killed when it is dropped, and by a watcher if this process is killed itself.
+/// A child process. Dropping this value kills it. A watcher kills it if this process is killed
+/// itself.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -27,7 +28,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it. The watcher removes the folder, too.
+    /// Starts a child and its watcher. The watcher also removes the folder.
     pub fn start(command: &mut Command, folder: &Path) -> std::io::Result<Self> {
         let child = command.stdin(Stdio::null()).spawn()?;
         let mut watcher = Command::new("sh");
@@ -37,14 +38,14 @@ impl Process {
         Ok(Self { child, watcher })
     }
 
-    /// `KILL`, `TERM`, `STOP` or `CONT`.
+    /// Sends a signal: `KILL`, `TERM`, `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status();
         assert!(sent.is_ok_and(|sent| sent.success()), "kill -s {name} {id}");
     }
 
-    /// How it ended, if it has.
+    /// Returns the child's status if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
@@ -59,19 +60,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The watcher first: the child's id may be another's afterwards.
+        // End the watcher first. Once the child has ended, another process may get its id.
         for child in [&mut self.watcher, &mut self.child] {
-            let _ = child.kill(); // an error: it has ended
+            let _ = child.kill(); // fails if it has ended
             let _ = child.wait();
         }
     }
 }
 
-/// A redis-server on a free port, with its append-only file in a temporary folder, and its consumers.
+/// A redis-server on a free port, with its append-only file in a temporary folder, and its
+/// consumers.
 #[derive(Debug)]
 pub struct Site {
     server: Option<Process>,
-    /// Removed when this is dropped.
+    /// The temporary folder. Dropping this value removes it.
     folder: PathBuf,
     pub s: Settings,
     exe: PathBuf,
@@ -80,14 +82,15 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts it with more options for the server.
+    /// Starts a server with more `options`.
     pub fn new(name: &str, exe: impl Into<PathBuf>, options: &str) -> Result<Self, Box<dyn Error>> {
         let folder = std::env::temp_dir().join(format!("jobs-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut s = Settings::default();
         (s.url, s.stream, s.group) = (format!("redis://{address}/"), "{it}".into(), "g".into());
-        // `always`: what has been answered is on disk, also if the machine stops.
+        // `always` writes a change to the disk before Redis answers, so it survives if the machine
+        // stops.
         let options = format!(
             "--bind 127.0.0.1 --port {} --appendonly yes --appendfsync always {options}",
             address.port()
@@ -98,7 +101,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Starts the server with the data that it left.
+    /// Starts the server again, with the data that it left.
     pub fn start_again(&mut self) -> Result<(), Box<dyn Error>> {
         let mut command = Command::new("redis-server");
         command.args(self.options.split_whitespace());
@@ -153,7 +156,8 @@ impl Site {
         Ledger::read(&self.s, &self.folder.join("effects")).expect("the ledger")
     }
 
-    /// Waits until no job is left in the stream, and checks how many are done and how many are dead.
+    /// Waits until no job is left in the stream, and checks how many are done and how many are
+    /// dead.
     pub fn settles(&self, done: usize, dead: usize) -> Ledger {
         until("all is settled", || self.ledger().unsettled == 0);
         let ledger = self.ledger();

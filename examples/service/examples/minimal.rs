@@ -31,7 +31,7 @@ pub(crate) enum Failed {
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         match self {
-            // The same request may succeed in a moment.
+            // If the client sends the request again in a moment, it may succeed.
             Failed::Busy => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")]).into_response(),
             Failed::Closed => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             Failed::Late => StatusCode::GATEWAY_TIMEOUT.into_response(),

@@ -1,4 +1,5 @@
-//! The guides show examples of this package in full: they must show what compiles here.
+//! The guides show examples of this package in full. Their code must be the code that compiles
+//! here.
 
 const ASYNC: &str = include_str!("../../../src/docs/async_code.md");
 const MONITORING: &str = include_str!("../../../src/docs/monitoring.md");

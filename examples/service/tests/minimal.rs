@@ -1,5 +1,5 @@
-//! The server of the guide to async code: it answers under load, and it ends within its stated time
-//! whatever its clients and tasks do. `offload.rs` tests its function between async code and the pool.
+//! Tests the server of the guide to async code. It answers under load, and it ends within its
+//! stated time even if clients are slow and tasks hang. `offload.rs` tests its function `offload`.
 
 #[allow(dead_code)] // its `main`
 #[path = "../examples/minimal.rs"]
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Far beyond the time that any condition here takes.
+/// Far more time than any condition here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server on a runtime of its own.
+/// A server on its own runtime.
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -67,10 +67,10 @@ fn pool(workers: usize, queue: usize) -> Arc<Pool> {
     Arc::new(builder.build().expect("pool"))
 }
 
-/// How often each status came, with its `Retry-After`.
+/// The number of answers with each status and `Retry-After`.
 type Answers = Mutex<BTreeMap<(u16, Option<String>), usize>>;
 
-/// Asks again and again, until the server closes the connection between two requests.
+/// Sends request after request, until the server closes the connection between two of them.
 fn ask_until_closed(address: SocketAddr, body: &[u8], answers: &Answers) {
     let mut client = Client::connect(address).expect("it listens");
     loop {
@@ -98,9 +98,9 @@ fn ask_until_closed(address: SocketAddr, body: &[u8], answers: &Answers) {
     }
 }
 
-/// 32 connections that never pause share one worker; beside them a client sends one byte of its body
-/// and no more. Each answer is one that the guide names, each 503 says when to come back, and the end
-/// takes the time that the slow client is given, and not much longer.
+/// 32 connections that never pause share one worker, while another client sends one byte of its
+/// body and stops. Each answer is one that the guide names. Each 503 says when to try again. The
+/// end takes as long as the server waits for the slow client, and not much longer.
 #[test]
 fn under_load_and_with_a_slow_client_it_ends_in_its_stated_time() {
     let pool = pool(1, 2);
@@ -128,11 +128,11 @@ fn under_load_and_with_a_slow_client_it_ends_in_its_stated_time() {
         let named = [(200, None), busy(), (504, None)];
         assert!(named.contains(answer), "{answers:?}");
     }
-    // The slow client holds its connection to the last.
+    // The server waits for the slow client until the end, and then closes its connection.
     assert!((FOR_CLIENTS..LIMIT).contains(&took), "{took:?}");
     assert!(slow.read().is_err());
     assert!(report.is_clean(), "{report:?}");
-    // The pool's own account: no accepted request is lost.
+    // The pool's statistics agree: no accepted request is lost.
     let (stats, count) = (pool.stats(), |what| answers.get(&what).copied());
     assert!(
         stats.completed >= count((200, None)).unwrap_or(0) as u64,
@@ -162,8 +162,8 @@ fn idle_connections_do_not_hold_up_the_end() {
     assert!(took < FOR_CLIENTS, "{took:?}");
 }
 
-/// A task that never returns costs `FOR_TASKS`, and no more: neither the shutdown nor the drop of the
-/// pool waits for it.
+/// A task that never returns delays the end by `FOR_TASKS`, and no longer. Neither the shutdown nor
+/// the drop of the pool waits longer for it.
 #[test]
 fn a_task_that_hangs_does_not_hold_up_the_end() {
     let pool = pool(1, 0);
@@ -177,9 +177,10 @@ fn a_task_that_hangs_does_not_hold_up_the_end() {
     drop(open);
 }
 
-/// A real process, a real SIGTERM, and a client that sends one byte of its body.
+/// Tests a real process with a real SIGTERM, and a client that sends one byte of its body.
 ///
-/// `cargo test -p service` builds the example; with `--test minimal` that of an earlier build is tested.
+/// `cargo test -p service` builds the example. `--test minimal` does not: it tests the example of
+/// an earlier build.
 #[cfg(unix)]
 #[test]
 fn sigterm_ends_the_process_although_a_client_sends_one_byte() {
@@ -196,7 +197,7 @@ fn sigterm_ends_the_process_although_a_client_sends_one_byte() {
     assert_eq!(client.read().expect("an answer").body, "3\n");
     let mut slow = Client::connect(service.address).expect("it listens");
     slow.send_post("/checksum", 100, b"x").expect("sent");
-    // A second answer: the connection that was opened before it has been accepted, too.
+    // Wait for an answer on a second connection. The first one has been accepted by then, too.
     let mut later = Client::connect(service.address).expect("it listens");
     later.send_post("/checksum", 1, &[5]).expect("sent");
     assert_eq!(later.read().expect("an answer").body, "5\n");

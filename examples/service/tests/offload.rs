@@ -1,5 +1,5 @@
-//! The `offload` of the guide to async code, for each way in which a request can end: the very file
-//! that the guide shows, which `guides.rs` compares.
+//! Tests `offload` of the guide to async code, for each way in which a request can end. It is in
+//! the file that the guide shows; `guides.rs` compares the two.
 
 #[allow(dead_code)] // its `main` and its server
 #[path = "../examples/minimal.rs"]
@@ -20,7 +20,7 @@ fn pool(queue: usize) -> Arc<Pool> {
     Arc::new(builder.build().expect("pool"))
 }
 
-/// For work of which nobody knows how long it takes.
+/// Calls the guide's `offload` for work that takes an unknown time: it needs no time left to start.
 async fn offload<T: Send + 'static>(
     pool: &Pool,
     deadline: Duration,
@@ -37,7 +37,7 @@ async fn until(what: &str, cond: impl Fn() -> bool) {
     }
 }
 
-/// A task that runs until it is cancelled.
+/// Runs until the task is cancelled.
 fn patient() {
     while !task::is_cancelled() {
         std::thread::sleep(Duration::from_millis(1));
@@ -66,13 +66,13 @@ async fn hang_up() {
             tokio::spawn(async move { offload(&pool, LONG, work).await })
         })
         .collect();
-    // One that its worker has not started could still be taken back.
+    // Wait until the first task has started. Before that, it could still be taken back.
     until("one to run", || {
         started.load(Ordering::SeqCst) && pool.stats().queued == 2
     })
     .await;
-    // As axum drops the future of a client that is gone. The one that runs comes last: else its
-    // worker takes the next, before that is discarded.
+    // axum drops the future of a client that is gone, as `abort` does. Abort the running one last:
+    // otherwise its worker could take the next task before that one is discarded.
     requests[1].abort();
     requests[2].abort();
     until("two to be discarded", || pool.stats().discarded == 2).await;
@@ -85,7 +85,7 @@ async fn hang_up() {
     assert_eq!((stats.completed, stats.discarded), (1, 2), "{stats:?}");
 }
 
-/// Finding 4: no counter showed such timeouts.
+/// Finding 4 of the trial: no counter showed such timeouts.
 #[tokio::test]
 async fn time_out() {
     let pool = pool(4);
@@ -112,7 +112,7 @@ async fn time_out() {
     assert!(!never.load(Ordering::SeqCst));
 }
 
-/// With less time left than the work takes, it is given up long before the deadline.
+/// If the work takes longer than the time left, the request fails long before its deadline.
 #[tokio::test]
 async fn too_late_to_start() {
     let pool = pool(0);
@@ -135,7 +135,7 @@ async fn panic() {
     until("the count", || pool.stats().panicked == 1).await;
 }
 
-/// Finding 1: a task that a shutdown discarded was told as a panic.
+/// Finding 1 of the trial: a task that a shutdown discarded was reported as a panic.
 #[tokio::test]
 async fn shutdown() {
     let pool = pool(4);
@@ -161,8 +161,8 @@ async fn shutdown() {
     assert_eq!(refused, Err(Failed::Closed));
 }
 
-/// The runtime drops its futures, and with them the handles: a running task is cancelled, a queued one
-/// never starts.
+/// The runtime drops its futures, and with them the handles. That cancels a running task, and a
+/// queued one never starts.
 #[test]
 fn a_runtime_that_ends_before_the_task() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -175,7 +175,7 @@ fn a_runtime_that_ends_before_the_task() {
         let work = move || {
             first.store(true, Ordering::SeqCst);
             patient();
-            // Else its worker might take the other, before that is dropped.
+            // Without this wait, the worker might take the other task before its handle is dropped.
             gate.recv().expect("until it is told");
         };
         offload(&pool_too, LONG, work).await

@@ -192,7 +192,7 @@ fn the_side_that_leaves_last_frees_the_node() {
 /// A task's side on its way to its worker.
 struct Sent(TaskSide<Arc<()>, Arc<()>>);
 
-// SAFETY: what it captured and its outcome may be sent.
+// SAFETY: the captured value and the outcome are `Arc<()>`, which is `Send`.
 unsafe impl Send for Sent {}
 
 impl Sent {

@@ -1,10 +1,10 @@
-//! The workload `neighbor`: tasks write a counter of the program's that lies beside other statics
-//! or allocations of the program, unpadded.
+//! The workload `neighbor`: tasks write a counter of the program. The counter has no padding, and
+//! lies beside other statics or allocations of the program.
 //!
-//! If the counter shares a line with a word that each submission reads, a task costs several times
-//! as much. Most linkers keep the order of their input: the program's statics, then those of its
-//! dependencies. So this is a program of its own with one static, which ends where the
-//! library's begin. Each of its words is tried. `peers` builds and starts it, with the layout.
+//! If the counter shares a cache line with a word that each submission reads, a task costs several
+//! times as much. Most linkers keep the order of their input: the program's statics, then those of
+//! its dependencies. So this program has one static, which ends where those of the library begin.
+//! It tries each word of that static. `peers` builds and starts the program, with the layout.
 
 use crossbeam_utils::CachePadded;
 use lazypool::{Pool, WhenFull};
@@ -12,14 +12,15 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Each layout has two words more, so that the library's statics lie a quarter of a line further on.
+/// The number of the layout. Each has two words more than the one before, which moves the library's
+/// statics by a quarter of a line.
 const LAYOUT: usize = match option_env!("PEERS_LAYOUT") {
     Some(layout) => layout.as_bytes()[0] as usize - b'0' as usize,
     None => 0,
 };
 static WORDS: [AtomicU64; 16 + 2 * LAYOUT] = [const { AtomicU64::new(0) }; 16 + 2 * LAYOUT];
 
-/// Returns allocations of the smallest size, which fill what is left of the pool's lines.
+/// Returns allocations of the smallest size, which fill the free parts of the pool's cache lines.
 fn heap() -> [&'static AtomicU64; 8] {
     std::array::from_fn(|_| &*Box::leak(Box::default()))
 }
@@ -37,7 +38,7 @@ fn sample(pool: &Pool, counter: &'static AtomicU64) -> f64 {
         }
         submitted += 256;
     }
-    // Read only now: each read moves the counter's line, too.
+    // Do not read the counter before, because each read moves its cache line.
     while counter.load(Relaxed) - before < submitted {
         spin_loop();
     }
@@ -45,7 +46,7 @@ fn sample(pool: &Pool, counter: &'static AtomicU64) -> f64 {
 }
 
 fn main() {
-    // Not a static: it would lie between the words and the library's statics.
+    // A static would lie between `WORDS` and the library's statics, so allocate this one.
     let padded = &**Box::leak(Box::<CachePadded<AtomicU64>>::default());
     let pool = Pool::builder()
         .max_workers(2)

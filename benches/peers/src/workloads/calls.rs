@@ -1,4 +1,4 @@
-//! Waits with a deadline.
+//! Workloads of calls, which wait with a deadline.
 
 use super::{paced, quantiles, BUDGET, QUEUE, WORKERS};
 use crate::contenders::Contender;
@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any call.
+/// A time longer than any call takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn call<C: Contender>(pool: &C, i: u64) {
@@ -24,7 +24,7 @@ fn call<C: Contender>(pool: &C, i: u64) {
     assert_eq!(pool.call(task, LIMIT), Some(i + 1), "its own value");
 }
 
-/// Measures calls back to back: time per call, all callers together.
+/// Measures calls back to back. Returns the time per call, for all callers together.
 pub(super) fn timed<C: Contender>(callers: u64) -> Vec<f64> {
     let pool = C::build(WORKERS, QUEUE, WhenFull::Block);
     let figures = paced(|n| {
@@ -48,7 +48,7 @@ pub(super) fn timed<C: Contender>(callers: u64) -> Vec<f64> {
     figures.into()
 }
 
-/// Measures calls that come apart: the caller sleeps before each call, and so does the worker.
+/// Measures calls with pauses: the caller sleeps before each call, so the worker sleeps, too.
 pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
     let calls = 10 * BUDGET.as_millis() as u64;
     let pool = C::build(1, QUEUE, WhenFull::Block);
@@ -65,8 +65,9 @@ pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
     vec![p50, p99, cpu]
 }
 
-/// Returns the nanoseconds that a cache line takes from one spinning thread to another and back, in
-/// a stretch of the best quarter: in others, the two threads may have shared a core.
+/// Returns the nanoseconds that a cache line takes from one spinning thread to another and back.
+/// This is the 25 % quantile of many stretches: in the slower ones, the two threads may have shared
+/// a core.
 pub(crate) fn spinning_round_trip() -> f64 {
     const STRETCHES: u64 = 64;
     const TRIPS: u64 = 128;
@@ -76,7 +77,7 @@ pub(crate) fn spinning_round_trip() -> f64 {
         while ball.load(Ordering::Acquire) != awaited {
             spin_loop();
             looks += 1;
-            // The other thread may wait for this core.
+            // Yield, because the other thread may wait for this core.
             if looks.is_multiple_of(1024) {
                 thread::yield_now();
             }

@@ -13,24 +13,24 @@ pub(crate) use tasks::{holding, saturate};
 
 /// The capacity of queues, unless a workload asks for another.
 pub(crate) const QUEUE: usize = 1024;
-/// One per core of the machine that the figures are taken on.
+/// The number of workers: one per core of the machine on which the published figures are measured.
 const WORKERS: usize = 2;
-/// About how long a contender's turn takes.
+/// The approximate time of a contender's turn.
 pub(crate) const BUDGET: Duration = Duration::from_millis(40);
 
-/// The workload that has a program of its own, `bin/neighbor.rs`: no contender takes part.
+/// The workload that has its own program, `bin/neighbor.rs`. No contender takes part.
 pub(crate) const NEIGHBOR: &str = "neighbor";
-/// How the names of the workloads begin whose limit is a round trip between two cores.
+/// The prefix of the names of workloads whose limit is a round trip between two cores.
 pub(crate) const TIMED: &str = "timed/";
 
 /// One workload, for one contender.
 pub(crate) struct Workload {
     pub(crate) name: String,
-    /// More is better if a figure's name begins with "good".
+    /// The names of the figures. More is better if a name begins with "good".
     pub(crate) figures: &'static [&'static str],
-    /// Set if the contender takes part.
+    /// `true` if the contender takes part.
     pub(crate) admits: bool,
-    /// Measures once: returns a value for each figure.
+    /// Measures once, and returns a value for each figure.
     pub(crate) sample: Box<dyn Fn() -> Vec<f64>>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     all.push(workload("refusal", REFUSAL, refuses, tasks::refusal::<C>));
     for queue in [8, QUEUE] {
         let name = format!("overload/{queue}");
-        // A queue of 8 is for those that can bound it.
+        // A queue of 8 is only for contenders that can bound it.
         let admits = (queued || C::NAME == GUARDED) && (C::BOUNDED || queue == QUEUE);
         let sample = move || overload::overload::<C>(queue);
         all.push(workload(name, &["good, %"], admits, sample));
@@ -99,8 +99,9 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     all
 }
 
-/// Runs `f` for about [`BUDGET`]; returns nanoseconds per operation, and processor time: of all
-/// threads, spinning included. `f(n)` does `n` operations and returns how long they took.
+/// Runs `f` for about [`BUDGET`]. Returns two figures in nanoseconds per operation: the time, and
+/// the processor time of all threads, including their spinning. `f(n)` does `n` operations and
+/// returns how long they took.
 pub(crate) fn paced(f: impl Fn(u64) -> Duration) -> [f64; 2] {
     let mut n = 32;
     let took = loop {

@@ -1,8 +1,9 @@
-//! Three times as much work with deadlines as the pool can do: how much of it is done in time.
+//! The share of calls in time, if clients ask for three times as much work as the pool can do.
 //!
-//! Each of 64 clients calls with a deadline, and calls again once it has its value or has given up;
-//! refused, it waits for a tenth of a task. So they ask for 2,560 tasks a second, and eight workers
-//! do 800. Tasks sleep, so the figure depends on which of them the pool starts, not on free cores.
+//! Each of 64 clients calls with a deadline, and calls again once it has its value or has given up.
+//! If it is refused, it first waits for a tenth of a task. So the clients ask for 2,560 tasks a
+//! second, and eight workers do 800. Tasks sleep, so the figure depends on the choice of the tasks
+//! that the pool starts, and not on free cores.
 
 use super::BUDGET;
 use crate::contenders::Contender;
@@ -13,11 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const WORKERS: usize = 8;
-/// A tenth of the 100 ms and 250 ms of a service.
+/// The time of a task. A service might have tasks of 100 ms and a deadline of 250 ms; here both are
+/// a tenth of that.
 const TASK: Duration = Duration::from_millis(10);
 const DEADLINE: Duration = Duration::from_millis(25);
 
-/// Makes one call; returns 1 if its value came in time.
+/// Makes one call. Returns 1 if its value came in time.
 fn call<C: Contender>(pool: &C, alive: Arc<()>) -> u64 {
     let start = Instant::now();
     let task = move || {
@@ -45,7 +47,7 @@ pub(super) fn overload<C: Contender>(queue: usize) -> Vec<f64> {
     };
     let good = thread::scope(|s| {
         (0..64).for_each(|_| drop(s.spawn(client)));
-        // Until the first clients have given up.
+        // Wait until the first clients have given up.
         thread::sleep(2 * DEADLINE);
         let before = good.load(Relaxed);
         thread::sleep(8 * BUDGET);
@@ -53,7 +55,7 @@ pub(super) fn overload<C: Contender>(queue: usize) -> Vec<f64> {
         good.load(Relaxed) - before
     });
     drop(pool);
-    // Tasks that are left must not run in the next contender's turn.
+    // Wait for the remaining tasks, so that none runs in the next contender's turn.
     while Arc::strong_count(&alive) > 1 {
         thread::sleep(TASK);
     }

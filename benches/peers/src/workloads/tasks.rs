@@ -1,4 +1,4 @@
-//! Tasks that are waited for together, or not at all.
+//! Workloads of tasks whose submitter waits for all of them together, or for none.
 
 use super::{paced, quantiles, BUDGET, QUEUE, WORKERS};
 use crate::contenders::Contender;
@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Returns the time that `producers` threads take for `n` tasks, until all of them have run. They
-/// share one count of the tasks left, so that no producer is done long before the others: it would
-/// occupy a core that the pool's workers need.
+/// share one count of the tasks left, so that no producer is done long before the others. A
+/// producer occupies a core that the pool's workers need.
 fn served(producers: u64, n: u64, submit: impl Fn() + Sync) -> Duration {
     let portion = (n / producers / 64).clamp(1, 256);
     let left = CachePadded::new(AtomicU64::new(n));
@@ -45,7 +45,7 @@ fn carrying() -> impl FnOnce() + Clone + Send + 'static {
     }
 }
 
-/// Measures tasks through a queue, or without one; producers wait for room.
+/// Measures tasks through a queue, or without one. Producers wait for room.
 pub(super) fn queue<C: Contender>(shape: (usize, usize), producers: u64, bytes: usize) -> Vec<f64> {
     let pool = C::build(shape.0, shape.1, WhenFull::Block);
     let [ns, _] = paced(|n| match bytes {
@@ -55,15 +55,15 @@ pub(super) fn queue<C: Contender>(shape: (usize, usize), producers: u64, bytes: 
     vec![ns]
 }
 
-/// Measures 64 tasks onto a pool whose workers sleep, until all have run.
+/// Measures 64 tasks for a pool whose workers sleep, until all tasks have run.
 pub(super) fn burst<C: Contender>(workers: usize, queue: usize, micros: u64) -> Vec<f64> {
     const TASKS: u64 = 64;
     let pool = C::build(workers, queue, WhenFull::Block);
     let length = Duration::from_micros(micros);
-    // The first starts the threads.
+    // The first burst starts the threads.
     let times = 1 + BUDGET.as_millis().div_ceil(4);
     let burst = |_| {
-        // Long enough for every pool's workers to fall asleep.
+        // This is long enough for the workers of every pool to fall asleep.
         thread::sleep(Duration::from_millis(3));
         let tally = Tally::start();
         let start = Instant::now();
@@ -82,7 +82,7 @@ pub(super) fn burst<C: Contender>(workers: usize, queue: usize, micros: u64) -> 
     quantiles(samples, [0.5, 0.95]).into()
 }
 
-/// Measures a group of 1,024 tasks and its wait: time per task.
+/// Measures the time per task of a group of 1,024 tasks, including the wait for all.
 pub(super) fn group<C: Contender>() -> Vec<f64> {
     const TASKS: usize = 1024;
     let pool = C::build(WORKERS, QUEUE, WhenFull::Block);
@@ -101,10 +101,10 @@ pub(super) fn group<C: Contender>() -> Vec<f64> {
     vec![ns / TASKS as f64]
 }
 
-/// Measures refusals: all workers are occupied, and the queue is full.
+/// Measures refusals by a pool whose workers are all occupied and whose queue is full.
 pub(super) fn refusal<C: Contender>() -> Vec<f64> {
     let gate = Arc::default();
-    let closed = Mutex::lock(&gate).expect("nobody panics");
+    let closed = Mutex::lock(&gate).expect("no thread panics");
     let pool = C::build(WORKERS, QUEUE, WhenFull::Refuse);
     let tally = Tally::start();
     let ticks = saturate(&pool, WORKERS, &gate);
@@ -129,7 +129,7 @@ pub(crate) fn holding(gate: &Arc<Mutex<()>>) -> impl FnOnce() + Clone + Send + '
     }
 }
 
-/// Occupies all workers and fills the queue; returns the number of tasks that will run.
+/// Occupies all workers and fills the queue. Returns the number of tasks that will run.
 pub(crate) fn saturate<C: Contender>(pool: &C, workers: usize, gate: &Arc<Mutex<()>>) -> u64 {
     let tally = Tally::start();
     for _ in 0..workers {

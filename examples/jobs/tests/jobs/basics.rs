@@ -1,4 +1,4 @@
-//! What the example does without being stuck.
+//! Tests of the example with consumers that do not get stuck.
 
 use super::*;
 use std::io::{read_to_string, Write};
@@ -28,7 +28,7 @@ fn a_poisoned_job_goes_to_the_dead_letters_and_takes_no_other_along() {
     let (mut site, worker) = start("poison", "", &all);
     let (mut workers, mut deaths) = ([worker, site.worker("")], 0);
     until("all is settled", || {
-        // Before the look at which have died: the last may have done so just before.
+        // Read this before the loop, because the last worker may have died just before.
         let is_settled = site.ledger().unsettled == 0;
         for worker in workers.iter_mut().filter_map(|w| w.ended().map(|_| w)) {
             deaths += 1;
@@ -42,7 +42,7 @@ fn a_poisoned_job_goes_to_the_dead_letters_and_takes_no_other_along() {
 #[test]
 fn sigterm_finishes_what_runs_and_gives_back_the_rest() {
     let mut site = site("sigterm", "");
-    // The second time the job is longer than the grace period, and told to stop.
+    // In the second case the job takes longer than the grace period, and is told to stop.
     for (n, ms, grace, before, after) in [(100, "100", 5000, 8, 100), (1, "2000", 50, 100, 101)] {
         site.produce(&some(n, &format!("j{n}"), "sleep", ms));
         let mut worker = site.worker(&format!("{NEVER_LATE} --grace-ms {grace}"));
@@ -70,7 +70,7 @@ fn failures_are_tried_again_and_then_dead_with_their_reason() {
     assert_eq!(ledger.dead["3"], "failed: attempt 3");
     assert_eq!(ledger.dead["panic"], "panicked: as it was told");
     assert_eq!(ledger.dead["slow"], "timed out");
-    // One that no worker starts in time does not run then.
+    // A job that no worker starts before its deadline does not run later.
     let late = Job { deadline_ms: 100, ..job("late", "hash", "1") };
     site.produce(&[job("a", "sleep", "900"), job("b", "sleep", "900"), late]);
     until("all is settled", || site.ledger().unsettled == 0);
@@ -99,7 +99,7 @@ fn hung_jobs_cost_workers_until_the_process_exits_with_3() {
         let page = read_to_string(stream).expect("a page");
         page.contains("lazypool_workers_abandoned{pool=\"jobs\"} 1")
     });
-    // It goes on with the others.
+    // The consumer goes on with the other jobs.
     site.produce(&some(20, "j", "sleep", "10"));
     site.settles(20, 1);
     assert_eq!(worker.ended(), None);
@@ -142,10 +142,10 @@ fn what_another_consumer_has_claimed_is_its_own() {
         assert_eq!(site.pending(), [("quick".to_owned(), 1)]);
         assert_eq!((site.ledger().unsettled, site.ledger().dead.len()), (1, 0));
     }
-    // An answer that was lost is no death.
+    // A lost answer does not count as a death of the consumer.
     quick.extend(&[], false).expect("an answer");
     assert_eq!(quick.take(5, 100, 0).expect("an answer").1[0].times, 2);
-    // But done is done.
+    // A job that is reported as done stays done, although another consumer has it.
     slow.settle(&[(&ours, &Ok(()))]).expect("an answer");
     assert_eq!((site.pending(), site.ledger().unsettled), (Vec::new(), 0));
 }
@@ -162,7 +162,7 @@ fn produce_status_and_dead() {
     site.settles(3, 2);
     let text = says(site.jobs("status"), 0, "dead: bad-0 (nonsense): unknown kind: nonsense");
     assert!(text.starts_with("waiting 0, pending 0, retries 0, done 3, dead 2\n"), "{text}");
-    // What is done is skipped.
+    // Jobs that are done are skipped.
     says(site.jobs(add), 0, "added 3");
     assert_eq!(site.settles(3, 2).twice(), Vec::<&String>::new());
     drop(worker);

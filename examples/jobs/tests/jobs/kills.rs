@@ -1,6 +1,6 @@
-//! Consumers killed at random moments, and the ledger compared in full after each kill.
+//! Kills consumers at random moments, and checks the whole ledger after each kill.
 //!
-//! `LAZYPOOL_KILLS=100` makes it a hundred; `LAZYPOOL_SEED` repeats the moments of a run.
+//! `LAZYPOOL_KILLS=100` makes a hundred kills. `LAZYPOOL_SEED` repeats the moments of a run.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn nothing_is_lost_in_kills_at_random_moments() {
         (seed >> 33) % n
     };
     let mut site = site("kills", "");
-    // A job may be in many kills; none of these is to be blamed.
+    // A job may run during many kills. `--deaths` is high, so that no job is taken for their cause.
     let options =
         "--workers 3 --queue 3 --deaths 900 --attempts 5 --deadline-ms 500 --visibility-ms 700";
     let mut workers = [(); 3].map(|()| site.worker(options));

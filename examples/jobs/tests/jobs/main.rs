@@ -1,4 +1,4 @@
-//! What the example promises, against a real redis-server.
+//! Tests the promises of the example against a real redis-server.
 
 mod basics;
 mod kills;
@@ -10,7 +10,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// No job is late, and no test waits until a job is claimed: what is given back is free at once.
+/// Options with long times: no job is late, and no consumer claims a job. A test need not wait for
+/// a claim, because jobs that are given back are free at once.
 const NEVER_LATE: &str = "--deadline-ms 60000 --visibility-ms 600000";
 
 fn site(name: &str, options: &str) -> Site {
@@ -39,7 +40,7 @@ fn query<T: redis::FromRedisValue>(site: &Site, name: &str, args: impl redis::To
     redis::cmd(name).arg(args).query(&mut queue.con).expect("an answer")
 }
 
-/// Runs a command, and checks its exit code and that it wrote this text. Returns all that it wrote.
+/// Runs a command, and checks its exit code and that it wrote this text. Returns its whole output.
 fn says(mut command: Command, code: i32, text: &str) -> String {
     let output = command.output().expect("it runs");
     let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");

@@ -1,4 +1,4 @@
-//! What once got the jobs stuck. Each test says what it found before.
+//! Tests of faults that once got the jobs stuck. "Before" describes the fault of each test.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn a_full_redis_drains() {
     let mut site = site("full", "");
     let mut all = some(300, "j", "hash", "1");
     all.extend([job("again", "flaky", "2"), job("bad", "fly", "")]);
-    // There is no group yet, and no script in the server.
+    // At this point the server has no group and no script.
     let mut queue = site.s.open().expect("a connection");
     queue.produce(&all).expect("added");
     query::<()>(&site, "CONFIG", ("SET", "maxmemory", 1));
@@ -24,7 +24,8 @@ fn a_full_redis_drains() {
 /// Before: a socket call without a limit held up the end, for 30.8 s with a grace period of 5.
 #[test]
 fn the_grace_period_is_a_bound() {
-    // With a job that goes on, and without one; the server silent, gone, and silent from the start.
+    // The cases: with a job that goes on, and without one; with a server that falls silent, that is
+    // gone, and that is silent from the start.
     for (jobs, fault) in [(1, "STOP"), (0, "STOP"), (1, "KILL"), (0, "early")] {
         let mut site = site("silent", "");
         site.produce(&[some(1, "first", "hash", "1"), some(jobs, "j", "sleep", "60000")].concat());
@@ -41,17 +42,17 @@ fn the_grace_period_is_a_bound() {
         let start = Instant::now();
         assert!(worker.end("TERM").success(), "{fault}: {}", site.log());
         let took = start.elapsed();
-        // A second more than asked for, and one for a slow machine.
+        // The bound is a second more than asked for, and another second for a slow machine.
         assert!(took < Duration::from_millis(2500), "{fault}, {jobs} jobs: {took:?}");
     }
 }
 
-/// Before: each of these stopped the consumer, or was tried for ever.
+/// Before: each of these entries stopped the consumer, or was tried forever.
 #[test]
 fn one_bad_member_stops_nothing() {
     let mut site = site("bad", "");
     let mut worker = site.worker("");
-    // Of the second the entry has gone.
+    // The entry of the second retry does not exist.
     query::<()>(&site, "ZADD", ("{it}:retry", 0, "nonsense", 0, "1-1 2"));
     let many = "f v ".repeat(5000);
     for fields in ["what is-this", "deadline_ms soon key deadline", many.trim()] {
@@ -68,7 +69,7 @@ fn one_bad_member_stops_nothing() {
     assert_eq!(dead["\u{fffd}"], "bad field: invalid utf-8 sequence of 1 bytes from index 0");
     assert_eq!(dead["kind"].len(), 200);
     assert_eq!(query::<usize>(&site, "XLEN", "{it}:dead"), 7, "{dead:?}");
-    // Keys of the wrong type.
+    // Give two keys the wrong type.
     query::<()>(&site, "MSET", ("{it}:done", "text", "{it}:retry", "text"));
     site.produce(&[job("again", "flaky", "1"), job("fine", "hash", "1")]);
     until("all have left", || query::<usize>(&site, "XLEN", "{it}") == 0);
@@ -111,12 +112,13 @@ fn what_is_taken_is_bounded() {
     }
 }
 
-/// Before: 196 a second.
+/// Before: it sent 196 a second.
 #[test]
 fn an_idle_consumer_sends_at_most_ten_commands_a_second() {
     let (site, _worker) = start("idle", NEVER_LATE, &some(1, "j", "hash", "1"));
     site.settles(1, 0);
-    // The script that takes jobs calls XREADGROUP once, too: so these are all that it sends.
+    // The script that takes jobs also calls XREADGROUP once, so this counts every command of a
+    // consumer.
     let sent = || -> usize {
         let info: String = query(&site, "INFO", "commandstats");
         let calls = info.split("cmdstat_xreadgroup:calls=").nth(1).expect("calls");
@@ -149,7 +151,7 @@ fn a_cluster_is_told_in_one_sentence() {
     query::<()>(&one, "CLUSTER", ("MEET", "127.0.0.1", port));
     query::<()>(&one, "CLUSTER", ("ADDSLOTSRANGE", 0, 8191));
     query::<()>(&two, "CLUSTER", ("ADDSLOTSRANGE", 8192, 16383));
-    // Of these two, each node has one.
+    // Each of the two nodes has one of these two streams.
     two.s.stream = "{jobs}".to_owned();
     until("the cluster is up", || two.s.connect().is_ok() && one.s.connect().is_ok());
     says(one.jobs("work --stream {jobs}"), 1, "give the URL of the node that has `{jobs}`");
