@@ -188,7 +188,7 @@ fn dead(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let delete = options.0.remove("delete").map(|which| ("delete", which));
     options.none_left();
     let (act, which) = send.or(delete).unwrap_or(("list", "all".to_owned()));
-    // `all` means the letters until now. A job that is sent again may become a new one.
+    // `all` means the letters until now: a job that is sent again may come back as a new letter.
     let now = UNIX_EPOCH.elapsed()?.as_millis().to_string();
     let (from, to) = match which.as_str() {
         "all" => ("-", now.as_str()),

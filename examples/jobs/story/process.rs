@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Waits until a condition holds. Panics if that takes longer than on a slow machine.
+/// Waits until a condition holds. Panics if that takes longer than it would on a slow machine.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
