@@ -107,8 +107,8 @@ impl Group {
     /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-        // Reserve some places, so that a submission into the queue usually allocates nothing (law
-        // 12).
+        // Room for some queue positions, so that a submission into the queue usually allocates
+        // nothing (law 12).
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,

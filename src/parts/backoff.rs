@@ -290,7 +290,7 @@ impl Backoff {
 /// a pool.
 pub(crate) fn cores() -> usize {
     // An atomic, not a `OnceLock`: after a fork while another thread fills a `OnceLock`, it would
-    // stay half filled in the child for ever.
+    // stay half filled in the child forever.
     static CORES: AtomicUsize = AtomicUsize::new(0);
     // Relaxed: two threads may both ask the OS, and get the same answer.
     let mut cores = CORES.load(Ordering::Relaxed);

@@ -43,7 +43,7 @@ static BEFORE_MAIN: extern "C" fn() = {
 /// Makes the generation grow in each child from now on.
 pub(crate) fn watch() {
     // A flag, not a `Once`: after a fork while another thread is in a `Once`, it would stay half
-    // done in the child for ever. Two threads that come at the same time register two handlers. The
+    // done in the child forever. Two threads that come at the same time register two handlers. The
     // generation then grows twice as fast, which does no harm.
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // ORDERING: M1: acquires that the handler is registered.
