@@ -57,7 +57,7 @@
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
 //! | `tracing` | three events that ask for an operator: a task panicked, a thread could not be started, a worker outlived a shutdown; for the [`tracing`](https://docs.rs/tracing) facade |
 
-// The house, from the ground up. Imports go down only.
+// The modules, from the lowest level to the highest. A module imports only from lower ones.
 //
 // | module | what it holds |
 // |---|---|
@@ -66,11 +66,11 @@
 // | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
-// | `engine` | how the pool works: one question a file; **the protocol page** |
-// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the public rest |
+// | `engine` | how the pool works, with one question in each file; **the protocol page** |
+// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the other public items |
 // | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
-// | `model` | what the models in `loom-tests` and the scenarios in `shuttle-tests` see of all that |
+// | `model` | the parts that the models in `loom-tests` and the scenarios in `shuttle-tests` use |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(clippy::too_many_lines)]
