@@ -19,8 +19,7 @@ impl Core {
     ///
     /// It does not recurse without bound. An attempt for an entry may itself make space and call
     /// this again; but then the line has a server, so the inner call leaves an event and returns
-    /// (W2). A waker may call this again, too. It runs when the line has no server, and each level
-    /// of such calls has taken an entry out of the line.
+    /// (W2). A waker may call this again, too. By then no entry of the line can be answered.
     #[inline]
     pub(crate) fn serve_line(self: &Arc<Self>) {
         if self.line.waiting() != 0 {
@@ -31,10 +30,16 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
+        // Called last: a waker may submit and serve the line, and must not be called within another
+        // one. A single waker allocates nothing (law 12).
+        let (mut first, mut others) = (None, Vec::new());
         // Attempts for others do not change this thread's own last worker.
         while let Some(waker) = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
         }) {
+            others.extend(first.replace(waker));
+        }
+        for waker in others.into_iter().chain(first) {
             contain(|| waker.wake());
         }
         for members in cancelled {

@@ -146,8 +146,8 @@ impl<T, A> Line<T, A> {
 
     /// Submits the first task by `attempt` until an attempt finds no space, as the module's doc
     /// describes. Wakes owners that are threads. If an owner is a future, stops after its answer
-    /// and returns its waker. The caller then calls the waker, which is user code and may itself
-    /// serve the line, and serves again.
+    /// and returns its waker. The caller serves again, and calls the wakers, which are user code,
+    /// after that.
     #[cold]
     pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
         let mut waker = None;
