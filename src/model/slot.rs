@@ -9,6 +9,8 @@ use crate::sync::thread;
 pub struct Slot {
     slot: slot::Slot<usize, ()>,
     ready: ring::Ring,
+    /// A sweep has come.
+    was_swept: std::sync::atomic::AtomicBool,
 }
 
 /// An order to the worker of a [`Slot`].
@@ -50,6 +52,7 @@ impl Slot {
         Self {
             slot,
             ready: ring::Ring::new(1, 0),
+            was_swept: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -132,6 +135,9 @@ impl Slot {
     /// worker is on the bench from now on, and `None` if there is no entry.
     pub fn bench(&self) -> Option<bool> {
         self.ready.pop()?;
+        // Relaxed: a mark. Set first, so that no model sees the bench without it.
+        self.was_swept
+            .store(true, std::sync::atomic::Ordering::Relaxed);
         Some(self.slot.bench())
     }
 
@@ -230,8 +236,11 @@ impl Slot {
     }
 
     /// Returns `true` if a submission can find the worker: it has an entry in the ready ring, or is
-    /// on the bench.
+    /// on the bench. By the status word alone a worker whose listing was lost would be on the bench;
+    /// so that counts only once a sweep has come.
     pub fn can_be_found(&self) -> bool {
-        !self.ready.is_empty() || self.slot.see().is_benched()
+        // Relaxed: a mark.
+        let was_swept = self.was_swept.load(std::sync::atomic::Ordering::Relaxed);
+        !self.ready.is_empty() || was_swept && self.slot.see().is_benched()
     }
 }

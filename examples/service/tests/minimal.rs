@@ -71,8 +71,7 @@ fn pool(workers: usize, queue: usize) -> Arc<Pool> {
 type Answers = Mutex<BTreeMap<(u16, Option<String>), usize>>;
 
 /// Sends request after request, until the server closes the connection between two of them.
-fn ask_until_closed(address: SocketAddr, body: &[u8], answers: &Answers) {
-    let mut client = Client::connect(address).expect("it listens");
+fn ask_until_closed(mut client: Client, body: &[u8], answers: &Answers) {
     loop {
         let sent = client.send_post("/checksum", body.len(), body);
         match sent.and_then(|()| client.read()) {
@@ -111,9 +110,13 @@ fn under_load_and_with_a_slow_client_it_ends_in_its_stated_time() {
     let body = vec![1; 64 << 10];
     let answers = Answers::default();
     let busy = || (503, Some(String::from("1")));
+    // All of them are connected before the first asks: the end may come soon after that.
+    let clients: Vec<_> = (0..32)
+        .map(|_| Client::connect(address).expect("it listens"))
+        .collect();
     let (report, took) = thread::scope(|s| {
-        for _ in 0..32 {
-            s.spawn(|| ask_until_closed(address, &body, &answers));
+        for client in clients {
+            s.spawn(|| ask_until_closed(client, &body, &answers));
         }
         let start = Instant::now();
         let seen = |what| answers.lock().unwrap().contains_key(&what);
