@@ -7,13 +7,14 @@
 //! It shows:
 //!
 //! * a **group**: wait for all of its tasks, see how far they are, cancel them together;
-//! * a **label**, by which `Pool::workers` tells what a worker is at;
+//! * a **label**, which `Pool::workers` shows for a worker's task;
 //! * **back-pressure**: the walk waits while the queue is full, however large the tree is;
-//! * **Ctrl-C**: files that wait are left out, those that are being read are given up half-way;
+//! * **Ctrl-C**: files that wait are left out, and tasks that read a file stop half-way;
 //! * **progress**, drawn on a terminal only;
 //! * **results** through a channel, sorted at the end.
 //!
-//! Exit status: 0, every file was read; 1, some could not be; 2, no directory; 130, stopped by Ctrl-C.
+//! Exit status: 0, it read every file; 1, it could not read some; 2, DIR is no directory; 130,
+//! Ctrl-C stopped it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -27,10 +28,10 @@ use std::{env, error, thread};
 use indicatif::{HumanBytes, ProgressBar};
 use lazypool::{task, Group, Pool, Refused, Shutdown, WhenFull};
 
-/// How often it looks for Ctrl-C and draws.
+/// The time between two looks for Ctrl-C. The progress is drawn as often.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// A file and its sum, or why it has none. `None`: given up on the way.
+/// A file and its checksum, or the error that prevented it. `None` if the task was cancelled.
 type Line = (PathBuf, io::Result<Option<Sum>>);
 
 struct Sum {
@@ -68,7 +69,7 @@ fn main() -> Result<ExitCode, Box<dyn error::Error>> {
         return Err("the walk panicked".into());
     }
 
-    // Every sender is gone: the tasks have ended, and so has the walk.
+    // The iterator ends once every sender is gone. The tasks have ended, and so has the walk.
     let mut lines: Vec<Line> = lines.into_iter().collect();
     lines.sort_by(|a, b| a.0.cmp(&b.0));
     let (mut files, mut bytes, mut failed) = (0, 0, 0);
@@ -86,7 +87,7 @@ fn main() -> Result<ExitCode, Box<dyn error::Error>> {
         }
     }
     eprintln!("{files} files, {}, {failed} failed", HumanBytes(bytes));
-    // Nothing runs any more. It says so, and would name what does.
+    // No task runs any more. The report would name the label of one that did.
     let report = pool.shutdown(Shutdown::Cancel, Duration::from_secs(1));
     for worker in &report.stragglers {
         eprintln!("worker {} is still at {:?}", worker.slot, worker.label);
@@ -98,11 +99,11 @@ fn main() -> Result<ExitCode, Box<dyn error::Error>> {
     }))
 }
 
-/// Waits for the walk and for its tasks; at Ctrl-C it cancels them.
+/// Waits for the walk and for its tasks. Cancels them at Ctrl-C.
 fn watch(pool: &Pool, hashing: &Group, interrupted: &AtomicBool, walked: impl Fn() -> bool) {
     let bar = ProgressBar::new_spinner();
     loop {
-        // First, so that no task can come after a look at the group.
+        // Look at the walk before the group: once the walk has ended, no task can be added.
         let all_served = walked();
         let at_rest = hashing.wait_timeout(BEAT).is_ok();
         if at_rest && all_served {
@@ -126,14 +127,14 @@ fn watch(pool: &Pool, hashing: &Group, interrupted: &AtomicBool, walked: impl Fn
     bar.finish_and_clear();
 }
 
-/// One task for each file. Returns early once the group is cancelled.
+/// Submits one task for each file. Returns early once the group is cancelled.
 fn walk(dir: &Path, hashing: &Group, send: &mpsc::Sender<Line>) {
     let mut ahead = vec![dir.to_owned()];
     while let Some(path) = ahead.pop() {
         let entry = path.symlink_metadata();
         match entry {
             Ok(entry) if entry.is_dir() => match fs::read_dir(&path) {
-                // An entry that cannot be read any more is left out.
+                // `flatten` leaves out an entry that cannot be read.
                 Ok(entries) => ahead.extend(entries.flatten().map(|entry| entry.path())),
                 Err(error) => report(send, path, Err(error)),
             },
@@ -143,7 +144,8 @@ fn walk(dir: &Path, hashing: &Group, send: &mpsc::Sender<Line>) {
                     let outcome = sum(&path);
                     report(&send, path, outcome);
                 };
-                // No thread to be had: then here. An error: cancelled.
+                // If the system starts no thread, the task runs here. An error means that the group
+                // is cancelled.
                 if hashing.serve(task).or_else(Refused::caller_runs).is_err() {
                     return;
                 }
@@ -159,7 +161,7 @@ fn report(send: &mpsc::Sender<Line>, path: PathBuf, outcome: io::Result<Option<S
     send.send((path, outcome)).unwrap_or_default();
 }
 
-/// `None`: cancelled on the way.
+/// Returns the file's checksum, or `None` if the task was cancelled meanwhile.
 fn sum(path: &Path) -> io::Result<Option<Sum>> {
     let (mut file, mut bytes) = (File::open(path)?, 0);
     let mut hasher = crc32fast::Hasher::new();

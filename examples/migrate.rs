@@ -5,8 +5,8 @@
 //! cargo run --example migrate
 //! ```
 //!
-//! The job: look up some words, each with a call that blocks, and add up what comes back. What is
-//! different in each case:
+//! The job looks up some words, each with a call that blocks, and adds up the results. The table
+//! shows the differences in each case:
 //!
 //! | from | there | here |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | `rayon::spawn` | a global pool for CPU work, as many threads as cores: calls that block starve it; a panic aborts the process | a pool in a `static`; as many workers as the calls need; a panic is caught |
 //! | `spawn_blocking` | 512 threads, then a queue without limit; `timeout` gives up waiting, and the call stays in the queue | both limits are yours; a deadline takes a waiting task out of the queue, and a running one can see it |
 //!
-//! What it prints it has checked.
+//! The example checks each figure that it prints.
 
 use std::sync::{mpsc, LazyLock};
 use std::time::Duration;
@@ -49,8 +49,8 @@ fn from_threadpool() -> Outcome<usize> {
     let pool = Pool::builder()
         .max_workers(4) //              num_threads: but none is started before it is needed
         .thread_name("words")
-        .queue_capacity(64) //          so many wait
-        .when_full(WhenFull::Block) //  then `serve` does; the default is to refuse
+        .queue_capacity(64) //          at most 64 tasks wait
+        .when_full(WhenFull::Block) //  then `serve` waits; by default it refuses
         .build()?;
     let (send, lengths) = mpsc::channel();
     let group = pool.group();
@@ -59,7 +59,7 @@ fn from_threadpool() -> Outcome<usize> {
         group.serve(move || send.send(look_up(word)).unwrap_or_default())?; // execute
     }
     drop(send);
-    group.wait(); //                    join: of these tasks, whatever else the pool does
+    group.wait(); //                    join: but only of this group's tasks
     Ok(lengths.iter().sum())
 }
 
@@ -87,7 +87,7 @@ fn from_threadpool() -> Outcome<usize> {
 //
 // (To split one computation over all cores, stay with rayon: `par_iter`, `join`.)
 
-/// For the whole program. A `static` is never dropped: `main` shuts it down.
+/// The pool of the whole program. A `static` is never dropped, so `main` shuts the pool down.
 static POOL: LazyLock<Pool> = LazyLock::new(|| {
     let builder = Pool::builder().max_workers(16).queue_capacity(1024);
     builder.build().expect("limits within bounds")
@@ -98,7 +98,7 @@ fn from_rayon_spawn() -> Outcome<usize> {
     for word in WORDS {
         let send = send.clone();
         let task = move || send.send(look_up(word)).unwrap_or_default();
-        // Here, if the pool is full; an error, once it is shut down.
+        // If the pool is full, the task runs on this thread. If it is shut down, this is an error.
         POOL.serve(task).or_else(Refused::caller_runs)?;
     }
     drop(send);
@@ -137,8 +137,8 @@ fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
     }
     Ok(total)
 }
-// In async code, with its answers for a timeout, a panic and a shutdown:
-// examples/service/examples/minimal.rs.
+// examples/service/examples/minimal.rs does this in async code, and handles a timeout, a panic and
+// a shutdown.
 
 fn main() -> Outcome<()> {
     let expected = WORDS.iter().map(|w| w.len()).sum();

@@ -1,12 +1,13 @@
-//! What the panic of a task does: it ends neither its worker nor the pool, unless the program is
-//! built with `panic = "abort"`. Then it ends the process, before any hook of the pool's.
+//! Shows the effects of a panic in a task. It ends neither its worker nor the pool. In a program
+//! built with `panic = "abort"`, it ends the process before the pool can call a hook.
 //!
 //! ```text
 //! cargo run --example panics
 //! CARGO_PROFILE_DEV_PANIC=abort cargo run --example panics
 //! ```
 //!
-//! It starts itself again, lets a task panic there, and checks how that ends.
+//! The program starts itself as a child process, lets a task panic there, and checks how the child
+//! ends.
 
 use std::env;
 use std::error::Error;
@@ -17,7 +18,7 @@ use lazypool::{DeadlineError, Pool, Refused, Shutdown};
 
 const CHILD: &str = "LAZYPOOL_EXAMPLE_CHILD";
 
-/// All but the panic works the same way whatever a panic does.
+/// Runs the child. Its first part works the same way with both kinds of panic.
 fn child() -> Result<(), Box<dyn Error>> {
     let pool = Pool::builder()
         .max_workers(2)
@@ -59,7 +60,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         ]
     };
     let as_documented = said == expected && child.status.success() != aborts;
-    // By a signal, not by a status that the program could have chosen.
+    // An abort ends the process by a signal, not by an exit status.
     #[cfg(unix)]
     let as_documented = as_documented && child.status.code().is_none() == aborts;
     println!("{}; it said {said:?}", child.status);

@@ -1,4 +1,5 @@
-//! A library whose calls may hang for ever: bounded, survived, and no obstacle to the program's end.
+//! Calls a library whose calls may hang forever. The pool bounds the threads that this costs, goes
+//! on with other workers, and lets the program end.
 //!
 //! ```text
 //! cargo run --example slow_library
@@ -11,17 +12,17 @@
 //!   once instead of piling up;
 //! * how to **see** it (`Stats::abandoned`, `Pool::workers`), and how to go on with other workers
 //!   (`Pool::set_limit`), within a bound of its own;
-//! * the **end**: dropping the pool waits for work that somebody wants, and not for hung calls.
+//! * the **end**: dropping the pool waits for tasks that are still wanted, and not for hung calls.
 //!
-//! What it prints it has checked; it ends by itself, with calls that still hang.
+//! The example checks each result that it prints. It ends by itself, although calls still hang.
 
 use std::error::Error;
 use std::time::Duration;
 
 use lazypool::{DeadlineError, Pool, Shutdown};
 
-/// Stands for a library that we cannot change: a name server that never answers, a file system that is
-/// gone, a driver that waits for a lost packet.
+/// A stand-in for a library that we cannot change. Its calls hang like those to a name server that
+/// never answers, to a file system that is gone, or to a driver that waits for a lost packet.
 mod library {
     pub(crate) fn look_up(name: &str) -> usize {
         if name == "hang" {
@@ -35,7 +36,7 @@ mod library {
 
 /// How long a caller is willing to wait.
 const DEADLINE: Duration = Duration::from_millis(200);
-/// Far more than a healthy call takes, however busy the machine is.
+/// Far more time than a healthy call takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn look_up(pool: &Pool, name: &'static str, wait: Duration) -> Result<usize, DeadlineError<()>> {
@@ -45,10 +46,10 @@ fn look_up(pool: &Pool, name: &'static str, wait: Duration) -> Result<usize, Dea
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Two calls at a time. Two workers more are there to take the place of those that are lost.
+    // The limit of 2 below allows two calls at a time. Two more workers may replace lost ones.
     let pool = Pool::builder()
         .max_workers(4)
-        .shutdown_on_drop(Shutdown::Drain, Duration::MAX) // the default: waits for what is wanted
+        .shutdown_on_drop(Shutdown::Drain, Duration::MAX) // the default: waits for wanted tasks
         .build()?;
     pool.set_limit(2)?;
 
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for lost in 1..=2 {
         let outcome = loop {
             match look_up(&pool, "hang", DEADLINE) {
-                Err(DeadlineError::Expired(_)) => {} // not even started, on a busy machine: again
+                Err(DeadlineError::Expired(_)) => {} // a busy machine did not start it: try again
                 outcome => break outcome,
             }
         };
@@ -66,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err("the caller should have left its call".into());
         }
     }
-    // A caller may leave just before its worker says what it runs.
+    // A caller may leave just before its worker publishes the label of its task.
     let hung = || {
         pool.workers()
             .iter()
@@ -85,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("both workers should be lost:\n{stats}").into());
     }
 
-    // No third thread is started, and nobody waits in vain.
+    // The pool starts no third thread, and refuses the caller at once.
     match look_up(&pool, "localhost", PATIENCE) {
         Err(DeadlineError::Refused(refused)) if refused.is_saturated() => {
             println!("bounded: {refused}");
@@ -93,13 +94,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("it should have been refused: {other:?}").into()),
     }
 
-    // Others take their place, but not without end: `max_workers` bounds what the library can cost us.
+    // Other workers replace the lost ones, but not without limit: `max_workers` bounds the number
+    // of threads that the library can cost.
     let replaced = (2 + pool.stats().abandoned).min(pool.max_workers());
     pool.set_limit(replaced)?;
     println!("survived: {}", look_up(&pool, "localhost", PATIENCE)?);
 
-    // The two calls hang still, and nobody waits for them: the drop does not, either. One that is
-    // wanted it does wait for.
+    // The two calls still hang. No caller waits for them, so the drop does not wait for them
+    // either. It waits for the next task, which is wanted.
     let (send, wanted) = std::sync::mpsc::channel();
     pool.serve(move || {
         std::thread::sleep(DEADLINE);

@@ -1,5 +1,5 @@
-//! A line-protocol sensor server on the standard library's sockets, served by a pool, and
-//! beside it its usual rival: a thread per connection, behind a semaphore.
+//! A line-protocol sensor server on the standard library's sockets. A pool serves it, or its usual
+//! rival: a thread per connection, behind a semaphore.
 //!
 //! ```text
 //! cargo run --release --example tcp_server
@@ -9,10 +9,10 @@
 //!     settings may follow: initial=2 max=16 queue=32 idle_ms=250
 //! ```
 //!
-//! The server speaks first: `READY`, or `BUSY` if it has no room, and closes. Then a
-//! reply per line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
-//! `BYE` means that the server closes: what was sent after the last reply was not done.
-//! So a client always knows whether it was served or refused, at a shutdown too.
+//! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
+//! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
+//! `BYE` means that the server closes, and has not done any request sent after its last reply. So a
+//! client always knows whether it was served or refused, at a shutdown too.
 
 use lazypool::{task, Pool, Shutdown};
 use std::collections::HashMap;
@@ -36,14 +36,14 @@ fn main() -> Outcome<ExitCode> {
     }
 }
 
-/// How a server is sized.
+/// The limits of a server.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Workers from the start, that never retire.
+    /// The number of workers that start with the server and never retire.
     initial: usize,
-    /// Connections served at once.
+    /// The number of connections served at once.
     max: usize,
-    /// Connections that may wait; the next one is told `BUSY`.
+    /// The number of connections that may wait. The next one is told `BUSY`.
     queue: usize,
     /// How long a worker waits for a connection before it retires.
     idle: Duration,
@@ -76,22 +76,22 @@ impl Limits {
 
 // ---- the server ---------------------------------------------------------------------
 
-/// How long a connection is read before it is looked whether the server stops.
+/// How long a thread reads from a connection before it checks whether the server stops.
 const TICK: Duration = Duration::from_millis(20);
-/// A client that says nothing for so long loses its worker to another.
+/// How long a client may be silent. After that, its worker goes to another client.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long clients are still told `BUSY` after SIGTERM, at least.
+/// The least time after SIGTERM during which new clients are still told `BUSY`.
 const LINGER: Duration = Duration::from_millis(100);
 const LONGEST_LINE: usize = 256;
 
-/// What the connections share.
+/// The state that all connections share.
 struct Server {
     sensors: Mutex<HashMap<String, f64>>,
     stopping: AtomicBool,
 }
 
 impl Server {
-    /// The reply to a line; `None`: the client takes its leave.
+    /// Returns the reply to a line, or `None` if the client says `QUIT`.
     fn reply(&self, line: &[u8]) -> Option<String> {
         let line = String::from_utf8_lossy(line);
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -109,7 +109,8 @@ impl Server {
             },
             ["WAIT", ms] => {
                 let until = Instant::now() + Duration::from_millis(ms.parse().unwrap_or(0));
-                // On a pool's worker only; elsewhere nobody is ever cancelled.
+                // Only a pool's worker sees a cancel. On a thread of `Threads` this is never
+                // `true`.
                 while Instant::now() < until && !task::is_cancelled() {
                     thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
                 }
@@ -121,9 +122,9 @@ impl Server {
     }
 }
 
-/// An accepted connection. Whatever becomes of it, its client is told: one that is
-/// dropped before it was served (refused by a full pool, taken back by a shutdown) says
-/// `BUSY`. With its server it is 16 bytes of a closure: the pool does not allocate.
+/// An accepted connection. It always tells its client whether it is served: it says `BUSY` if it is
+/// dropped before that (refused by a full pool, discarded by a shutdown). Together with the
+/// server's `Arc` it takes 16 bytes of a closure, so the pool allocates nothing for it.
 struct Connection {
     stream: TcpStream,
     greeted: bool,
@@ -131,7 +132,7 @@ struct Connection {
 
 impl Connection {
     fn new(stream: TcpStream) -> Self {
-        // If one of them fails, so does the first write or read.
+        // If one of these calls fails, so does the first write or read.
         let _ = stream.set_nodelay(true);
         let _ = stream.set_read_timeout(Some(TICK));
         Self {
@@ -144,10 +145,10 @@ impl Connection {
         (&self.stream).write_all(format!("{text}\n").as_bytes())
     }
 
-    /// Serves the connection to its end. It may take as long as the client likes.
+    /// Serves the connection to its end, which the client decides.
     fn serve(mut self, server: &Server) {
         self.greeted = true;
-        // An error means that the client has gone: there is nobody to tell.
+        // An error means that the client has gone, so there is nothing to tell it.
         let _ = self.talk(server);
     }
 
@@ -165,7 +166,7 @@ impl Connection {
                     break;
                 }
                 Ok(_) => return Ok(()),
-                // A tick: what has come of the line so far is kept.
+                // The read has timed out. `line` keeps the part that has come so far.
                 Err(e) if is_timeout(&e) => continue,
                 Err(e) => return Err(e),
             }
@@ -177,8 +178,8 @@ impl Connection {
             heard = Instant::now();
         }
         self.say("BYE")?;
-        // A socket closed with bytes unread resets the connection, and the client might
-        // never see our last words: so read on until it closes, too. Not for long.
+        // Closing a socket with unread bytes resets the connection, and the client might never see
+        // `BYE`. So read until the client closes, too, but not for long.
         self.stream.shutdown(std::net::Shutdown::Write)?;
         let mut rest = [0; LONGEST_LINE];
         for _ in 0..16 {
@@ -209,7 +210,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those who serve the connections.
+/// The threads that serve the connections.
 enum Crew {
     Pool(Pool),
     Threads(Arc<Threads>),
@@ -224,7 +225,7 @@ impl Crew {
                     .max_workers(limits.max)
                     .queue_capacity(limits.queue)
                     .idle_timeout(limits.idle)
-                    // `stop` waits; a drop that did would wait for stragglers, too.
+                    // `stop` waits for the workers, so the drop need not.
                     .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
                     .thread_name("sensors")
                     .build()?,
@@ -239,12 +240,12 @@ impl Crew {
         })
     }
 
-    /// Has the connection served, or drops it.
+    /// Gives the connection to a thread that serves it. Drops it if that is not possible.
     fn take(&self, connection: Connection, server: &Arc<Server>) {
         let context = Arc::clone(server);
         match self {
             Self::Pool(pool) => {
-                // Refused, the closure comes back with the connection in it: dropped here.
+                // A refusal returns the closure with the connection in it, which is dropped here.
                 let _ = pool.serve(move || connection.serve(&context));
             }
             Self::Threads(threads) => {
@@ -262,7 +263,7 @@ impl Crew {
         }
     }
 
-    /// Threads alive now, and started so far.
+    /// Returns the number of threads alive now, and of those started so far.
     fn threads(&self) -> (usize, u64) {
         match self {
             Self::Pool(pool) => (pool.stats().workers, pool.stats().spawned),
@@ -273,8 +274,8 @@ impl Crew {
         }
     }
 
-    /// Waits for the connections to end. 0: they did; 2: they had to be cancelled;
-    /// 3: some have not ended.
+    /// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be
+    /// cancelled, and 3 if some have not ended.
     fn stop(&self) -> u8 {
         let grace = Duration::from_secs(2);
         match self {
@@ -304,7 +305,7 @@ impl Crew {
     }
 }
 
-/// A thread per connection, and a semaphore so that there are not too many.
+/// A thread per connection, and a semaphore that limits their number.
 struct Threads {
     free: Mutex<usize>,
     freed: Condvar,
@@ -315,7 +316,8 @@ struct Threads {
 struct Permit(Arc<Threads>);
 
 impl Threads {
-    /// Waits for a permit. Meanwhile nobody accepts: clients wait, and know nothing.
+    /// Waits for a permit. Meanwhile the server accepts no connection, so clients wait for a
+    /// greeting.
     fn acquire(self: &Arc<Self>, server: &Server) -> Option<Permit> {
         let mut free = lock(&self.free);
         loop {
@@ -337,14 +339,14 @@ impl Threads {
 impl Drop for Permit {
     fn drop(&mut self) {
         *lock(&self.0.free) += 1;
-        // The acceptor and `stop` may both be waiting.
+        // The thread that accepts and `stop` may both be waiting, so wake both.
         self.0.freed.notify_all();
     }
 }
 
 /// Runs a server until SIGTERM.
 fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
-    // Before any thread starts: they inherit it.
+    // Block the signals before any thread starts, because threads inherit the mask.
     let stop_signals = signals::block();
     let crew = Arc::new(Crew::new(kind, limits)?);
     let server = Arc::new(Server {
@@ -363,15 +365,15 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
         let (crew, server, stopped) = (crew.clone(), server.clone(), stopped.clone());
         thread::spawn(move || {
             signals::wait(&stop_signals);
-            // Every connection ends after the reply that it is at. New ones are still
-            // accepted, and told: the pool is closed, they are dropped.
+            // Every connection ends after its current reply. New ones are still accepted, refused
+            // by the closed pool, and dropped, which tells their clients.
             server.stopping.store(true, Ordering::Relaxed);
             let told = Instant::now();
             let code = crew.stop();
-            // A client that was just between two connections is told, too.
+            // Wait, so that a client that was just between two connections is told, too.
             thread::sleep(LINGER.saturating_sub(told.elapsed()));
             stopped.store(true, Ordering::Release);
-            // `accept` returns for a connection only: so make one.
+            // Only a connection makes `accept` return, so make one.
             let _ = TcpStream::connect(address);
             code
         })
@@ -381,13 +383,13 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
         match listener.accept() {
             Ok((stream, _)) => crew.take(Connection::new(stream), &server),
             Err(e) => {
-                // No descriptor left, most likely: there will be when a connection ends.
+                // Most likely no descriptor is left. There will be one when a connection ends.
                 eprintln!("tcp_server: accept: {e}");
                 thread::sleep(TICK);
             }
         }
     }
-    // Those whose connection the system has made, and we have not seen.
+    // Tell the clients whose connections the system has made but the loop has not accepted.
     listener.set_nonblocking(true)?;
     while let Ok((stream, _)) = listener.accept() {
         drop(Connection::new(stream));
@@ -397,7 +399,7 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// A line of standard input is a question for the figures.
+/// Prints the figures for each line of standard input.
 fn answer_questions(crew: &Crew) {
     for _ in io::stdin().lines().map_while(Result::ok) {
         let (alive, started) = crew.threads();
@@ -407,10 +409,10 @@ fn answer_questions(crew: &Crew) {
 
 #[cfg(unix)]
 mod signals {
-    /// Keeps SIGTERM and SIGINT from ending the process: `wait` will see them.
+    /// Keeps SIGTERM and SIGINT from ending the process, so that `wait` gets them.
     pub(super) fn block() -> libc::sigset_t {
-        // SAFETY: a sigset_t of zeros is valid to be written to, `sigemptyset` makes it a
-        // set, and all pointers are to it or null where that is allowed.
+        // SAFETY: zeros are a valid `sigset_t` to write to, and `sigemptyset` initializes it. All
+        // pointers lead to it, except the last one, which may be null.
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);
@@ -423,7 +425,7 @@ mod signals {
 
     pub(super) fn wait(set: &libc::sigset_t) {
         let mut signal = 0;
-        // SAFETY: both pointers are to live values; the set was made by `block`.
+        // SAFETY: both pointers lead to live values. `block` has initialized the set.
         unsafe { libc::sigwait(set, &mut signal) };
     }
 }
@@ -442,7 +444,7 @@ mod signals {
 
 // ---- the comparison -----------------------------------------------------------------
 
-/// A server as a process of its own; killed if it is dropped before it ended.
+/// A server in its own process. Dropping this value kills the process if it has not ended.
 struct Process {
     child: Child,
     questions: ChildStdin,
@@ -471,7 +473,7 @@ impl Process {
         })
     }
 
-    /// Threads alive now, and started so far.
+    /// Returns the number of threads alive now, and of those started so far.
     fn threads(&mut self) -> Outcome<(usize, u64)> {
         self.questions.write_all(b"?\n")?;
         let mut line = String::new();
@@ -480,14 +482,14 @@ impl Process {
         Ok((alive.parse()?, started.parse()?))
     }
 
-    /// In KiB, where the system tells.
+    /// Returns the peak memory in KiB, or `None` if the system does not tell it.
     fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
         line.split_whitespace().next()?.parse().ok()
     }
 
-    /// SIGTERM, and the end.
+    /// Sends SIGTERM, and waits for the end.
     fn stop(mut self) -> Outcome<ExitStatus> {
         #[cfg(unix)]
         Command::new("kill")
@@ -501,7 +503,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to kill.
+        // `kill` fails if the process has ended. There is nothing to kill then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -512,7 +514,7 @@ enum Visit {
     Busy(Duration),
 }
 
-/// A whole connection: greeting, three lines, goodbye.
+/// Makes a whole connection: greeting, three lines, goodbye.
 fn visit(address: SocketAddr, wait_ms: u64) -> Outcome<Visit> {
     let start = Instant::now();
     let stream = TcpStream::connect(address)?;
@@ -552,7 +554,7 @@ struct Tally {
     took: Duration,
 }
 
-/// So many clients at once, each with so many visits, one after the other.
+/// Runs `clients` clients at once. Each makes `visits` connections, one after the other.
 fn crowd(address: SocketAddr, clients: usize, visits: usize, wait_ms: u64) -> Tally {
     let all = Mutex::new(Tally::default());
     let barrier = Barrier::new(clients + 1);
@@ -582,7 +584,7 @@ fn crowd(address: SocketAddr, clients: usize, visits: usize, wait_ms: u64) -> Ta
     all
 }
 
-/// The latency that this share of them does not exceed, in milliseconds.
+/// Returns the latency that this share of the connections does not exceed, in milliseconds.
 fn ms(sorted: &[Duration], share: f64) -> String {
     let at = (sorted.len().saturating_sub(1) as f64 * share) as usize;
     match sorted.get(at) {
@@ -606,7 +608,7 @@ fn compare() -> Outcome<()> {
     for kind in KINDS {
         let mut process = Process::start(kind)?;
         let address = process.address;
-        // Warm: the first connections find cold caches, whoever serves them.
+        // Warm up: the first connections are slower, because the caches are cold.
         crowd(address, 8, 50, 0);
 
         let (_, before) = process.threads()?;
@@ -683,10 +685,10 @@ fn row(name: &str, figures: [String; 2]) {
     println!("  {name:<18} {pool:>10} {threads:>10}");
 }
 
-/// Milliseconds, and threads alive then.
+/// The number of threads alive, by time in milliseconds.
 type Curve = Vec<(u128, usize)>;
 
-/// A burst, and how the threads alive follow it.
+/// Makes a burst of connections, and records how the number of threads follows it.
 fn watch(process: &mut Process, clients: usize) -> Outcome<(Tally, Curve)> {
     let address = process.address;
     let burst = thread::spawn(move || crowd(address, clients, 1, 100));

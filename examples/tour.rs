@@ -1,12 +1,12 @@
-//! A tour of `lazypool`. Whatever it prints, it has checked:
+//! A tour of `lazypool`. It checks each promise that it prints:
 //!
 //! ```text
 //! cargo run --release --example tour [DIR]
 //! ```
 //!
-//! The main job digests every file under DIR (default: this repository), on a pool and one by one. Each
-//! stop after it shows one promise of the crate. Exit status: 0, all of it was so; 1, something was not;
-//! 2, no DIR to walk.
+//! The main job digests every file under DIR (default: this repository), on a pool and one by one.
+//! Each stop after it shows one promise of the crate. Exit status: 0, every check passed; 1, a
+//! check failed; 2, there is no DIR to walk.
 
 use std::hint::{black_box, spin_loop};
 use std::io::{self, Read, Write};
@@ -21,24 +21,27 @@ use crossbeam_utils::CachePadded;
 use indicatif::{HumanBytes, ProgressBar};
 use lazypool::{task, Builder, DeadlineError, Pool, Refused, Shutdown, WhenFull};
 
-/// The whole tour takes less than this, also on a busy machine, and reads only so much of DIR.
+/// The whole tour takes less time than this, even on a busy machine. The next two constants bound
+/// the part of DIR that it reads.
 const TOUR_LIMIT: Duration = Duration::from_secs(60);
 const WALK_TIME: Duration = Duration::from_secs(2);
 const FILE_BYTES: u64 = 64 << 20;
-/// What a disk or a server far away takes for a file, and how many files we have the time to wait for.
+/// The time that a disk or a distant server takes for a file, and the number of files that we have
+/// the time to wait for.
 const DISK_WAIT: Duration = Duration::from_millis(2);
 const WAITING_FILES: usize = 200;
-/// How long the plain loop is to compute: long enough that starting a few threads does not show.
+/// How long the plain loop is to compute. Starting a few threads takes much less than that.
 const COMPUTE_TIME: Duration = Duration::from_millis(500);
-/// The better of two: other work on the machine comes and goes.
+/// The number of measurements of each kind. The best one counts, because other work on the machine
+/// comes and goes.
 const TURNS: u64 = 2;
 const CALIBRATION: Duration = Duration::from_millis(200);
 /// How long the costs are measured, after as long a warm-up as a processor takes to speed up.
 const MEASURING: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Far more than a round trip takes between two threads that each have a core.
+/// Far more time than a round trip takes between two threads that each have a core.
 const BUSY_TRIP_NS: f64 = 2_000.0;
-/// What a busy machine may add to a time that the pool promises.
+/// The time that a busy machine may add to a time that the pool promises.
 const SLACK: Duration = Duration::from_secs(1);
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -46,7 +49,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() -> Outcome {
     let start = Instant::now();
     let dir = directory_argument();
-    // Should a stop hang, the tour ends all the same.
+    // If a stop hangs, this thread ends the tour.
     thread::spawn(|| {
         thread::sleep(TOUR_LIMIT);
         eprintln!("Error: not so: the tour ends within {TOUR_LIMIT:?}");
@@ -68,7 +71,7 @@ fn directory_argument() -> PathBuf {
     let mut arguments = env::args_os().skip(1);
     let dir = arguments.next();
     let dir = dir.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    // Resolved, for the walk passes over symlinks.
+    // The walk skips symlinks, so resolve DIR in case it is one.
     match fs::read_dir(&dir).and_then(|_| fs::canonicalize(&dir)) {
         Ok(dir) if arguments.next().is_none() => return dir,
         Ok(_) => eprintln!("tour: one directory at most"),
@@ -78,8 +81,8 @@ fn directory_argument() -> PathBuf {
     process::exit(2)
 }
 
-/// The main job, twice: where tasks wait, threads help on any machine; where they compute, as far as
-/// there are cores.
+/// Does the main job twice. If its tasks wait, more threads help on any machine. If they compute,
+/// more threads help up to the number of cores.
 fn digest_every_file(dir: PathBuf) -> Outcome {
     say(format!("1  Read and digest every file under {dir:?}"));
     let (files, left_out) = walk(dir);
@@ -115,19 +118,20 @@ fn digest_every_file(dir: PathBuf) -> Outcome {
     })
 }
 
-/// Runs `job` for each file in a plain loop and on a pool, by turns, and compares what comes out.
+/// Runs `job` for each file in a plain loop and on a pool, by turns, and compares the results.
 fn both_ways(
     files: &[File],
     workers: usize,
     job: impl Fn(&File) -> Option<Digest> + Sync,
 ) -> Outcome {
-    // `Block` makes `serve` wait for room: we cannot run ahead of the workers by more than the queue.
+    // `Block` makes `serve` wait for room, so we cannot run ahead of the workers by more than the
+    // queue.
     let pool = builder("digest")
         .max_workers(workers)
         .queue_capacity(256)
         .when_full(WhenFull::Block)
         .build()?;
-    // It draws on a terminal only.
+    // The bar is drawn on a terminal only.
     let bar = ProgressBar::new(2 * TURNS * files.len() as u64);
     let work = |file: &File, result: &mut Option<Digest>| {
         *result = job(file);
@@ -139,12 +143,13 @@ fn both_ways(
     for _ in 0..TURNS {
         let ((), took) = timed(|| files.iter().zip(&mut plain).for_each(|(f, r)| work(f, r)));
         plain_time = plain_time.min(took);
-        // Tasks of a scope may borrow, here a place for their result; it returns when all have ended.
+        // Tasks of a scope may borrow; here each borrows the place for its result. `scope` returns
+        // when all have ended.
         let ((), took) = timed(|| {
             pool.scope(|scope| {
                 for (file, result) in files.iter().zip(&mut pooled) {
                     let task = || work(file, result);
-                    // Should the system give no thread at all, the task runs here.
+                    // If the system starts no thread at all, the task runs here.
                     scope.serve_or_run(task);
                 }
             });
@@ -167,13 +172,14 @@ fn both_ways(
     if files.iter().map(|file| Some(file.1)).eq(plain.clone()) {
         so(pooled == plain, "   digests", "the same both ways")?;
     } else {
-        // The plain loop disagrees with the walk before it: there is nothing to hold the pool to.
+        // The plain loop disagrees with the walk before it, so the pool's results prove nothing.
         line("   digests", "not compared: files changed meanwhile");
     }
     Ok(())
 }
 
-/// How often to digest all files, for the plain loop to take about `time`. They are in the cache by now.
+/// Returns how often the plain loop must digest all files to take about `time`. The files are in
+/// the system's cache by now.
 fn rounds_for(files: &[File], time: Duration) -> u32 {
     let start = Instant::now();
     let seen = (files.iter())
@@ -184,11 +190,11 @@ fn rounds_for(files: &[File], time: Duration) -> u32 {
     (time.as_secs_f64() / all).clamp(1.0, 10_000.0) as u32
 }
 
-/// Bytes and checksum.
+/// The number of bytes of a file, and its checksum.
 type Digest = (u64, u32);
 type File = (PathBuf, Digest);
 
-/// Of no more than `limit` bytes: logs grow while they are read.
+/// Digests at most `limit` bytes of a file, because logs grow while they are read.
 fn digest(path: &Path, limit: u64) -> io::Result<Digest> {
     let mut content = Vec::new();
     let mut input = fs::File::open(path)?.take(limit);
@@ -196,8 +202,8 @@ fn digest(path: &Path, limit: u64) -> io::Result<Digest> {
     Ok((bytes as u64, crc32fast::hash(&content)))
 }
 
-/// The files under `dir`, each read once: both timed passes find it in the system's cache. Then what
-/// was left out, and why.
+/// Returns the files under `dir`, and a list of those that were left out, with the reasons. Reads
+/// each file once, so that both timed passes find it in the system's cache.
 fn walk(dir: PathBuf) -> (Vec<File>, Vec<String>) {
     let start = Instant::now();
     let (mut files, mut left_out, mut ahead) = (Vec::new(), Vec::new(), vec![dir]);
@@ -227,7 +233,8 @@ fn walk(dir: PathBuf) -> (Vec<File>, Vec<String>) {
     (files, left_out)
 }
 
-/// A caller leaves at its deadline, whatever the task does; a task that asks can leave with it.
+/// Shows that a caller leaves at its deadline even if its task hangs. A task that asks whether it
+/// is cancelled can end as well.
 fn leave_at_the_deadline() -> Outcome {
     say("\n2  A caller stops waiting at its deadline");
     let pool = builder("deadline").max_workers(1).build()?;
@@ -254,11 +261,13 @@ fn leave_at_the_deadline() -> Outcome {
     so(timed_out && ended, "a task that asks", saw)
 }
 
-/// Nobody writes to the FIFO: the read blocks as on a stuck device or network share.
+/// Lets a task read from a FIFO to which no process writes. The read blocks as on a stuck device or
+/// network share.
 fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     let path = env::temp_dir().join(format!("lazypool-tour-{}", process::id()));
     Command::new("mkfifo").arg(&path).status()?;
-    // Opened for reading alone it would wait for a writer, here. Its name is not needed any more.
+    // An `open` for reading alone would wait for a writer here. Once it is open, the FIFO needs no
+    // name.
     let mut writer = fs::File::options().read(true).write(true).open(&path)?;
     fs::remove_file(&path)?;
     let mut reader = writer.try_clone()?;
@@ -276,7 +285,7 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     let still = "still in the read, and counted: no other thread takes its place";
     so(held, "its worker", still)?;
 
-    // The one worker hangs, so this one cannot start.
+    // The only worker hangs, so this task cannot start.
     let patient = pool.when_full(WhenFull::Block);
     let next = patient.do_with_deadline(|| "the next task", deadline);
     let Err(DeadlineError::Expired(unrun)) = next else {
@@ -293,7 +302,8 @@ fn leave_a_read_that_never_answers(pool: &Pool) -> Outcome {
     so(free, "the read is answered", "its worker is free again")
 }
 
-/// A refusal gives the closure back, so the caller can run it: back-pressure without a queue.
+/// Shows that a refusal gives the closure back. The caller runs it, which is back-pressure without
+/// a queue.
 fn run_what_a_full_pool_refuses() -> Outcome {
     say("\n3  A full pool refuses at once, and gives the task back");
     let pool = builder("full").max_workers(1).build()?;
@@ -309,7 +319,7 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     let why = format!("refused after {took:.1?}: {refused}");
     so(refused.is_saturated(), "another task", why)?;
     refused.caller_runs()?;
-    // The same in one expression:
+    // Submit another task, and run it here if it is refused, in one expression:
     pool.serve(again).or_else(Refused::caller_runs)?;
     let here = thread::current().id();
     let by_caller = ran_on.try_iter().filter(|&id| id == here).count();
@@ -318,7 +328,8 @@ fn run_what_a_full_pool_refuses() -> Outcome {
     so(by_caller == 2, "its closure", ran)
 }
 
-/// Threads start when there is work for them, and end when there has been none for a while.
+/// Shows that threads start when there is work for them, and end when there has been none for a
+/// while.
 fn start_late_and_retire() -> Outcome {
     say("\n4  Threads start when they are needed, and end when they are not");
     let idle = Duration::from_millis(100);
@@ -343,7 +354,7 @@ fn start_late_and_retire() -> Outcome {
     so(gone && took < 2 * idle + SLACK, "no more tasks", after)
 }
 
-/// A shutdown that ran out of time says who is left, and can be asked again.
+/// Shows that a shutdown whose time is over names the tasks that still run, and can be repeated.
 fn shut_down_twice() -> Outcome {
     say("\n5  A shutdown says who is left, and can be repeated");
     let pool = builder("export").max_workers(1).queue_capacity(3).build()?;
@@ -381,7 +392,8 @@ fn shut_down_twice() -> Outcome {
     so(clean, "the export ends; again", ended)
 }
 
-/// The yardstick is what the machine itself takes for a question and its answer between two threads.
+/// Measures the two verbs, and compares them with the time that the machine takes for a question
+/// and its answer between two threads.
 fn time_the_two_verbs() -> Outcome {
     say("\n6  What a call costs, beside a signal to another thread and back (medians)");
     let direct = builder("direct").max_workers(1).build()?;
@@ -389,7 +401,8 @@ fn time_the_two_verbs() -> Outcome {
         let answer = direct.do_with_deadline(|| black_box(()), SLACK);
         answer.expect("an answer in time");
     };
-    // As fast as the tasks run: the queue keeps us from running ahead. They capture 24 bytes, as in life.
+    // `serve` waits if the queue is full, so this measures how fast the tasks run. Each captures 24
+    // bytes, as a real task might.
     let queued = builder("queued").max_workers(1).queue_capacity(1024);
     let queued = queued.when_full(WhenFull::Block).build()?;
     let captured = [1_u64, 2, 3];
@@ -398,7 +411,7 @@ fn time_the_two_verbs() -> Outcome {
         accepted.expect("a queue that waits for room");
     };
 
-    // In turn, for the machine's own speed changes from one moment to the next.
+    // Measure the three by turns, because the machine's speed changes from one moment to the next.
     let measured = |time: Duration| {
         let mut rounds = [const { Vec::new() }; 3];
         let start = Instant::now();
@@ -427,7 +440,7 @@ fn time_the_two_verbs() -> Outcome {
     Ok(())
 }
 
-/// Nanoseconds for one cache line to go to another thread and come back changed.
+/// Returns the nanoseconds that one cache line takes to go to another thread and come back changed.
 fn spinning_round_trip() -> f64 {
     const END: u64 = u64::MAX;
     let shared = CachePadded::new(AtomicU64::new(0));
@@ -460,7 +473,7 @@ fn spinning_round_trip() -> f64 {
     })
 }
 
-/// Nanoseconds per operation; the median of short rounds, for some are interrupted.
+/// Returns the nanoseconds per operation: the median of short rounds, because some are interrupted.
 fn ns_each(operations: u32, mut operation: impl FnMut()) -> f64 {
     let begun = Instant::now();
     let mut rounds = Vec::new();
@@ -476,7 +489,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Each pool of the tour has a name, and is not waited for if a failed check leaves a task stuck.
+/// Returns a builder for a pool of the tour. The pool has a name. Its drop waits at most `SLACK`,
+/// in case a failed check leaves a task stuck.
 fn builder(name: &str) -> Builder {
     let builder = Pool::builder().thread_name(name);
     builder.shutdown_on_drop(Shutdown::Cancel, SLACK)
@@ -487,13 +501,14 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, Duration) {
     (f(), start.elapsed())
 }
 
-/// Some things follow shortly, not at once.
+/// Returns `true` if `is_so` becomes true within some seconds.
 fn eventually(is_so: impl Fn() -> bool) -> bool {
     let pause = |_: &i32| thread::sleep(Duration::from_millis(1));
     (0..2_000).inspect(pause).any(|_| is_so())
 }
 
-/// Prints what is so; the first thing that is not ends the tour.
+/// Prints the result of a check that has passed. Returns an error, which ends the tour, if it has
+/// failed.
 fn so(cond: bool, label: &str, value: impl Display) -> Outcome {
     if !cond {
         return Err(format!("not so: {label}: {value}").into());
@@ -506,7 +521,8 @@ fn line(label: &str, value: impl Display) {
     say(format!("   {label:<24}{value}"));
 }
 
-/// As `println`, which would panic where nobody reads on, as in `tour | head -3`.
+/// Prints a line, as `println` does. `println` would panic if the reader is gone, as in
+/// `tour | head -3`.
 fn say(text: impl Display) {
     if let Err(error) = writeln!(io::stdout(), "{text}") {
         if error.kind() == io::ErrorKind::BrokenPipe {

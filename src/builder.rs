@@ -1,4 +1,4 @@
-//! A pool's settings.
+//! The builder, which collects a pool's settings.
 
 use crate::engine::core::{Core, Settings};
 use crate::engine::worker;
@@ -45,8 +45,8 @@ use std::time::Duration;
 ///   [`OnWorker`](crate::Refusal::OnWorker).
 /// * **A panic in a hook** is caught, and counted in
 ///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.
-/// * **A hook is dropped**, and what it captured with it, once the pool, all its groups and handles, and
-///   its threads are gone.
+/// * **A hook is dropped**, with the values that it captured, once the pool, all its groups and
+///   handles, and its threads are gone.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -115,6 +115,7 @@ impl Builder {
                 when_full: WhenFull::Refuse,
                 idle_timeout: Duration::from_secs(10),
                 stack_size: None,
+                track_ages: false,
             },
             thread_name: String::from("lazypool"),
             hooks: Hooks::default(),
@@ -127,6 +128,9 @@ impl Builder {
     /// The default is four per core ([`std::thread::available_parallelism`], asked once in a
     /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
     /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
+    ///
+    /// A thread whose work has ended, but whose thread-local destructors still run, is no worker
+    /// any more. So the process may have more threads of the pool than this number for a while.
     ///
     /// A number out of bounds makes [`build`](Builder::build) fail with
     /// [`BuildError::ZeroWorkers`] or [`BuildError::TooManyWorkers`].
@@ -146,8 +150,9 @@ impl Builder {
     /// `build` returns when these workers are idle, their
     /// [start hooks](Builder::on_worker_start) included.
     ///
-    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. Raising the limit
-    /// again does not restart them; they are started on demand, and up to this many of them then stay.
+    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. Raising the
+    /// limit again does not restart them; they are started on demand, and up to this many of them
+    /// then stay.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
@@ -159,20 +164,21 @@ impl Builder {
     /// take is refused. A number above the maximum makes [`build`](Builder::build) fail with
     /// [`BuildError::QueueTooLong`].
     ///
-    /// **Order.** Queued tasks start in the order in which they entered the queue. They run side
-    /// by side and end in any order. A task that is handed to an idle or a new worker does not
-    /// enter the queue, and may start before a queued one whose worker is just waking up; a call of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. If one step
-    /// must follow another, put both into one task.
+    /// **Order.** Queued tasks start in the order in which they entered the queue. They run side by
+    /// side and end in any order. A task that is handed to an idle or a new worker does not enter
+    /// the queue, and may start before a queued one whose worker is just waking up; a call of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. If one
+    /// step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more than the workers can do before the deadline of the
     /// last task in it: workers x (floor(deadline / task time) - 1). In a longer queue, once it is
     /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing)
-    /// says more, and what to do if task times differ. If producers wait for space
+    /// says more, also for task times that differ. If producers wait for space
     /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
     ///
-    /// **Memory.** `build` reserves 64 bytes of address space for each place of the queue, whose number is
-    /// rounded up to a power of two. Most operating systems provide the memory only as the places are used.
+    /// **Memory.** `build` reserves 64 bytes of address space for each place of the queue, whose
+    /// number is rounded up to a power of two. Most operating systems provide the memory only as
+    /// the places are used.
     ///
     /// ```
     /// use std::time::Duration;
@@ -205,9 +211,11 @@ impl Builder {
     /// Sets how long a worker may be idle before it retires.
     ///
     /// A worker that has been idle for this time ends, at the latest after twice this time. The
-    /// resolution is about 1 ms: with a shorter time a worker may stay for two or three. The default
-    /// is 10 s. With [`Duration::MAX`] no worker retires; with [`Duration::ZERO`] each retires as
-    /// soon as the pool finds it idle.
+    /// resolution is about 1 ms: with a shorter time a worker may stay for two or three. The
+    /// default is 10 s. With [`Duration::MAX`] no worker retires.
+    ///
+    /// With [`Duration::ZERO`] each worker retires as soon as the pool finds it idle. Nearly every
+    /// task then costs the start of a thread: it suits rare and long tasks, such as a nightly job.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
@@ -216,11 +224,13 @@ impl Builder {
 
     /// Sets how dropping the pool shuts it down, and how long the drop waits at most.
     ///
-    /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every accepted
-    /// task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one whose caller
-    /// left at its deadline, that was cancelled, or that is past a deadline of its own. **If such tasks
-    /// keep all workers busy, the drop does not wait for queued tasks either**, and they are lost if the
-    /// process exits before a worker is free.
+    /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
+    /// accepted task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one
+    /// whose caller left at its deadline, that was cancelled, or that is past a deadline of its
+    /// own. **If such tasks keep all workers busy, the drop does not wait for queued tasks
+    /// either**, and they are lost if the process exits before a worker is free. A drop that
+    /// follows a [`shutdown`](crate::Pool::shutdown) whose report had stragglers does not wait
+    /// again.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
@@ -247,8 +257,13 @@ impl Builder {
 
     /// Sets the name of the pool's threads, which are `"{name}-{slot}"`.
     ///
-    /// The default is `"lazypool"`. A name with a NUL byte makes [`build`](Builder::build) fail with
-    /// [`BuildError::BadThreadName`]. Linux shows the first 15 bytes.
+    /// The default is `"lazypool"`. An empty name, or one with a NUL byte, makes
+    /// [`build`](Builder::build) fail with [`BuildError::BadThreadName`].
+    ///
+    /// **On Linux, keep it to 12 bytes.** The system shows the first 15 bytes of a thread's name,
+    /// in `top`, `gdb` and `/proc`. Of a longer name the dash and the slot are cut off, all or in
+    /// part, and the workers cannot be told apart. (12 bytes leave room for slots up to 99.) Inside
+    /// the process, [`Thread::name`](std::thread::Thread::name) returns all of it.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -256,19 +271,24 @@ impl Builder {
 
     /// Sets the stack size of the workers in bytes.
     ///
-    /// The default is that of [`std::thread`]. Any number is allowed, and a number below the
-    /// OS's minimum is raised to it. If it is more than the OS can give, no thread can be
-    /// started: each submission is refused as [`SpawnFailed`](crate::Refusal::SpawnFailed), and
-    /// [`build`](Builder::build) with [`min_workers`](Builder::min_workers) fails with
-    /// [`BuildError::Spawn`].
+    /// The default is that of [`std::thread`]. Less than 16,384 bytes make
+    /// [`build`](Builder::build) fail with [`BuildError::StackTooSmall`]. Where the OS's own
+    /// minimum is higher, the stack has that size: about 24 KiB on Linux with a recent processor.
+    /// That is enough for a small task, and not for one that panics with `RUST_BACKTRACE=1`: such a
+    /// thread overflows its stack, and that ends the process. Leave 64 KiB or more to tasks that
+    /// may panic.
     ///
-    /// **Nested calls.** A task that is submitted by another task of the same pool never runs on top of
-    /// it, on the same stack. If the submitting task would have to wait for it in the queue, the
-    /// submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs
-    /// the refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway)), it runs on the same stack. A task that submits tasks
-    /// like itself then nests one call deeper for each refused one. Limit the depth, or collect the
-    /// refused tasks and run them in a loop.
+    /// If it is more than the OS can give, no thread can be started: each submission is refused as
+    /// [`SpawnFailed`](crate::Refusal::SpawnFailed), and `build` with
+    /// [`min_workers`](Builder::min_workers) fails with [`BuildError::Spawn`].
+    ///
+    /// **Nested calls.** A task that is submitted by another task of the same pool never runs on
+    /// top of it, on the same stack. If the submitting task would have to wait for it in the queue,
+    /// the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs the
+    /// refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway)), it runs on the same stack. A task that
+    /// submits tasks like itself then nests one call deeper for each refused one. Limit the depth,
+    /// or collect the refused tasks and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};
@@ -302,8 +322,8 @@ impl Builder {
     /// Sets a hook that each new worker calls with its slot before its first task.
     ///
     /// The worker counts as busy during the hook. The task for which it was started waits for the
-    /// hook; a caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes that task back at
-    /// its deadline.
+    /// hook; a caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes that task back
+    /// at its deadline.
     ///
     /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
     /// [`Builder`](Builder#hooks) says what a hook may do.
@@ -366,7 +386,35 @@ impl Builder {
         self
     }
 
-    /// The pool's parts, once all is checked.
+    /// Sets whether the pool tracks how long tasks have been queued, and have run.
+    ///
+    /// The default is `false`. With `true`,
+    /// [`Stats::longest_running`](crate::Stats::longest_running),
+    /// [`Stats::oldest_queued`](crate::Stats::oldest_queued) and
+    /// [`WorkerSnapshot::running_for`](crate::WorkerSnapshot::running_for) show what hangs, and
+    /// since when. The pool then reads the clock at each submission, if it has a queue, and at each
+    /// start of a task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = lazypool::Pool::builder().max_workers(1).track_ages(true).build()?;
+    /// let (release, gate) = std::sync::mpsc::channel::<()>();
+    /// pool.serve(move || gate.recv().unwrap_or_default())?;
+    /// // An alert of a service:
+    /// let hangs = |age: Option<Duration>| age.is_some_and(|age| age > Duration::from_secs(30));
+    /// let stats = pool.stats();
+    /// assert!(!hangs(stats.longest_running) && !hangs(stats.oldest_queued));
+    /// # drop(release);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn track_ages(mut self, yes: bool) -> Self {
+        self.settings.track_ages = yes;
+        self
+    }
+
+    /// Checks all settings. Returns the pool's core, and the mode and timeout of the shutdown that
+    /// dropping the pool begins.
     pub(crate) fn into_core(self) -> Result<(Arc<Core>, (Shutdown, Duration)), BuildError> {
         let Self {
             settings,
@@ -378,14 +426,16 @@ impl Builder {
         check::min_workers(settings.min_workers, settings.max_workers)?;
         check::queue_capacity(settings.queue_capacity)?;
         check::thread_name(&thread_name)?;
-        let core = Core::new(Env::new(thread_name, hooks), settings, worker::main);
+        settings.stack_size.map_or(Ok(()), check::stack_size)?;
+        let env = Env::new(thread_name, hooks, settings.track_ages);
+        let core = Core::new(env, settings, worker::main);
         Ok((Arc::new(core), on_drop))
     }
 }
 
-/// What each setting may be; settings from a file are checked where they stand, too.
+/// The bounds of each setting. Settings from a file are checked by the same functions.
 pub(crate) mod check {
-    use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS};
+    use crate::error::{BuildError, MAX_QUEUE, MAX_WORKERS, MIN_STACK};
 
     pub(crate) fn max_workers(given: usize) -> Result<(), BuildError> {
         let max = MAX_WORKERS;
@@ -412,8 +462,16 @@ pub(crate) mod check {
     }
 
     pub(crate) fn thread_name(given: &str) -> Result<(), BuildError> {
-        if given.contains('\0') {
+        if given.is_empty() || given.contains('\0') {
             return Err(BuildError::BadThreadName);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stack_size(given: usize) -> Result<(), BuildError> {
+        let min = MIN_STACK;
+        if given < min {
+            return Err(BuildError::StackTooSmall { given, min });
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Durations as people write them: `250ms`, `10s`, `1m 30s`, `never`.
+//! Durations in the notation of the crate's settings: `250ms`, `10s`, `1m 30s`, `never`.
 //!
-//! One grammar for all of the crate's settings, in files and in words. Years and months are left out: they
-//! have no fixed length.
+//! All settings use the same grammar, in files and in single words. Years and months are left out
+//! because they have no fixed length.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,8 @@ const NEVER: &str = "never";
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// Each unit in nanoseconds and under all its names, the largest first. The first name is the one written.
+/// The units from the largest to the smallest, each in nanoseconds and with all its names. The
+/// first name is the one that is written.
 const UNITS: &[(u128, &[&str])] = &[
     (86_400 * NANOS_PER_SEC, &["d", "day", "days"]),
     (3_600 * NANOS_PER_SEC, &["h", "hour", "hours"]),
@@ -21,19 +22,21 @@ const UNITS: &[(u128, &[&str])] = &[
     ),
     (NANOS_PER_SEC, &["s", "sec", "secs", "second", "seconds"]),
     (1_000_000, &["ms", "msec"]),
-    // The micro sign, and the Greek letter that looks the same.
+    // The last two are the micro sign and the Greek letter mu, which look alike.
     (1_000, &["us", "usec", "\u{b5}s", "\u{3bc}s"]),
     (1, &["ns", "nsec"]),
 ];
 
-/// What is wrong with a text that should be a duration.
+/// The reason why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalid {
     Empty,
     NoNumber,
+    Word,
     NoUnit,
     UnknownUnit,
     TooLong,
+    Zero,
 }
 
 impl fmt::Display for Invalid {
@@ -41,14 +44,16 @@ impl fmt::Display for Invalid {
         f.write_str(match self {
             Self::Empty => "it is empty",
             Self::NoNumber => "each unit needs a whole number before it",
+            Self::Word => "it has no number; for no limit write \"never\"",
             Self::NoUnit => "a number needs a unit: ns, us, ms, s, m, h or d",
             Self::UnknownUnit => "the units are ns, us, ms, s, m, h and d",
             Self::TooLong => "it is too long; the longest is \"never\"",
+            Self::Zero => "a wait of zero is no wait: \"refuse\"",
         })
     }
 }
 
-/// Reads whole numbers with their units, which add up, or `never`.
+/// Reads whole numbers with units, which add up, or `never`.
 pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -56,6 +61,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     }
     if rest == NEVER {
         return Ok(Duration::MAX);
+    }
+    // Some users write such a word for no limit: "forever", "infinite", "Never".
+    if rest.chars().all(char::is_alphabetic) {
+        return Err(Invalid::Word);
     }
     let mut nanos = 0_u128;
     while !rest.is_empty() {
@@ -65,7 +74,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
             return Err(Invalid::NoNumber);
         }
         if unit.is_empty() {
-            // What follows the number may be another character: "1.5s".
+            // Another character may follow the number, as in "1.5s".
             return Err(if after.is_empty() {
                 Invalid::NoUnit
             } else {
@@ -75,7 +84,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
         let &(of_unit, _) = (UNITS.iter())
             .find(|(_, names)| names.contains(&unit))
             .ok_or(Invalid::UnknownUnit)?;
-        // Digits only: too large is all that can be wrong with it.
+        // The number has digits only, so this fails only if it is too large.
         let number: u64 = number.parse().map_err(|_| Invalid::TooLong)?;
         nanos = (u128::from(number) * of_unit)
             .checked_add(nanos)
@@ -83,16 +92,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
         rest = after.trim_start();
     }
     let secs = u64::try_from(nanos / NANOS_PER_SEC).map_err(|_| Invalid::TooLong)?;
-    // Smaller than a second: fits.
+    // The rest is smaller than a second, so it fits.
     Ok(Duration::new(secs, (nanos % NANOS_PER_SEC) as u32))
 }
 
-/// What comes before the first character that `ends` a part, and the rest.
+/// Splits a text before the first character that `ends` a part.
 fn split_where(text: &str, ends: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
-/// A duration, to be shown as [`parse`] reads it.
+/// Shows a duration as [`parse`] reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text(pub(crate) Duration);
 
@@ -148,11 +157,13 @@ mod tests {
         for (text, expected) in [
             ("", Invalid::Empty),
             ("  ", Invalid::Empty),
-            ("ms", Invalid::NoNumber),
             ("-1s", Invalid::NoNumber),
             ("1s, 2s", Invalid::NoNumber),
             ("1.5s", Invalid::NoNumber),
-            ("Never", Invalid::NoNumber),
+            ("ms", Invalid::Word),
+            ("Never", Invalid::Word),
+            ("forever", Invalid::Word),
+            ("infinite", Invalid::Word),
             ("10", Invalid::NoUnit),
             ("1s 5", Invalid::NoUnit),
             ("5 parsecs", Invalid::UnknownUnit),
@@ -165,6 +176,7 @@ mod tests {
             assert_eq!(parse(text), Err(expected), "{text:?}");
             assert!(!expected.to_string().is_empty());
         }
+        assert!(Invalid::Word.to_string().contains("\"never\""));
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! Sets of tasks: to wait for, or to cancel, together.
 
 use crate::engine::core::Core;
-use crate::engine::discard::is_discarding;
-use crate::engine::groups::{submit_member, take_queued};
+use crate::engine::groups::submit_member;
 use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Handle;
-use crate::sync::{Arc, Ordering};
-use crate::work::job::NeverRan;
+use crate::parts::members::{Ended, Members};
+use crate::sync::Arc;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -20,6 +18,10 @@ use std::time::Duration;
 /// Dropping the last handle neither waits for the tasks nor cancels them; they run. To cancel them
 /// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may
 /// outlive its pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
+///
+/// [`Pool::limited_group`](crate::Pool::limited_group) returns a group with a limit on its pending
+/// tasks, such as a tenant's share of the pool. Beyond the limit it refuses submissions as
+/// [`GroupFull`](crate::Refusal::GroupFull).
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,11 +83,12 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Group {
     core: Arc<Core>,
-    members: Arc<Handle>,
+    members: Arc<Members>,
     extras: Extras,
 }
 
-// As for the pool: panics of user code are caught before they reach the group's own steps.
+// No task sees the group in a broken state after a panic: panics of user code are caught before
+// they reach the group's own steps.
 impl UnwindSafe for Group {}
 impl RefUnwindSafe for Group {}
 
@@ -101,10 +104,15 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(crate) fn new(core: Arc<Core>, extras: Extras) -> Self {
+    /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
+    pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
+        let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+        // Room for some queue positions, so that a submission into the queue usually allocates
+        // nothing (law 12).
+        let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
-            members: Arc::new(Handle::new()),
+            members: Arc::new(Members::new(limit, queued)),
             extras,
         }
     }
@@ -115,9 +123,11 @@ impl Group {
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve), and
+    /// Those of [`Pool::serve`](crate::Pool::serve);
     /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been
-    /// [cancelled](Group::cancel).
+    /// [cancelled](Group::cancel); and [`GroupFull`](crate::Refusal::GroupFull) if as many of its
+    /// tasks are [pending](Group::pending) as its [limit](crate::Pool::limited_group) allows. A full
+    /// group refuses at once, even if the policy is to wait.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,8 +150,8 @@ impl Group {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Returns an [`Awaitable`]: its `serve` submits members of this group, and returns a handle to
-    /// the value of each. [`Group::cancel`] cancels such a task, too.
+    /// Returns an [`Awaitable`]: its `serve` and `serve_async` submit members of this group, and
+    /// return a handle to the value of each. [`Group::cancel`] cancels such a task, too.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -157,13 +167,13 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Blocks until no task of the group is pending. It returns if that was so at one moment of the call:
-    /// tasks that other threads submit after that moment do not matter.
+    /// Blocks until no task of the group is pending. It returns if no task was pending at one
+    /// moment of the call. Tasks that other threads submit after that moment do not matter.
     ///
-    /// By then all of them have ended and are counted, and their workers are free; a
-    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. Closures of
-    /// discarded tasks have been dropped. The calling thread spins for some microseconds at first, then
-    /// sleeps.
+    /// By then all tasks have ended and are counted, and their workers are free. A
+    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. The thread that
+    /// discarded a task may still be dropping the values that it captured. The calling thread spins
+    /// for some microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
@@ -175,10 +185,6 @@ impl Group {
     ///
     /// **Do not call this on a worker of the same pool: it can deadlock.** The group's tasks may
     /// need the worker that waits for them. Then this call never returns.
-    ///
-    /// It returns at once, whatever is pending, in a [forked](crate::Refusal::Forked) child, and while its
-    /// thread drops the closure of a discarded task: the tasks that it would wait for may be those that the
-    /// thread drops next.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -194,15 +200,8 @@ impl Group {
     #[doc(alias = "join")]
     #[doc(alias = "wait_idle")]
     pub fn wait(&self) {
-        self.wait_until(&Deadline::never());
-    }
-
-    fn wait_until(&self, deadline: &Deadline) -> bool {
-        if is_discarding() {
-            // What it would wait for may be what this thread is to drop next.
-            return true;
-        }
-        self.members.wait(deadline, self.core.parallel)
+        let never = Deadline::never();
+        self.members.wait(&never, self.core.parallel);
     }
 
     /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
@@ -227,7 +226,8 @@ impl Group {
         let ended = if d.is_zero() {
             self.pending() == 0
         } else {
-            self.wait_until(&Deadline::from_now(d))
+            let until = Deadline::from_now(d);
+            self.members.wait(&until, self.core.parallel)
         };
         if ended {
             return Ok(());
@@ -240,13 +240,21 @@ impl Group {
 
     /// Cancels the group for good, and does not wait for its tasks.
     ///
-    /// In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true. Its
-    /// queued tasks are discarded: first they are all taken out of the queue, then this call drops
-    /// their closures, one by one. A worker may still start one of them until all have been taken out;
-    /// after that none starts. New ones are refused as
-    /// [`Cancelled`](crate::Refusal::Cancelled).
+    /// * In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true, and their
+    ///   workers count as [abandoned](crate::Stats::abandoned).
+    /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted, and
+    ///   their handles are told. Then this call drops what they captured, oldest first; see
+    ///   [discarded tasks](crate::Pool#discarded-tasks). A worker may still start one of them
+    ///   until all have been taken out; after that none starts.
+    /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),
+    ///   and so are new ones.
     ///
-    /// A further call does not wait for a first one that still drops closures; [`Group::wait`] does.
+    /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
+    ///
+    /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others
+    /// have queued cost nothing, however many there are. Beyond that it looks once at each worker,
+    /// and at each submission that waits for space. If no task of the group is pending, it sets a
+    /// flag and no more.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -259,25 +267,10 @@ impl Group {
     /// # Ok(()) }
     /// ```
     pub fn cancel(&self) {
-        // ORDERING: P3: before it looks through the queue.
-        self.members.cancelled.swap(true, Ordering::SeqCst);
-        // What is pushed after the look through the queue, its submitter takes out (P3). So where
-        // each of many tasks cancels its group as it is dropped, one call looks.
-        // Relaxed: who finds it set needs nothing else of what was done before.
-        if self.core.env.is_forked() || self.members.swept.load(Ordering::Relaxed) {
-            return;
-        }
-        self.core.waiters.notify_all();
-        self.core.note_cancelled(&self.members);
-        let queued = take_queued(&self.core, &self.members);
-        // Relaxed: as above.
-        self.members.swept.store(true, Ordering::Relaxed);
-        // Code of the user's comes last: subscribers, then what discarded tasks captured.
-        self.core.tell_abandoned(&self.members);
-        self.core.discard(queued, NeverRan::Cancelled);
+        self.core.cancel_group(&self.members);
     }
 
-    /// Returns whether the group has been cancelled.
+    /// Returns `true` if the group has been cancelled.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -289,8 +282,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: a cancel that has returned is seen.
-        self.members.cancelled.load(Ordering::SeqCst)
+        self.members.is_cancelled()
     }
 
     /// Returns a guard that cancels the group when it is dropped.
@@ -326,7 +318,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.members.pending()
+        self.members.pending() as usize
     }
 
     /// Returns how many tasks have run and returned.
@@ -338,7 +330,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn completed(&self) -> usize {
-        self.members.completed()
+        self.members.ended(Ended::Completed) as usize
     }
 
     /// Returns how many tasks have panicked.
@@ -354,7 +346,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn panicked(&self) -> usize {
-        self.members.panicked()
+        self.members.ended(Ended::Panicked) as usize
     }
 
     /// Returns how many tasks were dropped before they started: by [`Group::cancel`] or
@@ -362,8 +354,8 @@ impl Group {
     /// [deadline](crate::Submitter::with_deadline).
     ///
     /// A group has this one count for all of them. The pool counts those past their deadline as
-    /// [`Stats::expired`](crate::Stats::expired), the others as
-    /// [`Stats::discarded`](crate::Stats::discarded).
+    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it, and the
+    /// others as [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -372,7 +364,7 @@ impl Group {
     /// ```
     #[must_use]
     pub fn discarded(&self) -> usize {
-        self.members.discarded()
+        self.members.ended(Ended::Discarded) as usize
     }
 }
 
@@ -398,7 +390,7 @@ impl Group {
 #[derive(Debug)]
 #[must_use = "the guard cancels the group as soon as it is dropped"]
 pub struct CancelGuard {
-    /// `None`: disarmed.
+    /// `None` once the guard is disarmed.
     group: Option<Group>,
 }
 

@@ -3,9 +3,10 @@
 use crate::engine::awaited::{self, Ticket};
 use crate::engine::core::Core;
 use crate::engine::request::Extras;
+use crate::engine::serving::Serving;
 use crate::error::{Refused, TaskError};
 use crate::parts::deadline::Deadline;
-use crate::parts::members;
+use crate::parts::members::Members;
 use crate::sync::Arc;
 use std::fmt;
 use std::future::Future;
@@ -14,11 +15,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Submits tasks whose value somebody wants: its [`serve`](Awaitable::serve) returns a [`Handle`].
+/// Submits tasks whose value is awaited or joined later: its [`serve`](Awaitable::serve) returns a
+/// [`Handle`]. Its [`serve_async`](Awaitable::serve_async) is a future of one, and waits for space.
 ///
-/// [`Pool::awaitable`](crate::Pool::awaitable), [`Submitter::awaitable`](crate::Submitter::awaitable) and
-/// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or group, and
-/// is cheap to copy. Its tasks have the options of that submitter or group.
+/// [`Pool::awaitable`](crate::Pool::awaitable),
+/// [`Submitter::awaitable`](crate::Submitter::awaitable) and
+/// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or
+/// group, and is cheap to copy. Its tasks have the options of that submitter or group.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -33,11 +36,11 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Awaitable<'a> {
     core: &'a Arc<Core>,
-    members: Option<&'a members::Handle>,
+    members: Option<&'a Arc<Members>>,
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// An `Awaitable` only borrows the pool, which is unwind safe.
 impl UnwindSafe for Awaitable<'_> {}
 impl RefUnwindSafe for Awaitable<'_> {}
 
@@ -53,7 +56,7 @@ impl fmt::Debug for Awaitable<'_> {
 impl<'a> Awaitable<'a> {
     pub(crate) fn new(
         core: &'a Arc<Core>,
-        members: Option<&'a members::Handle>,
+        members: Option<&'a Arc<Members>>,
         extras: Extras,
     ) -> Self {
         Self {
@@ -63,9 +66,10 @@ impl<'a> Awaitable<'a> {
         }
     }
 
-    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, and returns a [`Handle`] to its value.
+    /// Submits a task as [`Pool::serve`](crate::Pool::serve) does, and returns a [`Handle`] to its
+    /// value.
     ///
-    /// The task costs one allocation, whatever the size of the closure; waiting for it costs none.
+    /// The task costs one allocation, for a closure of any size. Waiting for it costs none.
     ///
     /// # Errors
     /// Those of [`Pool::serve`](crate::Pool::serve), and in a group those of
@@ -87,16 +91,170 @@ impl<'a> Awaitable<'a> {
         let ticket = awaited::submit(self.core, self.members, &self.extras, closure)?;
         Ok(Handle { ticket })
     }
+
+    /// Submits a task as [`serve`](Awaitable::serve) does, once there is space for it: returns a
+    /// future of the [`Handle`]. It waits without a thread, whatever [`WhenFull`](crate::WhenFull)
+    /// says.
+    ///
+    /// The future submits the task when it is polled first. If the pool has no space, the task
+    /// waits in one line with all other submissions that wait, those of threads included, and gets
+    /// space in the order in which they came. **Its turn comes whether the future is polled or
+    /// not**: a future that is not polled holds up no other, and its task may run before the future
+    /// is polled again.
+    ///
+    /// * **Dropped before its turn**, it leaves the line: its closure is dropped, and never runs.
+    ///   Dropped after that, its task is cancelled, as by the drop of its [`Handle`].
+    /// * **A deadline** ([`with_deadline`](crate::Pool::with_deadline)) counts from the first poll. It
+    ///   has no timer: a task that is past its deadline leaves the line when its turn comes, and its
+    ///   handle then has [`TaskError::Expired`]. To stop waiting in time, use the runtime's timeout,
+    ///   which drops the future.
+    /// * **A shutdown**, or the cancellation of its group, ends the wait at once, and gives the closure
+    ///   back.
+    /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
+    ///
+    /// Awaiting space and then the value, one task after the other, is never refused, even on a
+    /// pool of one. The task costs one allocation, the handle's.
+    ///
+    /// # Errors
+    /// [`Refused`] holds the closure, which did not run. The reason is never
+    /// [`Saturated`](crate::Refusal::Saturated), but:
+    ///
+    /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down, before or while the task
+    ///   waited.
+    /// * [`Cancelled`](crate::Refusal::Cancelled): its group has been cancelled, before or while the
+    ///   task waited.
+    /// * [`GroupFull`](crate::Refusal::GroupFull): its [limited group](crate::Pool::limited_group) is
+    ///   full. The future waits for space in the pool, not in a group.
+    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): it was its turn, the task needed a new thread,
+    ///   and the OS gave none.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): the first poll was on a worker of the same pool, and
+    ///   the task would have had to wait.
+    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
+    ///
+    /// # Panics
+    /// The future panics if it is polled again after it was ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::sync::Arc;
+    /// use std::task::{Context, Poll, Wake};
+    /// use std::thread::{self, Thread};
+    ///
+    /// struct Unpark(Thread);
+    ///
+    /// impl Wake for Unpark {
+    ///     fn wake(self: Arc<Self>) {
+    ///         self.0.unpark();
+    ///     }
+    /// }
+    ///
+    /// /// Awaits a future on this thread; each runtime has such a function.
+    /// fn block_on<T>(future: impl Future<Output = T>) -> T {
+    ///     let waker = Arc::new(Unpark(thread::current())).into();
+    ///     let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    ///     loop {
+    ///         match future.as_mut().poll(&mut context) {
+    ///             Poll::Ready(value) => return value,
+    ///             Poll::Pending => thread::park(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(2).build()?;
+    /// let squares = async {
+    ///     let mut tasks = Vec::new();
+    ///     for n in 1..=100_u32 {
+    ///         // Waits until the pool has space, and is never ahead of it by more than that.
+    ///         tasks.push(pool.awaitable().serve_async(move || n * n).await?);
+    ///     }
+    ///     let mut sum = 0;
+    ///     for task in tasks {
+    ///         sum += task.await?;
+    ///     }
+    ///     Ok::<_, Box<dyn Error + Send + Sync>>(sum)
+    /// };
+    /// assert_eq!(block_on(squares)?, 338_350);
+    /// assert_eq!(pool.stats().refused, 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn serve_async<F, R>(&self, closure: F) -> ServeAsync<F, R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        ServeAsync(Serving::new(self.core, self.members, self.extras, closure))
+    }
+}
+
+/// A submission that waits for space: a future of a [`Handle`], or of the refusal.
+/// [`Awaitable::serve_async`] returns it, and explains when it is ready and which errors it
+/// returns. Do not poll it after it was ready.
+///
+/// It does not borrow the pool, and may outlive it: it is then refused as
+/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the
+/// thread that makes the space, such as a worker. Like the [waker of a handle](Handle#as-a-future),
+/// it must not block, nor wait for the pool.
+///
+/// **Dropping it** takes the task back: a task that waits for space leaves the line and never runs.
+/// One that has got space meanwhile is cancelled, as by the drop of its handle.
+///
+/// ```
+/// use std::future::Future;
+/// use std::pin::pin;
+/// use std::sync::mpsc::channel;
+/// use std::task::{Context, Waker};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = lazypool::Pool::new(1)?;
+/// let (open, gate) = channel();
+/// pool.serve(move || gate.recv().unwrap_or_default())?; // holds the only worker
+///
+/// let mut context = Context::from_waker(Waker::noop());
+/// {
+///     let mut task = pin!(pool.awaitable().serve_async(|| unreachable!("it never runs")));
+///     assert_eq!(pool.stats().waiting, 0); // it has not been polled yet
+///     assert!(task.as_mut().poll(&mut context).is_pending());
+///     assert_eq!(pool.stats().waiting, 1);
+/// } // dropped: it leaves the line
+/// assert_eq!(pool.stats().waiting, 0);
+/// open.send(())?;
+/// # Ok(()) }
+/// ```
+#[must_use = "it submits nothing unless it is awaited"]
+pub struct ServeAsync<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(Serving<F, R>);
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Unpin for ServeAsync<F, R> {}
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> fmt::Debug for ServeAsync<F, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeAsync").finish_non_exhaustive()
+    }
+}
+
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync<F, R> {
+    type Output = Result<Handle<R>, Refused<F>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx.waker()).map_ok(|ticket| Handle { ticket })
+    }
 }
 
 /// The value of a task, once there is one: a future for any runtime, which a thread can also
 /// [`join`](Handle::join). [`Awaitable::serve`] returns it.
 ///
-/// The value is there as soon as the task has ended and been counted. If the task panicked, or never ran,
-/// there is a [`TaskError`] instead. It does not borrow the pool, and may outlive it.
+/// The value is there as soon as the task has ended and been counted. If the task panicked, or
+/// never ran, there is a [`TaskError`] instead: `Panicked` once
+/// [`on_panic`](crate::Builder::on_panic) has run, `Expired` once the closure has been dropped,
+/// `Cancelled` or `Discarded` as soon as the task is out of the pool, while its closure may still
+/// be being dropped. A handle does not borrow the pool, and may outlive it.
 ///
-/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is dropped
-/// at a timeout leaves no task behind that would still start. To let the task run on, use
+/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is
+/// dropped at a timeout leaves no task behind that would still start. To let the task run on, use
 /// [`detach`](Handle::detach).
 ///
 /// ```
@@ -110,34 +268,29 @@ impl<'a> Awaitable<'a> {
 ///
 /// # As a future
 ///
-/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker calls the
-/// waker once it is idle; if a task is queued, at the start of that task, before its closure. If the task is
-/// cancelled or discarded, the thread that does so calls the waker. A panic in the waker is caught.
+/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker
+/// calls the waker right after the task has ended. By then the worker may already have its next
+/// task, whose closure runs once the waker has returned. If the task is cancelled or discarded, the
+/// thread that does so calls the waker. A panic in the waker is caught.
 ///
-/// A waker must not block. One that does blocks the thread that calls it. If that is a worker, its next task
-/// waits, too, even if another worker is idle, while the deadline of that task comes nearer; and a submission
-/// to a full pool may wait for that worker. So take no lock in a waker that another thread may hold while it
-/// submits.
+/// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or
+/// the thread that discards. So it must not wait for a task or for space, and must not take a lock
+/// that another thread holds while it waits for the pool. The wakers of async runtimes do none of
+/// this. A waker may [`serve`](crate::Pool::serve) to the pool with
+/// [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is refused also if it would
+/// have to wait for an unfinished step of another thread.
 ///
-/// A waker may submit tasks to the same pool. If a worker runs it,
-/// [`do_with_deadline`](crate::Pool::do_with_deadline) and [`Scope::serve`](crate::Scope::serve) may refuse
-/// them as [`OnWorker`](crate::Refusal::OnWorker) even if a worker is idle: it may be the one that runs the
-/// waker. A waker's submission is also refused if it would have to wait for another thread's unfinished
-/// internal step, which may be a step of that worker.
-///
-/// A handle that was ready must not be polled or joined again: that panics, as for most futures. In a
-/// [forked](crate::Refusal::Forked) child a handle whose task has not ended is ready at once, with
-/// [`TaskError::Discarded`]: the task does not run there.
+/// A handle that was ready must not be polled or joined again: that panics, as for most futures.
 #[must_use = "dropping a handle cancels its task; `detach` lets it run on"]
 pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// As for the pool. The value is given out whole.
+// No code sees the handle in a broken state after a panic: it returns the whole value, or none.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// Nothing of it is pinned: the value is on the heap, and moved out.
+// A handle pins no field: the value is on the heap, and is moved out.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {
@@ -151,8 +304,8 @@ impl<R> fmt::Debug for Handle<R> {
 impl<R> Handle<R> {
     /// Blocks the calling thread until the task has ended, and returns its value.
     ///
-    /// **Do not call this on a worker of the same pool: it can deadlock.** The task may need the worker
-    /// that waits for it.
+    /// **Do not call this on a worker of the same pool: it can deadlock.** The task may need the
+    /// worker that waits for it.
     ///
     /// # Errors
     /// [`TaskError`], if the task panicked or never ran.
@@ -176,8 +329,8 @@ impl<R> Handle<R> {
         self.ticket.take()
     }
 
-    /// Does what [`join`](Handle::join) does, at most for `d`; then it gives the handle back, and the
-    /// task goes on.
+    /// Does what [`join`](Handle::join) does, at most for `d`; then it gives the handle back, and
+    /// the task goes on.
     ///
     /// [`Duration::ZERO`] does not wait, [`Duration::MAX`] waits as long as it takes.
     ///
@@ -211,7 +364,7 @@ impl<R> Handle<R> {
         }
     }
 
-    /// Returns whether [`join`](Handle::join) would return at once.
+    /// Returns `true` if [`join`](Handle::join) would return at once.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -230,8 +383,10 @@ impl<R> Handle<R> {
 
     /// Cancels the task, and does not wait.
     ///
-    /// * A task that no worker has taken never runs: its closure is dropped by this call, and it counts as
-    ///   [`discarded`](crate::Stats::discarded). The handle has [`TaskError::Cancelled`].
+    /// * A task that no worker has taken never runs. It counts as
+    ///   [`discarded`](crate::Stats::discarded), or as [`expired`](crate::Stats::expired) if its deadline
+    ///   has passed. The handle has [`TaskError::Cancelled`] at once; then this call drops the closure
+    ///   (see [discarded tasks](crate::Pool#discarded-tasks)).
     /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its worker
     ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle still returns the
     ///   task's value or `Panicked`. If the handle is dropped before, the value is dropped on the worker.
@@ -254,8 +409,8 @@ impl<R> Handle<R> {
         self.ticket.cancel();
     }
 
-    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has ended
-    /// already, by this call.
+    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has
+    /// ended already, by this call.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,8 +5,9 @@
 //! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
 //! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
 //! value, which a thread can also join. When every worker is busy and the queue is full, each of these
-//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. In async code,
-//! read [what may block](docs::async_code#what-may-block).
+//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. Async code
+//! waits for space with [`Awaitable::serve_async`]; there, read
+//! [what may block](docs::async_code#what-may-block).
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -29,8 +30,12 @@
 //! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
 //! | When is one process not enough? | [`docs::beyond_one_machine`] |
 //! | Which metrics to watch? | [`docs::monitoring`] |
+//! | How do I test code that uses a pool? | [`docs::testing`] |
+//! | How do I get priorities, tasks in order, periodic work, retries? | [`docs::recipes`] |
 //! | What can I rely on, and what not? | [`docs::guarantees`] |
 //! | How does async code await a task? | [`docs::async_code`] |
+//! | How does async code wait for space? | [`Awaitable::serve_async`]: [three lines](docs::async_code#waiting-for-space) |
+//! | How does each tenant get a share? | [`Pool::limited_group`]: [an example](docs::recipes#a-share-for-each-tenant) |
 //! | What replaces a call of another pool? | [`docs::migration`] |
 //! | How fast is it? | [`docs::measurements`] |
 //! | What is lock-free, and why is no task lost? | [`docs::protocol`] |
@@ -38,6 +43,8 @@
 //! | How do I get the value of a task, in async code or later? | [`Handle`] |
 //! | How do I wait for many tasks, or cancel them? | [`Group`] |
 //! | How do tasks borrow? | [`Pool::scope`] |
+//! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [`Builder`](Builder#hooks) |
+//! | How do I set affinity, niceness or signals of the threads? | [`Builder::on_worker_start`]: [an example](docs::recipes#attributes-of-threads) |
 //! | How do I end a pool? | [`Pool::shutdown`] |
 //!
 //! # Features
@@ -48,24 +55,25 @@
 //! |---|---|
 //! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`RefusalCounts`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
-//! | `tracing` | a span for each task, as a child of its submitter's, and events, for the [`tracing`](https://docs.rs/tracing) facade |
+//! | `tracing` | three events that ask for an operator: a task panicked, a thread could not be started, a worker outlived a shutdown; for the [`tracing`](https://docs.rs/tracing) facade |
 
-// The house, from the ground up. Imports go down only.
+// The modules, from the lowest level to the highest. A module imports only from lower ones.
 //
 // | module | what it holds |
 // |---|---|
 // | `sync` | the switch between `std` and the model checkers |
-// | `parts` | mechanisms: ring, slot, queue, completion, waiters, members, waiting |
+// | `parts` | mechanisms: ring, slot, queue, line, completion, members, waiting |
 // | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
-// | `engine` | how the pool works: one question a file; **the protocol page** |
-// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the public rest |
+// | `engine` | how the pool works, with one question in each file; **the protocol page** |
+// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the other public items |
 // | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
-// | `model` | what the models in `loom-tests` and the scenarios in `shuttle-tests` see of all that |
+// | `model` | the parts that the models in `loom-tests` and the scenarios in `shuttle-tests` use |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::too_many_lines)]
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
 mod builder;
@@ -97,7 +105,7 @@ pub use error::{
     TaskPanic, Unfinished, Unrun,
 };
 pub use group::{CancelGuard, Group};
-pub use handle::{Awaitable, Handle};
+pub use handle::{Awaitable, Handle, ServeAsync};
 pub use pool::Pool;
 pub use scope::Scope;
 #[cfg(feature = "serde")]
@@ -105,9 +113,6 @@ pub use scope::Scope;
 pub use settings::PoolSettings;
 pub use stats::{RefusalCounts, Shutdown, ShutdownReport, Stats, WhenFull, WorkerSnapshot};
 pub use submitter::Submitter;
-#[cfg(lazypool_pauses)]
-#[doc(hidden)]
-pub use sync::pauses;
 
 /// The README's code blocks, run as doc tests.
 #[cfg(doctest)]

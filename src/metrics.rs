@@ -1,6 +1,12 @@
 //! Statistics for the recorder of the `metrics` crate (feature `metrics`).
 
 use crate::pool::Pool;
+use crate::stats::Stats;
+use crate::work::series::{DELAY, DURATION};
+use metrics::{
+    counter, describe_counter, describe_gauge, describe_histogram, gauge, SharedString, Unit,
+};
+use std::time::Duration;
 
 impl Pool {
     /// Publishes the pool's [statistics](Pool::stats) to the global recorder of the
@@ -14,12 +20,13 @@ impl Pool {
     /// | set by this call | kind | what it counts |
     /// |---|---|---|
     /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; those without a task; those with one |
-    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that nobody waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
+    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that no caller waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
-    /// | `lazypool_submitters_waiting` | gauge | submitters that wait for space ([`WhenFull::Block`](crate::WhenFull::Block)) |
+    /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
+    /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
     /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space) |
+    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |
     /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
     /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
     /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
@@ -37,10 +44,10 @@ impl Pool {
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
     /// longer, but breaks no deadline. A panic in it is contained, and counted in
-    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a recorder
-    /// and a label, with their histograms. For further ones it asks the recorder at each task. Having no
-    /// recorder counts as one, so install yours before the pool runs tasks. Recorders are told apart by
-    /// their address: do not use two of size zero at a time.
+    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a
+    /// recorder and a label, with their histograms. For further ones it asks the recorder at each
+    /// task. Having no recorder counts as one, so install yours before the pool runs tasks.
+    /// Recorders are told apart by their address: do not use two of size zero at a time.
     ///
     /// With this feature each task takes
     /// [8 bytes more](crate::docs::guarantees#closures-without-an-allocation).
@@ -93,6 +100,76 @@ impl Pool {
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
         let core = self.core();
-        crate::work::series::publish(&core.env.name, &core.stats(), core.limit());
+        let tracks_ages = core.env.tracks_ages();
+        publish(&core.env.name, &core.stats(), core.limit(), tracks_ages);
     }
+}
+
+/// Records the pool's metrics, and describes them to the recorder. Describes them at each call,
+/// because the recorder may have been installed since the last one.
+fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
+    let pool = SharedString::from(pool.to_owned());
+    for (name, text, value) in gauges(stats, limit) {
+        describe_gauge!(name, Unit::Count, text);
+        gauge!(target: "lazypool", name, "pool" => pool.clone()).set(value as f64);
+    }
+    for (name, text, age) in ages(stats).into_iter().filter(|_| tracks_ages) {
+        describe_gauge!(name, Unit::Seconds, text);
+        let age = age.unwrap_or_default().as_secs_f64();
+        gauge!(target: "lazypool", name, "pool" => pool.clone()).set(age);
+    }
+    for (name, text, value) in counters(stats) {
+        describe_counter!(name, Unit::Count, text);
+        counter!(target: "lazypool", name, "pool" => pool.clone()).absolute(value);
+    }
+    let name = "lazypool_tasks_refused_total";
+    describe_counter!(name, Unit::Count, "Submissions not taken");
+    for (reason, value) in stats.refusals.by_reason() {
+        counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
+            .absolute(value);
+    }
+    let delay = "From a task's submission to its start";
+    describe_histogram!(DELAY, Unit::Seconds, delay);
+    let duration = "From a task's start to its end";
+    describe_histogram!(DURATION, Unit::Seconds, duration);
+}
+
+/// Returns each gauge's name, description and value.
+#[rustfmt::skip]
+fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
+    [
+        ("lazypool_workers", "Workers that exist", stats.workers),
+        ("lazypool_workers_idle", "Workers in service without a task", stats.idle),
+        ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
+        ("lazypool_workers_abandoned", "Workers with a task that nobody waits for any more", stats.abandoned),
+        ("lazypool_workers_limit", "Workers that there may be now", limit),
+        ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
+        ("lazypool_submitters_waiting", "Submitters that wait for space", stats.waiting),
+    ]
+}
+
+#[rustfmt::skip]
+fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
+    [
+        ("lazypool_longest_running_seconds", "Age of the task that runs for longest", stats.longest_running),
+        ("lazypool_oldest_queued_seconds", "Age of the oldest queued task", stats.oldest_queued),
+    ]
+}
+
+/// Returns each counter's name, description and value.
+#[rustfmt::skip]
+fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
+    [
+        ("lazypool_tasks_accepted_total", "Tasks taken", stats.accepted),
+        ("lazypool_tasks_completed_total", "Tasks that returned", stats.completed),
+        ("lazypool_tasks_panicked_total", "Tasks that panicked", stats.panicked),
+        ("lazypool_tasks_expired_total", "Tasks whose deadline passed before they started", stats.expired),
+        ("lazypool_tasks_timed_out_total",
+            "Tasks that ran past their deadline: callers that left, and tasks of their own", stats.timed_out),
+        ("lazypool_tasks_discarded_total", "Tasks that a shutdown or a cancelled group took back", stats.discarded),
+        ("lazypool_workers_spawned_total", "Workers started", stats.spawned),
+        ("lazypool_workers_retired_total", "Workers ended", stats.retired),
+        ("lazypool_spawn_failures_total", "Threads that the OS could not start", stats.spawn_failures),
+        ("lazypool_hook_panics_total", "Panics of hooks, recorders and subscribers", stats.hook_panics),
+    ]
 }

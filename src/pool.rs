@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::handle::Awaitable;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
@@ -38,13 +38,32 @@ use std::time::Duration;
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
 /// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
-/// of plain `serve` included: they run later, or are lost if the process exits before. On a worker of
-/// the pool itself, the drop does not wait at all.
+/// of plain `serve` included: they run later, or are lost if the process exits before.
+///
+/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) that waited and reported
+/// stragglers, because that call has said how long to wait; on a worker of the pool itself; and inside
+/// the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
+///
+/// # Discarded tasks
+///
+/// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
+/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. First all tasks that the
+/// call discards are taken out: they are counted, callers get their closures back, and handles and
+/// groups are told. Only then the call drops the values that the closures captured, on its own thread,
+/// oldest first. So no thread waits for these drops.
+///
+/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them have
+/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. If the code
+/// discards more tasks, the first call drops their values later, so the stack does not grow. All other
+/// calls wait as they do anywhere. **Do not wait there for a running task that itself needs a value
+/// which another task of the same discard captured**: that wait never ends.
 ///
 /// # After `fork`
 ///
 /// In a child process made by `fork`, every submission is refused as
-/// [`Forked`](crate::Refusal::Forked), and shutdowns, drops, waits and scopes return at once.
+/// [`Forked`](crate::Refusal::Forked), and [`shutdown`](Pool::shutdown) and the drop of the pool return
+/// at once. Use nothing else of the parent's pool there: a wait for a group, handle or scope may never
+/// end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -210,7 +229,8 @@ impl Pool {
     }
 
     /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
-    /// closure: a future, which a thread can also join.
+    /// closure: a future, which a thread can also join. Its
+    /// [`serve_async`](crate::Awaitable::serve_async) also waits for space, without a thread.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -237,7 +257,33 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(&self.core), Extras::NONE)
+        Group::new(Arc::clone(&self.core), Extras::NONE, None)
+    }
+
+    /// Returns a new, empty [`Group`] of which at most `max_pending` tasks may be pending at once: accepted
+    /// and not yet ended, or waiting for space.
+    ///
+    /// Beyond that, a submission through the group is refused as
+    /// [`GroupFull`](crate::Refusal::GroupFull), even if the pool's policy is to wait. A limit of 0
+    /// refuses every submission. So one tenant of a service cannot take all the space of a pool that several share:
+    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
+    ///
+    /// ```
+    /// use lazypool::{Group, Pool};
+    /// use std::collections::HashMap;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
+    /// let mut tenants: HashMap<&str, Group> = HashMap::new();
+    /// for tenant in ["ann", "bob", "ann"] {
+    ///     let group = tenants.entry(tenant).or_insert_with(|| pool.limited_group(16));
+    ///     group.serve(move || println!("for {tenant}"))?;
+    /// }
+    /// assert!(pool.limited_group(0).serve(|| ()).is_err());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn limited_group(&self, max_pending: usize) -> Group {
+        Group::new(Arc::clone(&self.core), Extras::NONE, Some(max_pending))
     }
 
     /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow. Returns `f`'s value
@@ -269,9 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's statistics: what it has done since it was built, and what it does now.
-    ///
-    /// They are exact while the pool is at rest. [`Stats`] says what holds while tasks come and go.
+    /// Returns the pool's statistics since it was built, and its current state. They are exact while
+    /// the pool is at rest. [`Stats`] lists the relations that hold while tasks come and go.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -370,7 +415,7 @@ impl Pool {
         self.core.settings.queue_capacity
     }
 
-    /// Returns whether the pool has been shut down, so that submissions are refused as
+    /// Returns `true` if the pool has been shut down, so that submissions are refused as
     /// [`Closed`](crate::Refusal::Closed).
     ///
     /// ```
@@ -389,15 +434,17 @@ impl Pool {
     /// most for `timeout`.
     ///
     /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
-    /// wait for space included. [`Shutdown`] says what becomes of accepted tasks. The report names
+    /// wait for space included. The [`Shutdown`] decides which accepted tasks still run. The report names
     /// the workers that have not ended.
     ///
     /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode stays in force. Called inside a task of the pool, this closes the pool and
-    /// returns at once, with that task's worker among the stragglers.
+    /// strictest mode stays in force. Once a call has waited and reported stragglers, dropping the pool
+    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with
+    /// that task's worker among the stragglers. It also returns at once inside the drop of a value that
+    /// a [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
     /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
-    /// those of what discarded tasks captured, which run on the calling thread.
+    /// those of values that discarded tasks captured, which run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -417,7 +464,7 @@ impl Builder {
     /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
     ///
     /// # Errors
-    /// [`BuildError`] names the setting that is out of bounds, and what is allowed.
+    /// [`BuildError`] names the setting that is out of bounds, and the allowed values.
     /// [`BuildError::Spawn`] means that the OS could not create a thread for one of the `min_workers`;
     /// the workers that were started have ended when this returns.
     ///
@@ -443,7 +490,11 @@ impl Builder {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let (mode, timeout) = self.on_drop;
+        let (mode, mut timeout) = self.on_drop;
+        // Relaxed: `shutdown` borrows the pool, so every call of it has returned before this drop.
+        if self.core.gave_up.load(Ordering::Relaxed) {
+            timeout = Duration::ZERO;
+        }
         end::shutdown(&self.core, mode, timeout, WaitsFor::Wanted);
     }
 }

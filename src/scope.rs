@@ -1,31 +1,30 @@
-//! Tasks that borrow.
+//! Scopes, whose tasks may borrow from the caller.
 //!
-//! Soundness is that of [`std::thread::scope`]: the types are invariant in both
-//! lifetimes, `'scope` is chosen by us for a call that does not return before
-//! every task has ended, and nothing that the user does (leaking the handle,
-//! panicking in the body) skips that wait.
+//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant
+//! in both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has
+//! it returns only after every task has ended. User code cannot skip that wait: not if it leaks a
+//! handle, and not if the body panics.
 
 use crate::engine::core::Core;
 use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle};
-use crate::sync::{catch_unwind, exposed, lock, lock_unless, Arc, Mutex};
+use crate::parts::members::{Ended, Members, Pending};
+use crate::sync::{catch_unwind, exposed, lock, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release};
-use crate::work::observe::Seen;
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 
-/// What the tasks know of their scope, which does not return before they have ended.
+/// The part of a scope that its tasks share. The scope does not return before they have ended.
 #[derive(Debug)]
 struct Inner {
-    members: Handle,
-    /// The first of their panics.
+    members: Arc<Members>,
+    /// The payload of the first task that panicked.
     panic: Mutex<Option<Payload>>,
 }
 
@@ -106,16 +105,15 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: Extras,
-    /// Opened on a worker of the pool: that worker waits for each task, whoever serves it.
+    /// The scope was opened on a worker of the pool. That worker waits for each task, even if the
+    /// task is submitted by another thread.
     on_worker: bool,
-    /// Opened by a waker, on a worker that is idle for others: whoever serves, that worker must not be
-    /// given the task.
-    refuses: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// As for a pool: panics of user code are caught before they reach a step of the scope's own.
+// No task sees the scope in a broken state after a panic: panics of user code are caught before
+// they reach the scope's own steps.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -127,28 +125,26 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    /// Not an `F`, as an argument of `run`: that would promise that what it borrows
-    /// lives until `run` returns.
+    /// The closure. Not an `F`, because `run` takes this struct as an argument. With an `F`, that
+    /// would promise that the data which the closure borrows live until `run` returns.
     f: MaybeUninit<F>,
 }
 
-// SAFETY: F is Send, and `scope` does not return before the task has ended and dropped what it
-// borrows: `Scope::serve` has it enter the scope, and its end is the last that is done with it.
+// SAFETY: `F` is `Send`. `Scope::serve` adds the task to the scope, and `scope` does not return
+// before each of its tasks has ended. A task ends after its closure, and so all that it borrows,
+// has been dropped.
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
-        // SAFETY: the scope waits for this task, which is pending.
+        // SAFETY: the task is pending, so the scope has not returned.
         let inner = unsafe { &*inner };
-        // Before the closure, which may fork: the scope's stack may be another's in the child.
-        // SAFETY: this is the task, which has not kept its own.
-        let pending = unsafe { inner.members.pending_task() };
-        // SAFETY: made with a closure, and consumed here.
+        let members = Arc::clone(&inner.members);
+        // SAFETY: the task was created with a closure, which only this function consumes.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
-            ctx.end_if_forked();
             let mut first = lock(&inner.panic);
             if first.is_none() {
                 *first = Some(payload);
@@ -158,20 +154,18 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(Ended::ran(panicked));
-        // The scope may be gone after this.
-        pending.end(Ended::Completed);
+        // This ends the scope's wait, so the scope may be gone after it.
+        members.end(Ended::Completed);
     }
 
-    /// At its deadline only: no shutdown discards it.
-    fn discard(self, _: NeverRan, seen: Seen) -> Release {
-        // Before the drop, which may fork.
-        // SAFETY: the scope waits for this task, which is pending, and has not kept its own.
-        let pending = unsafe { (*self.inner).members.pending_task() };
-        // SAFETY: made with a closure, and consumed here.
+    /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
+    fn discard(self, _: NeverRan) -> Release {
+        // SAFETY: the task is pending, so the scope has not returned.
+        let pending = Pending(Arc::clone(unsafe { &(*self.inner).members }));
+        // SAFETY: the task was created with a closure, which only this function consumes.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
-            seen,
             ..Release::default()
         }
     }
@@ -180,14 +174,14 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
 impl<'scope> Scope<'scope, '_> {
     /// Submits a task as [`Pool::serve`](crate::Pool::serve) does; the task may borrow.
     ///
-    /// `Ok` means that the task will run, whatever shutdown follows, unless the scope's
+    /// `Ok` means that the task will run, even if the pool is shut down, unless the scope's
     /// [deadline](crate::Submitter::with_deadline) passes first. The scope
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the same
-    /// pool, or this is called on one, the task never queues: if no worker is idle and none can be
-    /// started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
+    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the
+    /// same pool, or this is called on one, the task never queues: if no worker is idle and none
+    /// can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -205,10 +199,7 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
-        if self.refuses {
-            return Err(Refused::new(closure, self.core.refuse_on_worker()));
-        }
-        let pending = self.inner.members.enter();
+        self.inner.members.enter();
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -220,18 +211,18 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.refuse();
-            // SAFETY: as it was made.
+            self.inner.members.leave();
+            // SAFETY: the pool has returned the task as it was submitted, with its closure.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
     }
 
-    /// Submits a task as [`serve`](Scope::serve) does, and runs it here and now if the pool does not
-    /// take it, for whatever reason.
+    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs
+    /// it at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped at the
-    /// scope's [deadline](crate::Submitter::with_deadline), does not run.
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped
+    /// at the scope's [deadline](crate::Submitter::with_deadline), does not run.
     ///
     /// # Panics
     /// If the closure runs here, and panics.
@@ -263,12 +254,11 @@ where
     let scope = Scope {
         core: Arc::clone(core),
         inner: Inner {
-            members: Handle::new(),
+            members: Arc::new(Members::new(u64::MAX, 0)),
             panic: Mutex::new(None),
         },
         extras,
         on_worker: core.env.is_own_worker(),
-        refuses: core.env.is_between_tasks(),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -277,8 +267,7 @@ where
         scope.inner.members.wait(&Deadline::never(), core.parallel);
         result
     });
-    // In a forked child no task touches the scope any more.
-    let panic = lock_unless(core.env.is_forked(), &scope.inner.panic).and_then(|mut p| p.take());
+    let panic = lock(&scope.inner.panic).take();
     match (result, panic) {
         (Ok(value), None) => value,
         (Ok(value), Some(payload)) => {

@@ -1,8 +1,8 @@
 //! Settings that come from a file (feature `serde`).
 //!
-//! The two `serde` traits are written by hand: an error then names its key in every
-//! format (JSON's own errors give a line only), is raised where the value stands, so
-//! that a format that shows the place shows the right one, and no macro is compiled.
+//! The two `serde` traits are written by hand, for three reasons. An error names its key in every
+//! format (JSON's own errors give a line only). It is raised where the value is, so that a format
+//! that shows the place shows the right one. And no macro is compiled.
 
 use crate::builder::{check, Builder};
 use crate::duration;
@@ -28,12 +28,13 @@ use std::time::Duration;
 /// | `max_workers` | 1 to 65,536 | 4 per core |
 /// | `min_workers` | 0 to `max_workers` | 0 |
 /// | `queue_capacity` | 0 to 16,777,216 | 0 |
-/// | `when_full` | `"refuse"`, `"block"`, or `"block:"` and a duration, such as `"block:250ms"` | `"refuse"` |
-/// | `idle_timeout` | a duration | `"10s"` |
+/// | `when_full` | `"refuse"`, `"block"`, or `"block:"` and a duration above zero, such as `"block:250ms"` | `"refuse"` |
+/// | `idle_timeout` | a duration; `"0s"`: retire as soon as idle | `"10s"` |
 /// | `shutdown_on_drop` | `"drain"`, `"discard"` or `"cancel"` | `"drain"` |
 /// | `shutdown_timeout` | a duration | `"never"` |
-/// | `thread_name` | a text without a NUL byte | `"lazypool"` |
-/// | `stack_size` | bytes | that of `std::thread` |
+/// | `thread_name` | a text without a NUL byte, not empty | `"lazypool"` |
+/// | `stack_size` | bytes, 16,384 or more | that of `std::thread` |
+/// | `track_ages` | `true` or `false` | `false` |
 ///
 /// ```
 /// use lazypool::PoolSettings;
@@ -72,7 +73,7 @@ pub struct PoolSettings {
     pub when_full: WhenFull,
     /// See [`Builder::idle_timeout`].
     pub idle_timeout: Duration,
-    /// What dropping the pool does: see [`Builder::shutdown_on_drop`].
+    /// The shutdown that dropping the pool begins: see [`Builder::shutdown_on_drop`].
     pub shutdown_on_drop: Shutdown,
     /// How long dropping the pool waits at most: see [`Builder::shutdown_on_drop`].
     pub shutdown_timeout: Duration,
@@ -80,12 +81,14 @@ pub struct PoolSettings {
     pub thread_name: String,
     /// See [`Builder::stack_size`]. `None` means the default of [`std::thread`].
     pub stack_size: Option<usize>,
+    /// See [`Builder::track_ages`].
+    pub track_ages: bool,
 }
 
 /// The defaults of [`Builder`].
 impl Default for PoolSettings {
     fn default() -> Self {
-        // Kept equal to `Builder::new` by a test.
+        // A test checks that these are equal to those of `Builder::new`.
         let cores = crate::parts::backoff::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
@@ -97,6 +100,7 @@ impl Default for PoolSettings {
             shutdown_timeout: Duration::MAX,
             thread_name: String::from("lazypool"),
             stack_size: None,
+            track_ages: false,
         }
     }
 }
@@ -111,7 +115,7 @@ impl PoolSettings {
     /// # Ok::<(), lazypool::BuildError>(())
     /// ```
     pub fn to_builder(&self) -> Builder {
-        // Taken apart without `..`, so that no setting can be forgotten.
+        // There is no `..` here, so that no setting can be forgotten.
         let Self {
             max_workers,
             min_workers,
@@ -122,6 +126,7 @@ impl PoolSettings {
             shutdown_timeout,
             ref thread_name,
             stack_size,
+            track_ages,
         } = *self;
         let builder = Builder::new()
             .max_workers(max_workers)
@@ -130,7 +135,8 @@ impl PoolSettings {
             .when_full(when_full)
             .idle_timeout(idle_timeout)
             .shutdown_on_drop(shutdown_on_drop, shutdown_timeout)
-            .thread_name(thread_name);
+            .thread_name(thread_name)
+            .track_ages(track_ages);
         match stack_size {
             Some(bytes) => builder.stack_size(bytes),
             None => builder,
@@ -154,6 +160,7 @@ const KEYS: &[&str] = &[
     "shutdown_timeout",
     "thread_name",
     "stack_size",
+    "track_ages",
 ];
 
 impl<'de> Deserialize<'de> for PoolSettings {
@@ -204,7 +211,12 @@ impl<'de> Visitor<'de> for Table {
                     s.thread_name =
                         map.next_value_seed(checked(key, |name: &String| check::thread_name(name)))?
                 }
-                "stack_size" => s.stack_size = map.next_value_seed(plain(key))?,
+                "stack_size" => {
+                    s.stack_size = map.next_value_seed(checked(key, |bytes: &Option<usize>| {
+                        bytes.map_or(Ok(()), check::stack_size)
+                    }))?;
+                }
+                "track_ages" => s.track_ages = map.next_value_seed(plain(key))?,
                 _ => unreachable!("every key has its arm"),
             }
         }
@@ -213,7 +225,7 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// Reads the value of a key and checks it, and puts the key before whatever is wrong.
+/// A seed that reads the value of a key and checks it. It adds the key to the front of every error.
 struct Value<T> {
     key: &'static str,
     check: fn(&T) -> Result<(), BuildError>,
@@ -238,19 +250,19 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
         let value = T::deserialize(deserializer).map_err(|e| {
             let (key, text) = (self.key, e.to_string());
-            // Some formats have put it there already.
+            // Some formats have already added the key to the error.
             if text.starts_with(&format!("{key}: ")) {
                 return e;
             }
             D::Error::custom(format_args!("{key}: {text}"))
         })?;
-        // A `BuildError` names the key itself.
+        // A `BuildError` already names the key.
         (self.check)(&value).map_err(D::Error::custom)?;
         Ok(value)
     }
 }
 
-/// A duration as people write it.
+/// A duration in the notation of the crate's settings.
 struct Span(Duration);
 
 impl Span {
@@ -302,15 +314,16 @@ impl Serialize for PoolSettings {
         table.serialize_field("shutdown_timeout", &Span(self.shutdown_timeout))?;
         table.serialize_field("thread_name", &self.thread_name)?;
         match &self.stack_size {
-            // TOML has no word for "none".
+            // TOML has no value for "none".
             None => table.skip_field("stack_size")?,
             Some(bytes) => table.serialize_field("stack_size", bytes)?,
         }
+        table.serialize_field("track_ages", &self.track_ages)?;
         table.end()
     }
 }
 
-/// The two directions of an enum whose values are words: those of its `FromStr` and its `Display`.
+/// Implements both traits for an enum by its `FromStr` and its `Display`.
 macro_rules! words {
     ($enum:ident, $expected:literal) => {
         /// Reads the word that `FromStr` reads.

@@ -1,4 +1,4 @@
-//! Submissions with options.
+//! The submitter, which gives its submissions options.
 
 use crate::engine::call;
 use crate::engine::core::Core;
@@ -45,7 +45,7 @@ pub struct Submitter<'a> {
     extras: Extras,
 }
 
-// As for the pool that it borrows.
+// A submitter only borrows the pool, which is unwind safe.
 impl UnwindSafe for Submitter<'_> {}
 impl RefUnwindSafe for Submitter<'_> {}
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Submitter<'_> {
     }
 }
 
-/// Options of submissions.
+/// Methods that begin a submission with options.
 impl Pool {
     /// Returns a [`Submitter`] that gives each of its tasks this label.
     ///
@@ -220,13 +220,16 @@ impl<'a> Submitter<'a> {
     /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
     ///   at the latest when its turn in the queue comes. The pool counts it as
     ///   [`expired`](crate::Stats::expired). Its group counts it as
-    ///   [`discarded`](Group::discarded), like every task that never started.
+    ///   [`discarded`](Group::discarded), like every task that never started. A task that its handle or
+    ///   group cancels after its deadline counts as expired, too.
     /// * A task that is still running at its deadline runs on, and
     ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
     ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as [`Saturated`](crate::Refusal::Saturated), and
-    ///   `do_with_deadline` returns [`Expired`](DeadlineError::Expired).
+    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as
+    ///   [`Saturated`](crate::Refusal::Saturated), and `do_with_deadline` returns
+    ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no timer:
+    ///   its task expires when its turn comes.
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
@@ -333,8 +336,13 @@ impl<'a> Submitter<'a> {
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
     /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
-    /// no such deadline. If `d` is longer than the time from
-    /// submission to deadline, no task is ever started.
+    /// no such deadline.
+    ///
+    /// **Keep `d` below the whole time from submission to deadline.** With a longer one no task is ever
+    /// started, on an idle pool either. Each ends as `Expired`, and [`Stats::expired`](crate::Stats::expired)
+    /// grows with [`accepted`](crate::Stats::accepted). The error's text names `min_remaining`; it does not
+    /// say which of the two causes it was. If `d` is measured, limit it to a part of the deadline:
+    /// `d.min(deadline / 8 * 7)` leaves an eighth of it for the way to a worker.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -442,7 +450,24 @@ impl<'a> Submitter<'a> {
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(self.core), self.extras)
+        Group::new(Arc::clone(self.core), self.extras, None)
+    }
+
+    /// Returns a new group with a limit whose tasks have these options; see
+    /// [`Pool::limited_group`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.labeled("ann").limited_group(1);
+    /// group.serve(|| assert_eq!(lazypool::task::label(), Some("ann")))?;
+    /// group.wait();
+    /// assert_eq!(group.completed(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn limited_group(&self, max_pending: usize) -> Group {
+        Group::new(Arc::clone(self.core), self.extras, Some(max_pending))
     }
 
     /// Runs `f` with a [`Scope`] whose tasks have these options; see

@@ -1,6 +1,6 @@
-//! What the code inside a task can ask about that task.
+//! Functions with which the code inside a task asks about that task.
 //!
-//! A task can ask whether somebody still waits for it, until when, which label it has and on
+//! A task can ask whether it is still wanted, until when, which label it has and on
 //! which worker it runs. On a thread that is not a worker of a pool these functions return
 //! `false` or `None`.
 
@@ -8,13 +8,15 @@ use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Returns whether this task should stop early: nobody waits for it any more, or it was cancelled.
+/// Returns `true` if this task should stop early: no caller waits for it any more, or it was
+/// cancelled.
 ///
 /// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
 /// ([`with_deadline`](crate::Submitter::with_deadline),
 /// [`run_limit`](crate::Submitter::run_limit)), its [group](crate::Group::cancel) or its
 /// [handle](crate::Handle::cancel) has been cancelled, its handle has been dropped, or its pool has
-/// been shut down with [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a worker.
+/// been shut down with [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a
+/// worker.
 ///
 /// A pool cannot stop a task by force. A task that may take long should call this now and then.
 ///
@@ -43,8 +45,8 @@ pub fn is_cancelled() -> bool {
 
 /// Returns the deadline of this task.
 ///
-/// Of several, such as that of its caller and that of a [`run_limit`](crate::Submitter::run_limit), it
-/// is the earliest. It is `None` for a task that has no deadline: one that was served without
+/// Of several, such as that of its caller and that of a [`run_limit`](crate::Submitter::run_limit),
+/// it is the earliest. It is `None` for a task that has no deadline: one that was served without
 /// [`with_deadline`](crate::Submitter::with_deadline) or `run_limit`, or one whose timeout is
 /// [`Duration::MAX`]. It is `None` outside a worker, too.
 ///
@@ -112,8 +114,8 @@ pub fn label() -> Option<&'static str> {
 /// ```
 ///
 /// A slot has at most one worker at a time. Its number can therefore index data of a worker's own,
-/// such as a connection. A lock around each entry is never contended. Unlike a thread-local value, an
-/// entry outlives the thread: the next worker in the slot finds it, unless
+/// such as a connection. A lock around each entry is never contended. Unlike a thread-local value,
+/// an entry outlives the thread: the next worker in the slot finds it, unless
 /// [`Builder::on_worker_stop`](crate::Builder::on_worker_stop) removes it.
 ///
 /// ```

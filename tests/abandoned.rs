@@ -1,16 +1,18 @@
-//! Law 10: dropping a pool never waits for tasks that nobody waits for any more.
+//! Law 10: dropping a pool never waits for abandoned tasks.
 
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{task, DeadlineError, Pool, Refused, Shutdown};
 
-/// A pool whose drop would wait for ever.
+const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+
+/// Returns a pool whose drop waits without a limit.
 fn pool(max: usize, queue: usize) -> Pool {
     let builder = Pool::builder().max_workers(max).queue_capacity(queue);
     builder.build().expect("pool")
@@ -61,9 +63,6 @@ fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
             );
             let workers = pool.workers();
             assert_eq!(workers.iter().filter(|w| w.abandoned).count(), 1);
-            // Told explicitly, it waits for all.
-            let report = pool.shutdown(Shutdown::Drain, ms(20));
-            assert_eq!(report.stragglers.len(), 1, "{cause}");
             let start = Instant::now();
             drop(pool);
             assert!(start.elapsed() < LIMIT);
@@ -71,7 +70,73 @@ fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
     });
 }
 
-/// Law 10: a drop that waits goes on as soon as the last task is abandoned.
+/// Law 10: a shutdown also waits for abandoned tasks.
+#[test]
+fn law10_a_shutdown_waits_for_what_was_abandoned() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = pool(1, 0);
+        let group = pool.group();
+        must_serve_in(&group, gate.task());
+        gate.wait_entered(1);
+        group.cancel();
+        let report = pool.shutdown(Shutdown::Drain, ms(20));
+        assert_eq!(report.stragglers.len(), 1);
+        assert!(report.stragglers[0].abandoned);
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+    });
+}
+
+/// Law 10: a drop after a shutdown that reported stragglers does not wait again, even if the pool
+/// was told to wait on drop and the task is not abandoned.
+#[test]
+fn law10_a_drop_after_a_shutdown_that_gave_up_does_not_wait_again() {
+    timed(|| {
+        for (mode, then) in MODES.into_iter().zip([0, 1, 2]) {
+            let gate = Gate::new();
+            let builder = Pool::builder().max_workers(2).queue_capacity(2);
+            let pool = builder
+                .shutdown_on_drop(MODES[2 - then], Duration::MAX)
+                .build()
+                .expect("pool");
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            let report = pool.shutdown(mode, ms(1));
+            assert_eq!(report.stragglers.len(), 1, "{mode:?}");
+            let ended = drop_aside(pool);
+            ended
+                .recv_timeout(LIMIT)
+                .expect("the drop does not wait again");
+            assert_eq!(gate.entered(), 1, "the task is still at the gate");
+        }
+    });
+}
+
+/// Law 10: a drop waits if an earlier shutdown could not wait because a task of the pool called it.
+#[test]
+fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = Arc::new(pool(2, 2));
+        let (key, its) = (gate.key(), Arc::downgrade(&pool));
+        must_serve(&pool, move || {
+            let pool = its.upgrade().expect("the pool lives");
+            let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+            assert_eq!(report.stragglers.len(), 1, "itself");
+            drop(pool);
+            key.pass();
+        });
+        gate.wait_entered(1);
+        let pool = Arc::try_unwrap(pool).expect("the last handle of the pool");
+        let ended = drop_aside(pool);
+        assert!(is_waiting(&ended));
+        gate.open();
+        ended.recv_timeout(LIMIT).expect("the drop has returned");
+    });
+}
+
+/// Law 10: a drop that waits returns as soon as the last task it waits for is abandoned.
 #[test]
 fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
     timed(|| {
@@ -86,7 +151,9 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
                     outcome.map_err(Refused::without_closure).unwrap();
                     gate.wait_entered(before + 1);
                     let ended = drop_aside(pool);
-                    ended.recv_timeout(LIMIT).expect("once it is late");
+                    ended
+                        .recv_timeout(LIMIT)
+                        .expect("the drop returns once the task is late");
                 }
                 _ => {
                     group
@@ -97,14 +164,16 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
                     let ended = drop_aside(pool);
                     assert!(is_waiting(&ended));
                     group.cancel();
-                    ended.recv_timeout(LIMIT).expect("once it is cancelled");
+                    ended
+                        .recv_timeout(LIMIT)
+                        .expect("the drop returns once the task is cancelled");
                 }
             }
         }
     });
 }
 
-/// Law 10: the last handle of a pool goes with a caller that leaves.
+/// Law 10: a caller that has left drops the last handle of the pool; that drop does not wait.
 #[test]
 fn law10_a_drop_by_the_caller_that_left() {
     timed(|| {
@@ -121,8 +190,8 @@ fn law10_a_drop_by_the_caller_that_left() {
     });
 }
 
-/// Law 10: a drop waits for queued tasks also where the only worker is in a task that nobody waits
-/// for, and has yet to see to it that another looks at the queue.
+/// Law 10: a drop waits for queued tasks even if the only worker runs an abandoned task and has not
+/// yet made sure that another worker looks at the queue.
 #[test]
 fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
     timed(|| {
@@ -141,7 +210,8 @@ fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
     });
 }
 
-/// Law 10: tasks that are wanted are waited for beside those that are not, queued ones included.
+/// Law 10: beside abandoned tasks, a drop waits for the tasks that are not abandoned, queued ones
+/// included.
 #[test]
 fn law10_a_drop_waits_for_the_others() {
     timed(|| {
@@ -160,12 +230,12 @@ fn law10_a_drop_waits_for_the_others() {
         gate.open();
         ended
             .recv_timeout(LIMIT)
-            .expect("the wanted ones have ended");
-        assert!(told.try_recv().is_ok(), "the queued one has run");
+            .expect("the drop returns once the other tasks have ended");
+        assert!(told.try_recv().is_ok(), "the queued task has run");
     });
 }
 
-/// Law 10: a task with a deadline of its own that starts only while the drop waits.
+/// Law 10: a drop that waits respects the deadline of a task that starts only during the wait.
 #[test]
 fn law10_a_drop_knows_of_deadlines_that_begin_later() {
     timed(|| {
@@ -184,12 +254,13 @@ fn law10_a_drop_knows_of_deadlines_that_begin_later() {
     });
 }
 
-/// Law 10: a group's task that was on its way when the group was cancelled.
+/// Law 10: the group of a task is cancelled while the task is being handed to a worker.
 #[test]
 fn law10_cancelled_on_the_way() {
     timed(|| {
         let gate = Gate::new();
-        for round in 0..rounds(300) {
+        // Each drop may take 50 ms to notice that the task is abandoned.
+        for round in 0..rounds(90) {
             let pool = pool(1, usize::from(round % 2 == 0));
             let group = pool.group();
             let key = gate.key();
@@ -209,7 +280,7 @@ fn law10_cancelled_on_the_way() {
     });
 }
 
-/// `CancelGuard`: cancels when it goes, unless disarmed; `Group::is_cancelled`.
+/// A `CancelGuard` cancels its group when it is dropped, unless it has been disarmed.
 #[test]
 fn a_guard_cancels_its_group() {
     timed(|| {
@@ -227,7 +298,7 @@ fn a_guard_cancels_its_group() {
             })
             .unwrap();
         group
-            .serve(|| unreachable!("it waits behind the first"))
+            .serve(|| unreachable!("the task is queued behind the first"))
             .unwrap();
         drop(guard);
         assert!(group.is_cancelled());
@@ -239,8 +310,8 @@ fn a_guard_cancels_its_group() {
     });
 }
 
-/// Law 17: `abandoned_for` is the time since the deadline passed, whoever set it, and `None` where
-/// none did.
+/// Law 17: `abandoned_for` is the time since the task's deadline passed, for each of the ways to
+/// set one. It is `None` if no deadline passed.
 #[test]
 fn law17_how_long_a_worker_has_been_abandoned() {
     timed(|| {
@@ -249,7 +320,7 @@ fn law17_how_long_a_worker_has_been_abandoned() {
             let pool = pool(1, 2);
             let before = gate.entered();
             let start = Instant::now();
-            let d = ms(1000); // for a thread to start, on a busy machine
+            let d = ms(1000); // enough to start a thread on a busy machine
             let outcome = match cause {
                 0 => {
                     let called = pool.do_with_deadline(gate.task(), d);
@@ -263,13 +334,13 @@ fn law17_how_long_a_worker_has_been_abandoned() {
             gate.wait_entered(before + 1);
             let worker = || pool.workers().remove(0);
             wait_until("the deadline", || worker().abandoned);
-            let first = worker().abandoned_for.expect("it has passed");
+            let first = worker().abandoned_for.expect("the deadline has passed");
             thread::sleep(ms(20));
-            let second = worker().abandoned_for.expect("it has passed");
+            let second = worker().abandoned_for.expect("the deadline has passed");
             assert!(second >= first + ms(20), "{cause}: {first:?}, {second:?}");
             assert!(second + d <= start.elapsed(), "{cause}: {second:?}");
         }
-        // A cancelled group has no deadline that passed.
+        // A cancelled group abandons its task without a deadline.
         let pool = pool(1, 0);
         let group = pool.group();
         let before = gate.entered();

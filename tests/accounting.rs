@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use lazypool::{DeadlineError, Pool, Shutdown, Stats, WhenFull};
 
-/// Law 9: a pool that has done nothing has nothing to report.
+/// Law 9: a new pool reports zero everywhere.
 #[test]
 fn law09_a_new_pool_reports_nothing() {
     let pool = pool(3, 4);
@@ -18,8 +18,8 @@ fn law09_a_new_pool_reports_nothing() {
     assert!(pool.workers().is_empty());
 }
 
-/// Law 9: when a value or a panic is returned, its task is counted and its worker is free: exact
-/// figures after every single call.
+/// Law 9: when a call returns a value or a panic, its task is counted and its worker is free: the
+/// figures are exact after every single call.
 #[test]
 fn law09_counted_when_the_call_returns() {
     timed(|| {
@@ -46,8 +46,8 @@ fn law09_counted_when_the_call_returns() {
     });
 }
 
-/// Law 9: the same for several callers: each sees at least its own calls counted, and none of
-/// their workers occupied beyond the calls still under way.
+/// Law 9: with several callers, each sees at least its own calls counted, and no worker occupied
+/// beyond the calls that are still under way.
 #[test]
 fn law09_counted_when_the_call_returns_to_many() {
     timed(|| {
@@ -73,13 +73,14 @@ fn law09_counted_when_the_call_returns_to_many() {
     });
 }
 
-/// Law 9: each refusal, expiry, time-out and discard is counted once, where it belongs.
+/// Law 9: each refusal, expiry, time-out and discard is counted once, in the figure for its kind.
 #[test]
 fn law09_every_ending_is_counted_where_it_belongs() {
     timed(|| {
         let pool = pool(2, 2);
         let gate = Gate::new();
-        // `running` counts tasks handed over, started or not; `queued` the rest: at once.
+        // `running` counts tasks that have been handed over, started or not. `queued` counts the
+        // rest. Both are exact at once.
         for i in 1..=4_usize {
             must_serve(&pool, gate.task());
             let s = pool.stats();
@@ -114,7 +115,7 @@ fn law09_every_ending_is_counted_where_it_belongs() {
         let left = pool.do_with_deadline(gate.task(), ms(1000));
         assert!(matches!(left, Err(DeadlineError::TimedOut)), "{left:?}");
         let s = pool.stats();
-        // A time-out is no ending: the task still runs.
+        // A time-out is not the end of a task: the task still runs.
         assert_eq!((s.timed_out, s.completed, s.running), (1, 4, 2), "{s:?}");
         assert_eq!(s.abandoned, 1, "{s:?}");
         let expired = pool.do_with_deadline(|| (), ms(20));
@@ -167,7 +168,7 @@ fn law09_expired_before_room_counts_as_refused() {
     });
 }
 
-/// Law 9: a task handed over to a worker that has not started it yet is in `running`.
+/// Law 9: `running` includes a task that was handed to a worker which has not started it yet.
 #[test]
 fn law09_running_counts_a_task_handed_over() {
     timed(|| {
@@ -178,7 +179,7 @@ fn law09_running_counts_a_task_handed_over() {
             .on_worker_start(move |_| key.pass())
             .build()
             .unwrap();
-        // Declared before the pool, for the hook's sake: dropped before it.
+        // Declared before the pool because of the hook: the gate opens before the pool is dropped.
         let gate = gate;
         must_serve(&pool, || ());
         let s = pool.stats();
@@ -194,8 +195,9 @@ fn law09_running_counts_a_task_handed_over() {
     });
 }
 
-/// Law 9: an accepted unended task is in `queued` or `running`, at every moment: never fewer there
-/// than tasks known to be accepted and known not to have ended.
+/// Law 9: an accepted task that has not ended is in `queued` or `running` at every moment. Their
+/// sum is never below the number of tasks that are known to be accepted and known not to have
+/// ended.
 #[test]
 fn law09_no_task_is_out_of_sight() {
     timed(|| {
@@ -208,7 +210,7 @@ fn law09_no_task_is_out_of_sight() {
                 .unwrap();
             for round in 0..rounds(150) {
                 let gate = Gate::new();
-                // Short tasks in front keep tasks moving from the queue to workers meanwhile.
+                // Short tasks in front of these move the tasks from the queue to workers meanwhile.
                 let cap = max + queue;
                 let short = cap / 2;
                 for _ in 0..short {
@@ -233,8 +235,8 @@ fn law09_no_task_is_out_of_sight() {
     });
 }
 
-/// Law 9: a task leaves `running` when it is counted, not before: who finds nothing queued and
-/// nothing running finds every task counted.
+/// Law 9: a task leaves `running` only once it is counted. So a thread that finds nothing queued
+/// and nothing running finds every task counted.
 #[test]
 fn law09_nobody_is_free_before_the_count() {
     timed(|| {
@@ -249,7 +251,7 @@ fn law09_nobody_is_free_before_the_count() {
                             must_serve(&pool, || ());
                         }
                         let quiet = |s: &Stats| s.running == 0 && s.queued == 0;
-                        wait_until("rest", || quiet(&pool.stats()));
+                        wait_until("the pool to come to rest", || quiet(&pool.stats()));
                         let s = pool.stats();
                         assert_eq!(s.completed + s.panicked, n, "{s:?}");
                         check_at_rest(&pool, &s);
@@ -260,7 +262,7 @@ fn law09_nobody_is_free_before_the_count() {
     });
 }
 
-/// Figures that only ever grow.
+/// Checks that the figures which only ever grow have not become smaller.
 fn check_monotone(before: &Stats, after: &Stats) {
     for (name, a, b) in [
         ("accepted", before.accepted, after.accepted),
@@ -283,8 +285,8 @@ fn check_monotone(before: &Stats, after: &Stats) {
     }
 }
 
-/// Law 9: the invariants hold at every moment of a mixed load, no figure underflows, and at rest
-/// the ledger balances, through the final shutdown. See pond 14, 100.
+/// Law 9: under a mixed load the invariants hold at every moment and no figure underflows. At rest
+/// the ledger balances, also after the final shutdown. See pond 14, 100.
 #[test]
 fn law09_invariants_under_a_mixed_load() {
     timed(|| {
@@ -324,7 +326,8 @@ fn law09_invariants_under_a_mixed_load() {
                     s.spawn(move || {
                         let mut rng = Rng::new(seed + max as u64);
                         let begin = Instant::now();
-                        // The load lasts until it has been looked at: on a busy machine that takes longer.
+                        // The load lasts until the figures have been read often enough; that takes
+                        // longer on a busy machine.
                         let is_polled = || polls.load(Ordering::SeqCst) > 100;
                         let mut round = 0;
                         while round < rounds(250) || (!is_polled() && begin.elapsed() < LIMIT) {
@@ -377,7 +380,8 @@ fn law09_invariants_under_a_mixed_load() {
     });
 }
 
-/// Law 9: `workers()` agrees with `stats()` at rest, and shows who is busy, with what.
+/// Law 9: `workers()` agrees with `stats()` at rest, and shows which workers are busy and with
+/// which task.
 #[test]
 fn law09_workers_agree_with_stats() {
     timed(|| {
@@ -391,7 +395,7 @@ fn law09_workers_agree_with_stats() {
             must_serve(&pool, brief.task());
             brief.wait_entered(1);
             brief.open();
-            wait_until("the third to go idle", || pool.stats().idle == 1);
+            wait_until("the third worker to be idle", || pool.stats().idle == 1);
             let mut workers = pool.workers();
             workers.sort_by_key(|w| w.slot);
             assert_eq!(workers.len(), 3);
@@ -410,7 +414,7 @@ fn law09_workers_agree_with_stats() {
                 let _ = pool.do_with_deadline(|| quiet_panic("meant"), LONG);
             }
             let workers = pool.workers();
-            // Every task that ended, however it ended, was some worker's.
+            // Every task that ended, in whichever way, is counted for one worker.
             let tasks: u64 = workers.iter().map(|w| w.tasks).sum();
             assert_eq!(tasks, 13, "{workers:?}");
             assert!(workers.iter().all(|w| !w.busy && w.label.is_none()));
@@ -418,7 +422,7 @@ fn law09_workers_agree_with_stats() {
     });
 }
 
-/// Law 9: `peak_workers` remembers, `workers` follows.
+/// Law 9: `peak_workers` keeps the highest number of workers; `workers` is the present one.
 #[test]
 fn law09_peak_workers_remembers() {
     timed(|| {
@@ -441,7 +445,7 @@ fn law09_peak_workers_remembers() {
     });
 }
 
-/// Law 9: counters survive the workers that counted.
+/// Law 9: the counts of a worker's tasks are kept after the worker has retired.
 #[test]
 fn law09_counts_survive_retirement() {
     timed(|| {

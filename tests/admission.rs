@@ -38,8 +38,9 @@ const SHAPES: [(usize, usize); 9] = [
     (17, 3),
 ];
 
-/// Law 1: exactly `max_workers + queue_capacity` tasks are accepted, a burst onto a pool that
-/// never ran anything and onto an idle one included; the next is refused, by either verb.
+/// Law 1: the pool accepts exactly `max_workers + queue_capacity` tasks of a burst, whether it
+/// never ran a task before or all its workers are idle. It refuses the next task, submitted by
+/// either verb.
 #[test]
 fn law01_a_burst_fills_the_pool_to_the_brim() {
     timed(|| {
@@ -54,11 +55,12 @@ fn law01_a_burst_fills_the_pool_to_the_brim() {
                 }
                 for _ in 0..3 {
                     saturated(pool.serve(gate.task()));
-                    // No deadline, however far, makes a refusing pool wait for room.
+                    // However far its deadline, a call does not wait for room in a pool that
+                    // refuses.
                     for d in [ms(1000), LONG, Duration::MAX] {
                         match pool.do_with_deadline(gate.task(), d) {
                             Err(DeadlineError::Refused(r)) => assert!(r.is_saturated(), "{r:?}"),
-                            other => panic!("one beyond the brim: {other:?}"),
+                            other => panic!("the task beyond the cap: {other:?}"),
                         }
                     }
                 }
@@ -75,20 +77,21 @@ fn law01_a_burst_fills_the_pool_to_the_brim() {
     });
 }
 
-/// Law 1: the same while workers are ending or have just ended: retirement and respawn never
-/// cause a refusal.
+/// Law 1: a burst is accepted in full while workers are ending or have just ended. Retirement and
+/// respawn never cause a refusal.
 #[test]
 fn law01_a_burst_into_retirement_is_accepted() {
     burst_into_retirement(|builder| builder);
 }
 
-/// Law 1: a task that is queued for want of a place does not take the thread of one that comes later.
+/// Law 1: a task that was queued because no slot was free does not take the thread that a later
+/// task needs.
 #[test]
 fn law01_a_burst_into_retirement_is_accepted_with_a_start_hook() {
     burst_into_retirement(|builder| builder.on_worker_start(|_| thread::sleep(ms(1))));
 }
 
-/// Law 1: the same with an idle worker beside slots without a thread.
+/// Law 1: a burst is accepted in full if one worker is idle and the other slots have no thread.
 #[test]
 fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
     timed(|| {
@@ -136,8 +139,8 @@ fn burst_into_retirement(with: fn(Builder) -> Builder) {
     });
 }
 
-/// Law 1: of more submitters than the pool has room for, exactly as many succeed as it has room
-/// for. Fewer would mean a refusal at a moment when the pool was not full.
+/// Law 1: if there are more submitters than room, exactly as many succeed as there is room for.
+/// Fewer would mean that a submission was refused while the pool was not full.
 #[test]
 fn law01_a_burst_from_many_threads_fills_the_pool_to_the_brim() {
     timed(|| {
@@ -180,13 +183,15 @@ fn law01_a_burst_from_many_threads_fills_the_pool_to_the_brim() {
     });
 }
 
-/// Law 1: at no moment are there more accepted unended tasks than workers and queue together.
+/// Law 1: at no moment are more accepted tasks unended than there are workers and places in the
+/// queue.
 #[test]
 fn law01_never_more_unended_tasks_than_room() {
     timed(|| {
         for (max, queue) in [(1, 0), (2, 0), (1, 2), (2, 3)] {
             let pool = pool(max, queue, ms(1));
-            // Counted late when accepted and early when ended: never more than the truth.
+            // A task is counted late when accepted and early when ended, so the count is never too
+            // high.
             let unended = Arc::new(AtomicI64::new(0));
             let cap = (max + queue) as i64;
             thread::scope(|s| {
@@ -217,7 +222,7 @@ fn law01_never_more_unended_tasks_than_room() {
     });
 }
 
-/// As many callers as there is room: none of them can ever meet a full pool.
+/// There are as many callers as there is room, so no caller can ever meet a full pool.
 fn callers_never_refused(max: usize, queue: usize, idle: Duration, turns: u64, pause_us: u64) {
     let pool = pool(max, queue, idle);
     let callers = max + queue;
@@ -264,14 +269,14 @@ fn callers_never_refused(max: usize, queue: usize, idle: Duration, turns: u64, p
     check_at_rest(&pool, &s);
 }
 
-/// Law 1: a worker stops being occupied before its caller is released: on a pool of one,
-/// back-to-back calls are never refused.
+/// Law 1: a worker is free before its caller is released. So a pool of one never refuses
+/// back-to-back calls.
 #[test]
 fn law01_back_to_back_calls_on_a_pool_of_one() {
     timed(|| callers_never_refused(1, 0, Duration::MAX, rounds(20_000), 0));
 }
 
-/// Law 1: the same with as many callers as workers and places in the queue.
+/// Law 1: as many callers as workers and places in the queue are never refused.
 #[test]
 fn law01_as_many_callers_as_room() {
     timed(|| {
@@ -287,7 +292,8 @@ fn law01_as_many_callers_as_room() {
 fn law01_law06_submission_races_retirement() {
     timed(|| {
         thread::scope(|s| {
-            // They sleep most of the time: side by side they make ten times the rounds.
+            // The shapes sleep most of the time, so they run side by side and make ten times the
+            // rounds.
             for (max, queue, idle) in [
                 (1, 0, Duration::ZERO),
                 (1, 0, Duration::ZERO),
@@ -305,8 +311,8 @@ fn law01_law06_submission_races_retirement() {
     });
 }
 
-/// Laws 1 and 6: the same through `serve`: while nothing is occupied nothing is refused, and each
-/// accepted task runs. See pond 33, elasticsearch 124667.
+/// Laws 1 and 6: a `serve` that races retirement is not refused while no worker is occupied, and
+/// each accepted task runs. See pond 33, elasticsearch 124667.
 #[test]
 fn law01_law06_serve_races_retirement() {
     timed(|| {
@@ -338,7 +344,7 @@ fn law01_law06_serve_races_retirement() {
     });
 }
 
-/// Law 1: a worker that ends causes no refusal where no stop hook delays it.
+/// Law 1: a worker that ends causes no refusal, unless a stop hook delays its end.
 #[test]
 fn law01_a_worker_that_ends_causes_no_refusal() {
     timed(|| {
@@ -367,8 +373,9 @@ fn law01_a_worker_that_ends_causes_no_refusal() {
     });
 }
 
-/// Laws 1 and 3: a worker in its stop hook is busy, however long that takes: who must not wait is
-/// refused at once, who may waits within its deadline, and what is queued runs after the hook.
+/// Laws 1 and 3: a worker in its stop hook is busy, however long the hook takes. A submission that
+/// must not wait is refused at once. One that may wait leaves at its deadline. A queued task runs
+/// after the hook.
 #[test]
 fn law01_law03_a_stuck_stop_hook_holds_no_caller() {
     timed(|| {
@@ -396,7 +403,7 @@ fn law01_law03_a_stuck_stop_hook_holds_no_caller() {
                 let entry = ledger.entry(id);
                 move || entry.run()
             };
-            // Without a queue it waits for space, with one it is queued.
+            // Without a queue the call waits for room; with a queue its task is queued.
             let waits = pool.when_full(WhenFull::Block);
             let start = Instant::now();
             let outcome = waits.do_with_deadline(task(0), ms(40));
@@ -426,8 +433,8 @@ fn law01_law03_a_stuck_stop_hook_holds_no_caller() {
     });
 }
 
-/// Law 1: whoever submitted before, a free place is found: one task at a time, each from a thread
-/// the pool has never seen, while all other workers are occupied.
+/// Law 1: the one free worker is found by every thread. Each task comes from a thread that the pool
+/// has never seen, while all other workers are occupied.
 #[test]
 fn law01_every_thread_finds_the_one_free_place() {
     timed(|| {
@@ -442,7 +449,8 @@ fn law01_every_thread_finds_the_one_free_place() {
                     .join()
                     .unwrap();
             }
-            // And one place handed around among threads that all remember another worker.
+            // The one free place is handed around among threads that each remember a different
+            // worker.
             let turn = Mutex::new(());
             thread::scope(|s| {
                 for _ in 0..4 {
@@ -460,7 +468,7 @@ fn law01_every_thread_finds_the_one_free_place() {
     });
 }
 
-/// Law 1: which workers are occupied changes all the time: the free one moves, and is found.
+/// Law 1: the free worker is found although it is a different one all the time.
 #[test]
 fn law01_the_free_place_moves_and_is_found() {
     timed(|| {
@@ -486,8 +494,8 @@ fn law01_the_free_place_moves_and_is_found() {
     });
 }
 
-/// Law 1: after a saturating burst, and silence, the next submission succeeds, and the whole cap is
-/// usable. See pond 108, 115.
+/// Law 1: after a burst that saturates the pool, and a pause, the next submission succeeds and the
+/// whole cap is usable. See pond 108, 115.
 #[test]
 fn law01_after_saturation_the_pool_takes_work_again() {
     timed(|| {
@@ -510,7 +518,7 @@ fn law01_after_saturation_the_pool_takes_work_again() {
                         }
                     });
                 }
-                // The burst meets a full pool first, then one that empties.
+                // The burst first meets a full pool, then one that empties.
                 wait_until("refusals", || refused.load(Ordering::SeqCst) > 100);
             });
             let s = settle(&pool);
@@ -523,8 +531,8 @@ fn law01_after_saturation_the_pool_takes_work_again() {
     });
 }
 
-/// Law 1: the place of a queued task that expires is taken as long as an older one is queued before
-/// it, and no longer. Whatever expired before, the whole queue is there once no task is queued.
+/// Law 1: the place of a queued task that has expired stays taken while an older task is queued
+/// before it, and no longer. Once no task is queued, the whole queue is usable.
 #[test]
 fn law01_expired_tasks_leave_their_room() {
     timed(|| {
@@ -542,9 +550,10 @@ fn law01_expired_tasks_leave_their_room() {
                     pool.stats()
                 );
             };
-            // The oldest: its place is free at once.
+            // These are the oldest in the queue, so their places are free at once.
             (0..rounds(60)).for_each(|turn| expire(37 * turn));
-            // As many callers as the queue has room: each expires, or finds that place taken.
+            // There are as many callers as places. Each task expires, or finds the places taken by
+            // expired ones.
             thread::scope(|s| {
                 for seed in 0..queue {
                     let pool = &pool;
@@ -566,7 +575,8 @@ fn law01_expired_tasks_leave_their_room() {
             if queue > 1 {
                 must_serve(&pool, || ());
                 (1..queue as u64).for_each(&expire);
-                // An older one is queued before each.
+                // An older task is queued before each of the expired ones, so their places are
+                // still taken.
                 saturated(pool.serve(|| ()));
                 gate.open();
                 settle(&pool);
@@ -592,7 +602,7 @@ fn law01_expired_tasks_leave_their_room() {
 // Law 2
 // ---------------------------------------------------------------------------------------------
 
-/// Something to capture, whose bytes must survive every move the pool makes.
+/// A value to capture, whose bytes must survive every move that the pool makes.
 trait Load: Send + 'static {
     fn new(seed: u8) -> Self;
     fn intact(&self, seed: u8) -> bool;
@@ -625,7 +635,7 @@ load!(A16, 16);
 load!(A64, 64);
 load!(A256, 256);
 
-/// A task that checks its load, marks its entry and returns the load.
+/// Returns a task that checks its load, marks its entry and returns the load.
 fn carry<L: Load>(
     seed: u8,
     entry: Entry,
@@ -652,13 +662,13 @@ fn every_path<L: Load>() {
     };
     let pool = pool(1, 2, Duration::MAX);
 
-    // A new worker, and an idle one; a result of the same size.
+    // First a new worker takes the task, then an idle one. The result has the size of the captures.
     must_serve(&pool, unit(0));
     settle(&pool);
     let value = pool.do_with_deadline(task(1), Duration::MAX).expect("runs");
     assert!(value.intact(1));
 
-    // Through the queue; refused at a full one, and run by the caller.
+    // One task goes through the queue. The next is refused by the full queue and run by the caller.
     let gate = Gate::new();
     must_serve(&pool, gate.task());
     gate.wait_entered(1);
@@ -676,7 +686,7 @@ fn every_path<L: Load>() {
     gate.open();
     settle(&pool);
 
-    // Expired in the queue, and handed back.
+    // The task expires in the queue and is handed back.
     let gate = Gate::new();
     must_serve(&pool, gate.task());
     gate.wait_entered(1);
@@ -685,16 +695,16 @@ fn every_path<L: Load>() {
             assert_eq!((ledger.runs(7), ledger.drops(7)), (0, 0));
             assert!(f.run().intact(7));
         }
-        _ => panic!("it cannot have started"),
+        _ => panic!("the task cannot have started"),
     }
-    // Abandoned in the queue.
+    // The task expires, and its caller drops the closure that came back.
     match pool.do_with_deadline(task(8), ms(5)) {
         Err(DeadlineError::Expired(f)) => drop(f),
-        _ => panic!("it cannot have started"),
+        _ => panic!("the task cannot have started"),
     }
     assert_eq!((ledger.runs(8), ledger.drops(8)), (0, 1));
 
-    // Discarded, or handed back by the shutdown.
+    // The shutdown discards the task, or hands it back.
     must_serve(&pool, unit(9));
     let returned = thread::scope(|s| {
         let _opener = gate.opener();
@@ -712,7 +722,7 @@ fn every_path<L: Load>() {
         _ => panic!("handed back by the shutdown"),
     }
     assert_eq!((ledger.runs(9), ledger.drops(9)), (0, 1));
-    // Refused as closed.
+    // The closed pool refuses the task.
     match pool.serve(unit(11)) {
         Err(refused) => {
             assert!(refused.is_closed());
@@ -740,8 +750,9 @@ fn every_path<L: Load>() {
     check_at_rest(&pool, &s);
 }
 
-/// Law 2: whatever way a closure goes, it runs once, or is handed back or dropped once, with its
-/// captures as they were: every size around the limits of inline storage, every alignment.
+/// Law 2: a closure runs once, or is handed back or dropped once, and its captures are unchanged.
+/// This is tried on every path, with each size around the limits of inline storage and each
+/// alignment.
 #[test]
 fn law02_every_size_and_alignment_on_every_path() {
     timed(|| {
@@ -770,7 +781,7 @@ fn law02_every_size_and_alignment_on_every_path() {
     });
 }
 
-/// Law 2: closures that capture nothing at all.
+/// Law 2: closures without captures run once.
 #[test]
 fn law02_closures_without_captures() {
     static RAN: AtomicU32 = AtomicU32::new(0);
@@ -794,8 +805,8 @@ fn law02_closures_without_captures() {
     });
 }
 
-/// Law 2: a refused closure comes back unrun and can be submitted again: each runs once. See JDK
-/// ThreadPoolExecutorTest.
+/// Law 2: a refused closure comes back without having run and can be submitted again. Each runs
+/// once. See JDK ThreadPoolExecutorTest.
 #[test]
 fn law02_refused_closures_can_be_retried() {
     timed(|| {
@@ -808,7 +819,8 @@ fn law02_refused_closures_can_be_retried() {
             }
             gate.wait_entered(2);
             let ledger = Ledger::new(n);
-            // Each is refused once while the pool is full, and then until there is room for it.
+            // Each closure is refused once while the pool is full, and then until there is room for
+            // it.
             let tasks: Vec<_> = (0..n)
                 .map(|id| {
                     let entry = ledger.entry(id);
@@ -842,7 +854,8 @@ fn law02_refused_closures_can_be_retried() {
     });
 }
 
-/// Law 2: what is refused and run by the caller runs once, here or there.
+/// Law 2: a closure that is refused and then run by the caller runs once, on the caller or in the
+/// pool.
 #[test]
 fn law02_caller_runs() {
     timed(|| {
@@ -859,8 +872,8 @@ fn law02_caller_runs() {
     });
 }
 
-/// Laws 2 and 3: a closure whose deadline passes in the queue never runs, comes back, and its room
-/// is free at once. See holochain 3036.
+/// Laws 2 and 3: a closure whose deadline passes in the queue never runs and comes back, and its
+/// place is free at once. See holochain 3036.
 #[test]
 fn law02_law03_expired_in_the_queue() {
     timed(|| {
@@ -893,8 +906,8 @@ fn law02_law03_expired_in_the_queue() {
 // Law 5
 // ---------------------------------------------------------------------------------------------
 
-/// Law 5: no worker exists before the first task; a sequential caller uses one, however many are
-/// allowed, and whatever thread each call comes from.
+/// Law 5: no worker exists before the first task. A sequential caller uses one worker, however many
+/// are allowed, and even if each call comes from another thread.
 #[test]
 fn law05_a_sequential_caller_uses_one_worker() {
     timed(|| {
@@ -928,14 +941,14 @@ fn law05_a_sequential_caller_uses_one_worker() {
     });
 }
 
-/// Law 5: a sequential caller uses one worker, also where several are idle and wait for it to
-/// call, and whichever it uses first.
+/// Law 5: a sequential caller soon uses one worker only, even if several workers are idle and wait
+/// for its call.
 #[test]
 fn law05_a_sequential_caller_keeps_to_one_of_several() {
     timed(|| {
         for queue in [0, 4, 64] {
             let pool = pool(8, queue, Duration::MAX);
-            // Others have started them: this thread has not submitted anything yet.
+            // Other threads have started these workers; this thread has not submitted a task yet.
             thread::scope(|s| {
                 s.spawn(|| {
                     let gate = Gate::new();
@@ -949,20 +962,20 @@ fn law05_a_sequential_caller_keeps_to_one_of_several() {
             settle(&pool);
             let used = || {
                 let slots = (0..20).map(|round| {
-                    // Now and then it sleeps when it is called.
+                    // Sometimes the worker sleeps by the time of the next call.
                     thread::sleep(ms(if round % 4 == 0 { 2 } else { 0 }));
                     pool.do_with_deadline(task::slot, LONG).unwrap()
                 });
                 slots.collect::<HashSet<_>>().len()
             };
-            // Another may still be awake, and be faster: not for long.
+            // Another worker may still be awake and be faster, but not for long.
             wait_until("one worker to be used", || used() == 1);
         }
     });
 }
 
-/// Law 1: a start hook is served as well as others, by a worker that sleeps, a new one and the
-/// queue.
+/// Law 1: a start hook may submit tasks like any other code. Its task goes to a sleeping worker, a
+/// new worker or the queue.
 #[test]
 fn law01_a_hook_finds_the_worker_that_sleeps() {
     timed(|| {
@@ -982,7 +995,7 @@ fn law01_a_hook_finds_the_worker_that_sleeps() {
                 let pool = POOL.get().expect("set");
                 let key = key.clone();
                 must_serve(pool, move || key.pass());
-                // Not to the queue, so by a third worker.
+                // A call by a worker is not queued, so a third worker takes it.
                 let value = pool.do_with_deadline(|| 1, LONG);
                 tx.send((value.ok(), pool.stats().workers)).unwrap();
             })
@@ -1005,7 +1018,7 @@ fn law01_a_hook_finds_the_worker_that_sleeps() {
     });
 }
 
-/// Law 5: a thread is always tried before the queue.
+/// Law 5: a thread is always started before a task is queued.
 #[test]
 fn law05_a_thread_before_the_queue() {
     timed(|| {
@@ -1013,7 +1026,7 @@ fn law05_a_thread_before_the_queue() {
         let gate = Gate::new();
         for i in 1..=5 {
             must_serve(&pool, gate.task());
-            // The queue has room for them all; each must get a thread nevertheless.
+            // The queue has room for all tasks; nevertheless each must get a thread.
             gate.wait_entered(i);
             let s = pool.stats();
             assert_eq!((s.spawned, s.running, s.queued), (i as u64, i, 0), "{s:?}");
@@ -1029,8 +1042,8 @@ fn law05_a_thread_before_the_queue() {
     });
 }
 
-/// Law 5: no thread is started while a worker is idle throughout the call: k idle workers take
-/// the next k tasks, one after the other or all at once.
+/// Law 5: no thread is started while a worker is idle throughout the call. So `k` idle workers take
+/// the next `k` tasks, submitted one after the other or all at once.
 #[test]
 fn law05_idle_workers_before_a_thread() {
     timed(|| {
@@ -1080,8 +1093,8 @@ fn law05_idle_workers_before_a_thread() {
     });
 }
 
-/// Law 5: a task stays queued only while every worker is occupied or one is being woken for it:
-/// no wake-up is lost.
+/// Law 5: a task stays queued only while every worker is occupied or one is being woken for it. No
+/// wake-up is lost.
 #[test]
 fn law05_no_queued_task_is_forgotten() {
     timed(|| {
@@ -1091,7 +1104,7 @@ fn law05_no_queued_task_is_forgotten() {
             let mut rng = Rng::new(max as u64);
             let mut served = 0;
             for _ in 0..rounds(3000) {
-                // A few at a time, at moments around which workers go to sleep.
+                // A few tasks at a time, around the moments at which workers go to sleep.
                 for _ in 0..=rng.below(3) {
                     let mark = Arc::clone(&ran);
                     let work = Duration::from_micros(rng.below(8));
@@ -1136,8 +1149,8 @@ fn law05_one_free_worker_empties_the_queue() {
     });
 }
 
-/// Law 5: the workers of `min_workers` are there, and counted, when `build` returns; the first
-/// tasks go to them.
+/// Law 5: when `build` returns, the workers of `min_workers` exist and are counted. The first tasks
+/// go to them.
 #[test]
 fn law05_min_workers_are_there_at_once() {
     timed(|| {
@@ -1161,7 +1174,8 @@ fn law05_min_workers_are_there_at_once() {
     });
 }
 
-/// Law 5: no thread but those of `min_workers` exists before the first task, not even one for the cleaner.
+/// Law 5: before the first task no thread exists except those of `min_workers`; the cleaner has
+/// none either.
 #[cfg(target_os = "linux")]
 #[test]
 fn law05_no_thread_before_the_first_task() {
@@ -1175,7 +1189,7 @@ fn law05_no_thread_before_the_first_task() {
                 pool.labeled("x"),
                 pool.group(),
             );
-            // Never accepted, so no task.
+            // This call never counts as accepted, so it starts no thread.
             let _ = pool.do_with_deadline(|| (), Duration::ZERO);
         }
         thread::sleep(ms(150));
@@ -1192,7 +1206,7 @@ fn law05_no_thread_before_the_first_task() {
             assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         }
         drop(pools);
-        // A joined thread's entry may linger for a moment.
+        // The system may list a thread for a moment after it was joined.
         wait_until("threads to end", || os::thread_total() == before);
     });
 }

@@ -1,4 +1,4 @@
-//! The surface: what the builder accepts, hooks, labels, errors, and what the types promise.
+//! The public API: what the builder accepts, hooks, labels, errors, and the traits of the types.
 
 mod common;
 
@@ -26,7 +26,7 @@ use lazypool::{
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 // ---------------------------------------------------------------------------------------------
-// What the types promise, checked by the compiler
+// Traits of the types, checked by the compiler
 // ---------------------------------------------------------------------------------------------
 
 assert_impl_all!(Pool: Debug, Send, Sync, UnwindSafe, RefUnwindSafe);
@@ -50,14 +50,14 @@ assert_impl_all!(Stats: Debug, Display, Clone, Copy, Default, PartialEq, Eq, Sen
 assert_impl_all!(WorkerSnapshot: Debug, Clone, PartialEq, Send, Sync);
 assert_impl_all!(TaskPanic<'static>: Debug);
 
-// `Refused` is `Sync` for every closure, since it gives no access to it by reference; and it can be
-// sent wherever its closure can.
+// `Refused` is `Sync` for every closure, since it gives no access to the closure by reference. It
+// is `Send` if its closure is.
 assert_impl_all!(Refused<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(Refused<Cell<u8>>: Send, Sync);
 assert_impl_all!(Refused<*const u8>: Sync);
 assert_not_impl_any!(Refused<Rc<()>>: Send);
 
-// The same holds for a closure that has expired, and so for `DeadlineError`.
+// `Unrun`, which holds an expired closure, has these traits too, and so has `DeadlineError`.
 assert_impl_all!(Unrun<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(Unrun<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(Unrun<Rc<()>>: Send);
@@ -69,13 +69,13 @@ assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
 /// A type without any trait, to be captured.
 struct Plain(#[allow(dead_code)] Vec<u8>);
 
-/// Error types implement what `?` needs, whatever the closure.
+/// Error types implement the traits that `?` needs, for every type of closure.
 #[test]
 fn errors_convert_into_boxes() {
     type Boxed = Box<dyn Error + Send + Sync>;
 
     fn serve(pool: &Pool) -> Result<(), Boxed> {
-        // Neither `Sync` nor `Debug`.
+        // The captures are neither `Sync` nor `Debug`.
         let captured = (Cell::new(1), Plain(Vec::new()));
         pool.serve(move || {
             let _ = (&captured.0, &captured.1);
@@ -116,8 +116,8 @@ fn errors_convert_into_boxes() {
     }
 }
 
-/// Errors say what happened and hand the closure back; `source()` forwards to the `io::Error` only
-/// where there is one.
+/// Errors say what happened and hand the closure back. `source()` returns the `io::Error` if there
+/// is one, otherwise `None`.
 #[test]
 fn errors_tell_and_hand_back() {
     let pool = Pool::new(1).unwrap();
@@ -129,7 +129,7 @@ fn errors_tell_and_hand_back() {
     assert!(refused.is_saturated() && !refused.is_closed());
     assert!(matches!(refused.reason(), Refusal::Saturated));
     assert!(refused.source().is_none());
-    // One line that says what happened.
+    // The message is one line that says what happened.
     let line = refused.to_string();
     assert!(
         line.contains("saturated") && line.len() < 80 && !line.contains('\n'),
@@ -151,12 +151,12 @@ fn errors_tell_and_hand_back() {
     };
     assert!(!error.to_string().is_empty());
     assert!(!format!("{error:?}").is_empty());
-    assert_eq!(error.into_inner().expect("it never ran")(), 42);
+    assert_eq!(error.into_inner().expect("the closure never ran")(), 42);
 
     let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
     assert!(!error.to_string().is_empty());
     assert!(matches!(error, DeadlineError::Expired(_)));
-    assert_eq!(error.into_inner().expect("it never ran")(), 7);
+    assert_eq!(error.into_inner().expect("the closure never ran")(), 7);
     let error = pool.do_with_deadline(|| 7, Duration::ZERO).unwrap_err();
     assert!(matches!(
         error.without_closure(),
@@ -182,7 +182,7 @@ fn errors_tell_and_hand_back() {
         other => panic!("{other:?}"),
     }
     let error = pool.do_with_deadline(fails, LONG).unwrap_err();
-    assert!(error.into_inner().is_none(), "it ran");
+    assert!(error.into_inner().is_none(), "the closure ran");
 
     pool.shutdown(Shutdown::Drain, LIMIT);
     let refused = pool.serve(|| ()).unwrap_err();
@@ -206,7 +206,7 @@ fn a_refused_closure_runs_with_its_result() {
     }
 }
 
-/// The surface as it is written down: names, parameters and results.
+/// The signatures as they are documented: names, parameters and results.
 #[test]
 fn signatures() {
     fn task() {}
@@ -246,8 +246,8 @@ fn signatures() {
     assert_eq!(pool.workers(), [worker]);
 }
 
-/// `Refused::caller_runs` runs what the pool had no room for, and nothing once the pool is shut down or
-/// the group cancelled.
+/// `Refused::caller_runs` runs a closure for which the pool had no room. It runs no closure once
+/// the pool is shut down or the group cancelled.
 #[test]
 fn the_caller_runs_only_what_lacked_room() {
     timed(|| {
@@ -285,7 +285,7 @@ fn the_caller_runs_only_what_lacked_room() {
 // The builder
 // ---------------------------------------------------------------------------------------------
 
-/// Input that makes no sense is refused by `build`, by name.
+/// `build` refuses invalid settings, and its error names the setting.
 #[test]
 fn bad_input_is_refused() {
     let build = |builder: Builder| builder.build().expect_err("bad input");
@@ -316,7 +316,7 @@ fn bad_input_is_refused() {
             other => panic!("{other:?}"),
         }
     }
-    for name in ["\0", "nul\0inside", "end\0"] {
+    for name in ["", "\0", "nul\0inside", "end\0"] {
         let error = build(b().max_workers(1).thread_name(name));
         assert!(matches!(error, BuildError::BadThreadName), "{error:?}");
     }
@@ -326,6 +326,8 @@ fn bad_input_is_refused() {
         b().max_workers(1).min_workers(2),
         b().max_workers(1).queue_capacity(usize::MAX),
         b().max_workers(1).thread_name("\0"),
+        b().max_workers(1).thread_name(""),
+        b().max_workers(1).stack_size(0),
     ] {
         let error = build(builder);
         assert!(!error.to_string().is_empty());
@@ -333,18 +335,34 @@ fn bad_input_is_refused() {
     }
 }
 
-/// A thread that `build` needs and the system does not give is an error, not a pool.
+/// If the system refuses a thread that `build` needs, `build` returns an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_impossible_stack_is_refused() {
-    let builder = Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
-    match builder.min_workers(1).build() {
-        Err(error @ BuildError::Spawn(_)) => assert!(error.source().is_some()),
+    let builder = || Pool::builder().max_workers(2).stack_size(IMPOSSIBLE_STACK);
+    match builder().min_workers(1).build() {
+        Err(error @ BuildError::Spawn(_)) => tells_the_source(&error),
         other => panic!("{other:?}"),
     }
+    let pool = builder().build().unwrap();
+    tells_the_source(&pool.serve(|| ()).unwrap_err());
+    tells_the_source(&pool.do_with_deadline(|| (), LONG).unwrap_err());
 }
 
-/// Any number of workers from 1 to 65,536, not only powers of two, and any queue.
+/// Returns `true` if the error's message contains the system's message. A log that prints an error
+/// without its source then still has it.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn tells_the_source(error: &dyn Error) {
+    let source = error.source().expect("the system's error").to_string();
+    assert!(
+        error.to_string().ends_with(&format!(": {source}")),
+        "{error}"
+    );
+}
+
+/// A pool may have any number of workers from 1 to 65,536, not only powers of two, and a queue of
+/// any length.
 #[test]
 fn any_number_of_workers() {
     timed(|| {
@@ -374,7 +392,7 @@ fn any_number_of_workers() {
     });
 }
 
-/// The defaults, and that the setters' last value counts.
+/// The defaults of the builder; of several calls of a setter the last one counts.
 #[test]
 fn builder_defaults() {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -436,11 +454,10 @@ fn threads_have_names() {
         named(Pool::builder().thread_name("a").thread_name("b"), "b");
         let long = "longer than any system shows";
         named(Pool::builder().thread_name(long), long);
-        named(Pool::builder().thread_name(""), "");
     });
 }
 
-/// `stack_size` is the workers' stack: a task uses more than the usual two mebibytes of it.
+/// `stack_size` sets the stack of the workers: a task uses more than the usual two mebibytes of it.
 #[test]
 fn stack_size_is_used() {
     #[inline(never)]
@@ -458,8 +475,27 @@ fn stack_size_is_used() {
             .stack_size(32 << 20)
             .build()
             .unwrap();
-        // 300 frames of 32 KiB and more: beyond 9 MiB.
+        // 300 frames of at least 32 KiB take more than 9 MiB.
         assert_eq!(pool.do_with_deadline(|| deep(300), LONG).unwrap(), 300);
+    });
+}
+
+/// The smallest stack that `build` accepts is large enough to run tasks. `build` refuses a smaller
+/// one.
+#[test]
+fn the_smallest_stack_runs_tasks() {
+    timed(|| {
+        let of = |bytes| Pool::builder().max_workers(1).stack_size(bytes).build();
+        let pool = of(16 << 10).unwrap();
+        assert_eq!(pool.do_with_deadline(|| 7, LONG).unwrap(), 7);
+        assert_eq!(pool.awaitable().serve(|| 8).unwrap().join().unwrap(), 8);
+        for bytes in [0, 1, (16 << 10) - 1] {
+            let error = of(bytes).unwrap_err();
+            assert!(
+                matches!(error, BuildError::StackTooSmall { given, min } if given == bytes && min == 16 << 10),
+                "{error:?}"
+            );
+        }
     });
 }
 
@@ -467,8 +503,8 @@ fn stack_size_is_used() {
 // Hooks
 // ---------------------------------------------------------------------------------------------
 
-/// `on_worker_start` and `on_worker_stop` run on the worker's own thread, once each per thread,
-/// with its slot, start before its first task and stop after its last.
+/// `on_worker_start` and `on_worker_stop` run on the worker's own thread with its slot, each once:
+/// the first before the worker's first task, the second after its last.
 #[test]
 fn hooks_frame_a_workers_life() {
     timed(|| {
@@ -514,14 +550,17 @@ fn hooks_frame_a_workers_life() {
             assert_eq!(what.last(), Some(&"stop"), "{what:?}");
             let tasks = what.iter().filter(|what| **what == "task").count();
             assert_eq!(what.len(), tasks + 2, "{what:?}");
-            assert!(mine.iter().all(|event| event.1 == mine[0].1), "one slot");
+            assert!(
+                mine.iter().all(|event| event.1 == mine[0].1),
+                "events of one thread have one slot"
+            );
         }
         assert_eq!(log.iter().filter(|event| event.0 == "task").count(), 9);
         assert_eq!(pool.stats().hook_panics, 0);
     });
 }
 
-/// `on_worker_stop` has run for a worker that is counted as retired.
+/// When a worker is counted as retired, `on_worker_stop` has run for it.
 #[test]
 fn on_worker_stop_runs_before_the_count() {
     timed(|| {
@@ -549,7 +588,7 @@ fn on_worker_stop_runs_before_the_count() {
 // Views, labels, `task::*`
 // ---------------------------------------------------------------------------------------------
 
-/// Outside a worker `task::*` knows nothing, a pool's existence notwithstanding.
+/// Outside a worker, the functions of `task` report nothing, even if a pool exists.
 #[test]
 fn task_outside_a_worker() {
     let look = || {
@@ -571,14 +610,15 @@ fn task_outside_a_worker() {
         Err(DeadlineError::Refused(refused)) => refused.run_anyway(),
         other => panic!("{other:?}"),
     }
-    // A thread that a task started is no worker.
+    // A thread that a task started is not a worker.
     let pool = Pool::new(1).unwrap();
     pool.labeled("inside")
         .do_with_deadline(move || thread::spawn(look).join().unwrap(), LONG)
         .unwrap();
 }
 
-/// A view submits through the same two verbs; its label is the task's, and no other's.
+/// A view submits through the same two verbs as the pool. Its label is seen by its own tasks and by
+/// no others.
 #[test]
 fn labels_reach_their_tasks_only() {
     timed(|| {
@@ -610,11 +650,11 @@ fn labels_reach_their_tasks_only() {
                 assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
             }
             settle(&pool);
-            // Large and labeled.
+            // The closure is large, and it has a label.
             let load = [7_u64; 20];
             let task = move || (task::label(), load[19]);
             assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
-            // A label on a task at work is there to be seen.
+            // The label of a running task can be seen from outside.
             let gate = Gate::new();
             red.serve(gate.task()).unwrap();
             gate.wait_entered(1);
@@ -627,7 +667,7 @@ fn labels_reach_their_tasks_only() {
     });
 }
 
-/// A view's refusals, deadlines and panics are the pool's.
+/// Refusals, deadlines and panics of a view are those of its pool.
 #[test]
 fn a_view_behaves_as_the_pool() {
     timed(|| {
@@ -659,14 +699,14 @@ fn a_view_behaves_as_the_pool() {
         }
         let s = pool.stats();
         assert_eq!((s.accepted, s.refused, s.timed_out), (3, 2, 1), "{s:?}");
-        // From other threads too.
+        // Other threads can use the view too.
         thread::scope(|scope| {
             scope.spawn(move || view.do_with_deadline(|| (), LONG).unwrap());
         });
     });
 }
 
-/// `task::*` inside a task that runs a nested call are the outer task's again afterwards.
+/// `task::*` inside a task that makes a nested call reports the outer task again afterwards.
 #[test]
 fn task_survives_nesting() {
     timed(|| {
@@ -679,7 +719,7 @@ fn task_survives_nesting() {
                     .labeled("nested")
                     .do_with_deadline(|| (task::label(), task::slot(), task::deadline()), LONG)
                     .unwrap();
-                // A refused closure, run by its caller, sees the caller's own task.
+                // A refused closure that its caller runs sees the caller's own task.
                 let full = Gate::new();
                 must_serve(&inner, full.task());
                 let look = || assert_eq!(task::label(), Some("outer"));
@@ -700,10 +740,10 @@ fn task_survives_nesting() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Odds and ends
+// Other tests
 // ---------------------------------------------------------------------------------------------
 
-/// `Stats` prints every figure, in lines.
+/// `Stats` prints every figure, on several lines.
 #[test]
 fn stats_print_every_figure() {
     let mut s = Stats::default();
@@ -732,7 +772,8 @@ fn stats_print_every_figure() {
     assert_ne!(s, Stats::default());
 }
 
-/// `Debug` of everything public says something and blocks on nothing, a busy pool included.
+/// `Debug` of every public type prints something and does not block, not even while the pool is
+/// busy.
 #[test]
 fn everything_is_debug() {
     timed(|| {
@@ -758,8 +799,8 @@ fn everything_is_debug() {
     });
 }
 
-/// A pool is shared in an `Arc`, across threads and into its own tasks, and `UnwindSafe`: it can
-/// cross a `catch_unwind` and be used afterwards.
+/// A pool can be shared in an `Arc`, with other threads and its own tasks. It is `UnwindSafe`: it
+/// can cross a `catch_unwind` and be used afterwards.
 #[test]
 fn a_pool_crosses_catch_unwind() {
     timed(|| {
@@ -773,7 +814,7 @@ fn a_pool_crosses_catch_unwind() {
     });
 }
 
-/// `do_with_deadline`'s duration counts from the call, not from the start of the task.
+/// The duration given to `do_with_deadline` counts from the call, not from the start of the task.
 #[test]
 fn remaining_counts_down() {
     timed(|| {

@@ -1,8 +1,7 @@
-//! Laws 14 (blocking) and 20 (fair in the end).
+//! Laws 14 (blocking) and 20 (in line).
 
 mod common;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex, Weak};
 use std::thread;
@@ -28,7 +27,7 @@ fn fill(pool: &Pool, gate: &Gate) {
     gate.wait_entered(pool.max_workers());
 }
 
-/// Law 14: `serve` waits for room, and takes it as soon as there is some.
+/// Law 14: `serve` waits for room and takes it as soon as there is some.
 #[test]
 fn law14_serve_waits_for_room() {
     timed(|| {
@@ -67,7 +66,7 @@ fn law14_serve_waits_for_room() {
     });
 }
 
-/// Law 14: one place that becomes free lets one waiting caller in, and the others stay.
+/// Law 14: one place that becomes free lets one waiting caller in; the others go on waiting.
 #[test]
 fn law14_one_place_lets_one_caller_in() {
     timed(|| {
@@ -102,7 +101,8 @@ fn law14_one_place_lets_one_caller_in() {
     });
 }
 
-/// Law 14: whoever waits gets in: many more callers than room, no refusal, every task runs once.
+/// Law 14: every caller that waits gets in. With many more callers than room, no caller is refused
+/// and every task runs once.
 #[test]
 fn law14_every_waiting_caller_gets_in() {
     timed(|| {
@@ -144,8 +144,8 @@ fn law14_every_waiting_caller_gets_in() {
     });
 }
 
-/// Law 14: `do_with_deadline` waits for room within its deadline, then returns `Expired`: never
-/// accepted, counted as refused.
+/// Law 14: `do_with_deadline` waits for room within its deadline, then returns `Expired`. The task
+/// was never accepted, so it counts as refused.
 #[test]
 fn law14_do_with_deadline_waits_within_its_deadline() {
     timed(|| {
@@ -158,7 +158,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
                 let entry = ledger.entry(i);
                 let start = Instant::now();
                 let outcome = pool.do_with_deadline(move || entry.run(), d);
-                assert!(start.elapsed() >= d, "before its deadline");
+                assert!(start.elapsed() >= d, "returned before its deadline");
                 match outcome {
                     Err(DeadlineError::Expired(f)) => {
                         assert_eq!((ledger.runs(i), ledger.drops(i)), (0, 0));
@@ -171,7 +171,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
                 assert_eq!(s.accepted, (max + queue) as u64, "{s:?}");
                 check_at_rest(&pool, &s);
             }
-            // With room in time it runs.
+            // If there is room in time, the task runs.
             thread::scope(|s| {
                 let _opener = gate.opener();
                 let entry = ledger.entry(4);
@@ -186,7 +186,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
-/// Law 14: a task whose turn comes too late makes room as the next one does: each lets one caller in.
+/// Law 14: a queued task that expires makes room as one that runs does: each lets one caller in.
 #[test]
 fn law14_a_task_that_does_not_start_makes_room_too() {
     timed(|| {
@@ -208,13 +208,13 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
                 thread::spawn(move || must_serve(&pool, || ()))
             })
             .collect();
-        wait_until("two to wait for room", || pool.stats().waiting == 2);
+        wait_until("two callers to wait for room", || pool.stats().waiting == 2);
         first.open();
         second.wait_entered(1);
         for caller in blocked {
             caller.join().unwrap();
         }
-        assert!(doomed.join().unwrap(), "it came back");
+        assert!(doomed.join().unwrap(), "the closure came back");
         assert_eq!(pool.stats().queued, 2);
         second.open();
         let s = settle(&pool);
@@ -222,7 +222,7 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
     });
 }
 
-/// Law 14: callers that give up leave no trace among those that wait: room goes to who is there.
+/// Law 14: callers that give up take no room. It goes to callers that still wait.
 #[test]
 fn law14_callers_that_give_up_take_no_room() {
     timed(|| {
@@ -248,7 +248,9 @@ fn law14_callers_that_give_up_take_no_room() {
                             mark.fetch_add(1, Ordering::SeqCst);
                         });
                     });
-                    wait_until("the others to leave", || pool.stats().refused == 4 * round);
+                    wait_until("the other callers to leave", || {
+                        pool.stats().refused == 4 * round
+                    });
                     thread::sleep(ms(3));
                     gate.open();
                     stays.join().unwrap();
@@ -260,8 +262,8 @@ fn law14_callers_that_give_up_take_no_room() {
     });
 }
 
-/// Law 14: with `BlockFor`, `serve` waits for room that long and is then refused as `Saturated`;
-/// `do_with_deadline` waits until that or its deadline, whichever is earlier.
+/// Law 14: with `BlockFor`, `serve` waits that long for room and is then refused as `Saturated`.
+/// `do_with_deadline` waits for that time or until its deadline, whichever is earlier.
 #[test]
 fn law14_block_for_waits_only_so_long() {
     timed(|| {
@@ -296,8 +298,8 @@ fn law14_block_for_waits_only_so_long() {
     });
 }
 
-/// Law 14: with `BlockFor`, a submission takes room that comes up in time. `Stats::waiting` counts it
-/// meanwhile.
+/// Law 14: with `BlockFor`, a submission takes room that it gets in time. `Stats::waiting` counts
+/// it while it waits.
 #[test]
 fn law14_block_for_takes_room_in_time() {
     timed(|| {
@@ -309,7 +311,7 @@ fn law14_block_for_takes_room_in_time() {
                 let _opener = gate.opener();
                 let serve = s.spawn(|| pool.serve(|| ()).is_ok());
                 let call = s.spawn(|| pool.do_with_deadline(|| 7, Duration::MAX).unwrap());
-                wait_until("both to wait", || pool.stats().waiting == 2);
+                wait_until("both submissions to wait", || pool.stats().waiting == 2);
                 gate.open();
                 assert!(serve.join().unwrap());
                 assert_eq!(call.join().unwrap(), 7);
@@ -317,7 +319,7 @@ fn law14_block_for_takes_room_in_time() {
             let s = settle(&pool);
             assert_eq!((s.waiting, s.refused), (0, 0), "{s:?}");
         }
-        // No time at all to wait: the same as `Refuse`.
+        // A wait of zero is like `Refuse`.
         let pool = pool(1, 0, WhenFull::BlockFor(Duration::ZERO));
         let gate = Gate::new();
         fill(&pool, &gate);
@@ -327,8 +329,9 @@ fn law14_block_for_takes_room_in_time() {
     });
 }
 
-/// Law 14: what would have to wait on a worker of its own pool is refused as `OnWorker`. A `serve` that
-/// would wait nowhere is refused as `Saturated` there, too.
+/// Law 14: a call that would have to wait on a worker of its own pool is refused as `OnWorker`. A
+/// `serve` with the policy `Refuse` would not wait, so it is refused as `Saturated` there as
+/// anywhere.
 #[test]
 fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
     timed(|| {
@@ -340,7 +343,8 @@ fn law14_what_would_wait_on_a_worker_is_refused_as_that() {
         ] {
             for queue in [0, 2] {
                 let pool = Arc::new(pool(1, queue, policy));
-                // Its thread is there: while one is being started, nothing is saturated.
+                // The worker's thread exists now. While a thread is being started, no submission is
+                // refused as `Saturated`.
                 pool.do_with_deadline(|| (), LONG).unwrap();
                 let (serve, call, scoped) = on_worker(&pool, move |pool| {
                     let call = match pool.do_with_deadline(|| (), LONG) {
@@ -394,8 +398,8 @@ fn on_worker<R: Send + 'static>(
         .unwrap()
 }
 
-/// Law 14: on a worker of its own pool nothing ever waits for room, whatever the policy: a full
-/// pool refuses at once. See ants 197.
+/// Law 14: on a worker of its own pool a submission never waits for room, under any policy: a full
+/// pool refuses it at once. See ants 197.
 #[test]
 fn law14_a_task_never_waits_for_room_in_its_own_pool() {
     timed(|| {
@@ -406,7 +410,7 @@ fn law14_a_task_never_waits_for_room_in_its_own_pool() {
                 let inner = ledger.clone();
                 let refused = on_worker(&pool, move |pool| {
                     for _ in 0..queue {
-                        // `serve` may queue: the queue has room.
+                        // `serve` may queue its task, since the queue has room.
                         must_serve(pool, || ());
                     }
                     let entry = inner.entry(0);
@@ -445,8 +449,8 @@ fn law14_a_task_never_waits_for_room_in_its_own_pool() {
     });
 }
 
-/// Law 14: a task served from a worker of the own pool may wait in the queue: it runs once a
-/// worker is free.
+/// Law 14: a task that a worker of the pool serves may wait in the queue. It runs once a worker is
+/// free.
 #[test]
 fn law14_serve_on_a_worker_may_queue() {
     timed(|| {
@@ -464,14 +468,14 @@ fn law14_serve_on_a_worker_may_queue() {
     });
 }
 
-/// Law 14: `do_with_deadline` on a worker never queues: where no worker is idle nor can be started
-/// it is refused, though the queue has room; else an idle or a new worker takes it.
+/// Law 14: `do_with_deadline` on a worker never queues. An idle or a new worker takes the task; if
+/// there is neither, the call is refused even though the queue has room.
 #[test]
 fn law14_do_with_deadline_on_a_worker_never_queues() {
     timed(|| {
         for policy in [WhenFull::Refuse, WhenFull::Block] {
             let pool = Arc::new(pool(2, 8, policy));
-            // A new worker, then an idle one.
+            // The first call starts a worker; the next ones find it idle.
             for _ in 0..3 {
                 let value = on_worker(&pool, |pool| {
                     pool.do_with_deadline(|| 6, Duration::MAX).unwrap() + 1
@@ -479,7 +483,7 @@ fn law14_do_with_deadline_on_a_worker_never_queues() {
                 assert_eq!(value, 7);
             }
             assert_eq!(pool.stats().spawned, 2);
-            // None left: the third level down is refused.
+            // No worker is left for the third level, so that call is refused.
             let weak = Arc::downgrade(&pool);
             let refused = on_worker(&pool, move |pool| {
                 pool.do_with_deadline(
@@ -506,7 +510,8 @@ fn law14_do_with_deadline_on_a_worker_never_queues() {
     });
 }
 
-/// Law 14: calls nested as deep as there are workers succeed, one deeper is refused: nothing hangs.
+/// Law 14: nested calls succeed down to as many levels as there are workers. The call one level
+/// deeper is refused, and nothing hangs.
 #[test]
 fn law14_nested_calls_go_as_deep_as_there_are_workers() {
     fn nest(pool: &Weak<Pool>, depth: usize) -> usize {
@@ -529,8 +534,8 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
     });
 }
 
-/// Law 14: a start hook waits for a task that waits for another: nothing hangs. The inner one was
-/// once given to the worker whose hook waits.
+/// Law 14: a start hook waits for a task that waits for another task, and nothing hangs. Once, the
+/// inner task was given to the worker whose hook waits.
 #[test]
 fn law14_a_start_hook_waits_for_a_task_that_waits() {
     timed(|| {
@@ -563,7 +568,10 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
             let pool = Arc::new(pool);
             pool_to.send(Arc::downgrade(&pool)).unwrap();
             must_serve(&pool, || ());
-            let (call, scope) = receive.recv_timeout(LONG).expect("it hangs").unwrap();
+            let (call, scope) = receive
+                .recv_timeout(LONG)
+                .expect("the calls in the hook return")
+                .unwrap();
             match (call, scope) {
                 (Err(DeadlineError::Refused(call)), Err(scope)) => {
                     assert!(matches!(call.reason(), Refusal::OnWorker), "{call:?}");
@@ -575,7 +583,7 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
     });
 }
 
-/// Law 14: on a worker of another pool the policy holds as elsewhere.
+/// Law 14: on a worker of another pool the policy holds as on any other thread.
 #[test]
 fn law14_a_worker_of_another_pool_waits() {
     timed(|| {
@@ -608,7 +616,7 @@ fn law14_a_worker_of_another_pool_waits() {
     });
 }
 
-/// Law 14: the default refuses.
+/// Law 14: the default policy is to refuse.
 #[test]
 fn law14_the_default_refuses() {
     timed(|| {
@@ -623,13 +631,13 @@ fn law14_the_default_refuses() {
     });
 }
 
-/// A pool with the gate in one of its hooks: each worker waits there.
+/// Returns a pool in which one hook waits at the gate on each worker.
 fn hooked(max: usize, queue: usize, set: impl FnOnce(Builder) -> Builder) -> Pool {
     let builder = Pool::builder().max_workers(max).queue_capacity(queue);
     set(builder).build().expect("pool")
 }
 
-/// The processor time of the calling thread so far.
+/// Returns the CPU time that the calling thread has used so far.
 #[cfg(target_os = "linux")]
 fn own_time() -> Duration {
     let mut time = libc::timespec {
@@ -638,15 +646,15 @@ fn own_time() -> Duration {
     };
     // SAFETY: `time` is valid for the call.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    assert_eq!(failed, 0, "the system counts it");
+    assert_eq!(failed, 0, "the system measures the thread's CPU time");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// While the gate is shut the call waits, and hardly uses the processor.
+/// Asserts that the call waits while the gate is shut, and hardly uses the CPU.
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
-    // Some thousand times what a submission may spin.
+    // About a thousand times as long as a submission may spin.
     const SHUT: Duration = ms(200);
     thread::scope(|s| {
         let _opener = gate.opener();
@@ -654,7 +662,7 @@ fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
         let call = s.spawn(move || {
             let before = own_time();
             call();
-            assert!(key.is_open(), "{what}: it did not wait");
+            assert!(key.is_open(), "{what}: the call did not wait");
             own_time() - before
         });
         thread::sleep(SHUT);
@@ -664,7 +672,8 @@ fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
     });
 }
 
-/// Law 20: who waits for room, for an outcome, or for another's task or hook to end, sleeps.
+/// Law 20: a thread sleeps while it waits for room, for an outcome, or for the end of another
+/// thread's task or hook.
 #[cfg(target_os = "linux")]
 #[test]
 fn law20_who_waits_for_longer_does_not_spin() {
@@ -704,7 +713,7 @@ fn law20_who_waits_for_longer_does_not_spin() {
     });
 }
 
-/// Law 20: the same where a worker is in a hook.
+/// Law 20: a thread that waits for a worker in a hook sleeps.
 #[cfg(target_os = "linux")]
 #[test]
 fn law20_who_waits_for_a_hook_does_not_spin() {
@@ -727,7 +736,7 @@ fn law20_who_waits_for_a_hook_does_not_spin() {
             });
             must_serve(&pool, || ());
             gate.wait_entered(1);
-            // The one slot is the hook's, whose worker is busy.
+            // The only slot belongs to the worker in its stop hook, which is busy.
             assert_sleeps("for a stop hook", &gate, || {
                 pool.do_with_deadline(|| (), LONG).unwrap();
             });
@@ -736,14 +745,14 @@ fn law20_who_waits_for_a_hook_does_not_spin() {
     });
 }
 
-/// Law 20: the release of a finished task's caller waits for no thread but its worker: not for
-/// workers in hooks, for submitters that wait for room, or for who discards.
+/// Law 20: the release of a finished task's caller waits for no thread except its worker. It does
+/// not wait for workers in hooks, submitters that wait for room, or threads that discard tasks.
 #[test]
 fn law20_a_caller_is_released_whoever_else_is_held_up() {
     timed(|| {
         for queue in [0, 2] {
             let gate = Gate::new();
-            // Each slot has its own place to be held up at; the caller's worker is slot 0's.
+            // Each slot is held up at a different place. The caller's worker has slot 0.
             let (start, panicked) = (gate.key(), gate.key());
             let pool = hooked(4, queue, |b| {
                 b.when_full(WhenFull::Block)
@@ -768,7 +777,8 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
                     pool.do_with_deadline(task, LONG).unwrap()
                 });
                 assert_eq!(running.recv().unwrap(), Some(0));
-                // One in its start hook, with a task; one in the hook for panics; one at work.
+                // One worker is in its start hook, with a task; one is in the panic hook; one runs
+                // a task.
                 must_serve(pool, || ());
                 gate.wait_entered(1);
                 must_serve(pool, || quiet_panic("on purpose"));
@@ -778,11 +788,14 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
                 for _ in 0..queue {
                     must_serve(pool, gate.task());
                 }
-                // Two in line. The room that the caller's worker makes is for the first.
+                // Two submitters wait in line. The room that the caller's worker makes goes to the
+                // first of them.
                 for _ in 0..2 {
                     s.spawn(|| pool.serve(gate.task()).unwrap());
                 }
-                wait_until("two to wait for room", || pool.stats().waiting == 2);
+                wait_until("two submitters to wait for room", || {
+                    pool.stats().waiting == 2
+                });
                 finish.send(()).unwrap();
                 wait_until("the caller's release", || call.is_finished());
                 assert!(call.join().unwrap());
@@ -795,11 +808,11 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
     });
 }
 
-/// Law 20: who has waited long gets room before later ones, and keeps its place where it looks in vain.
-/// A later one that has itself waited long may find the space first, now and then.
+/// Law 20: submissions that wait get room exactly in the order in which they came, also those that
+/// come while the line moves.
 #[test]
-fn law20_who_has_waited_long_is_served_in_turn() {
-    const OLD: usize = 4;
+fn law20_the_line_is_served_in_its_order() {
+    const FIRST: usize = 4;
     timed(|| {
         for queue in [0, 2] {
             let pool = Arc::new(pool(1, queue, WhenFull::Block));
@@ -818,27 +831,23 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             for _ in 0..1 + queue {
                 must_serve(&pool, task());
             }
-            let mut submitters = VecDeque::new();
-            let mut come = |n: usize, submitters: &mut VecDeque<_>| {
+            let mut submitters = Vec::new();
+            let mut join = |waiting: usize, submitters: &mut Vec<_>| {
                 let (own, task) = (Arc::clone(&pool), task());
-                submitters.push_back(thread::spawn(move || must_serve(&own, task)));
-                wait_until("it to wait", || pool.stats().waiting == n);
-                // It tries once more when it has waited for a millisecond.
-                thread::sleep(ms(20));
+                submitters.push(thread::spawn(move || must_serve(&own, task)));
+                wait_until("the submitter to wait", || pool.stats().waiting == waiting);
             };
-            for n in 0..OLD {
-                come(n + 1, &mut submitters);
+            for n in 0..FIRST {
+                join(n + 1, &mut submitters);
             }
-            // Many times what makes them old, and what their last try takes.
-            thread::sleep(ms(1000));
-            for left in (0..2 * OLD).rev() {
-                let before = pool.stats().accepted;
+            for left in (0..2 * FIRST).rev() {
                 permit.send(()).unwrap();
-                // Who leaves wakes the next, who finds no room and goes back to its place.
-                wait_until("one to be served", || pool.stats().accepted > before);
-                match left >= OLD {
-                    true => come(OLD, &mut submitters),
-                    false => wait_until("the next to be back", || pool.stats().waiting == left),
+                let waiting = left.min(FIRST - 1);
+                wait_until("a submitter to be served", || {
+                    pool.stats().waiting == waiting
+                });
+                if left >= FIRST {
+                    join(FIRST, &mut submitters);
                 }
             }
             for _ in 0..1 + queue {
@@ -847,18 +856,15 @@ fn law20_who_has_waited_long_is_served_in_turn() {
             for submitter in submitters {
                 submitter.join().unwrap();
             }
-            let s = settle(&pool);
-            assert_eq!(s.completed, (1 + queue + 2 * OLD) as u64, "{s:?}");
-            let order = order.lock().unwrap();
-            for (old, id) in (1 + queue..1 + queue + OLD).enumerate() {
-                let place = order.iter().position(|ran| *ran == id).expect("it ran");
-                assert!(place <= 1 + queue + old + OLD / 2, "{id}: {order:?}");
-            }
+            let stats = settle(&pool);
+            let all = 1 + queue + 2 * FIRST;
+            assert_eq!(stats.completed, all as u64, "{stats:?}");
+            assert_eq!(*order.lock().unwrap(), (0..all).collect::<Vec<_>>());
         }
     });
 }
 
-/// So that a failing test ends its threads, too.
+/// Sets the flag when it is dropped, so that a failing test ends its threads too.
 struct SetsAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetsAtEnd<'_> {
@@ -867,12 +873,12 @@ impl Drop for SetsAtEnd<'_> {
     }
 }
 
-/// Law 20: who waits for space is not overtaken without end by those who may not wait and try again and
-/// again: space goes first to who has waited for about a millisecond.
+/// Law 20: threads that do not wait, but retry in a loop, do not overtake a waiting submission
+/// without end. Its turn comes within milliseconds.
 #[test]
 fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
-    // Beside space for several others may take some while it wakes; without the guarantee there were
-    // hundreds of thousands.
+    // The retrying threads may get some places before the waiting task's turn comes and this thread
+    // wakes. Without the guarantee they got hundreds of thousands.
     const MANY: u64 = 50_000;
     timed(|| {
         for (retry, queue) in [(1, 0), (1, 1), (2, 1), (2, 16)] {
@@ -889,9 +895,12 @@ fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
                         }
                     });
                 }
-                wait_until("them to be at it", || taken.load(Ordering::SeqCst) > 100);
+                wait_until("the retrying threads to run", || {
+                    taken.load(Ordering::SeqCst) > 100
+                });
                 for _ in 0..rounds(50) {
-                    // Those before it has waited for long do not count.
+                    // Set after the submission has waited for 10 ms. Places taken before that do
+                    // not count.
                     let before = AtomicU64::new(u64::MAX);
                     let served = AtomicBool::new(false);
                     let most = thread::scope(|s| {
@@ -914,8 +923,8 @@ fn law20_who_waits_is_not_overtaken_by_those_who_retry() {
     });
 }
 
-/// Laws 1 and 20: neither `Refuse` nor `BlockFor` waits for the stop hook of a worker that a lowered limit
-/// ends: its end makes no space. Both once waited for it.
+/// Laws 1 and 20: neither `Refuse` nor `BlockFor` waits for the stop hook of a worker that ends
+/// because the limit was lowered, since its end makes no room. Once, both waited for it.
 #[test]
 fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
     timed(|| {
@@ -931,13 +940,13 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
         pool.set_limit(1).unwrap();
         thread::scope(|s| {
             let _openers = (hook.opener(), stays.opener(), ends.opener());
-            // It waits from before the hook, and while the hook lasts.
+            // This call begins to wait before the hook runs, and waits while it runs.
             let waits = s.spawn(|| {
                 let start = Instant::now();
                 let refused = pool.when_full(WhenFull::BlockFor(ms(1000))).serve(|| ());
                 (saturated(refused).is_saturated(), start.elapsed())
             });
-            wait_until("it to wait", || pool.stats().waiting == 1);
+            wait_until("the submission to wait", || pool.stats().waiting == 1);
             ends.open();
             hook.wait_entered(1);
             saturated(pool.serve(|| ()));

@@ -23,8 +23,8 @@ fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
 // Law 4
 // ---------------------------------------------------------------------------------------------
 
-/// Law 4: a pool of one never runs two closures at once, whoever submits and however. See ants 374,
-/// 26, 154.
+/// Law 4: a pool of one never runs two closures at once, whichever thread submits them and in
+/// whichever way. See ants 374, 26, 154.
 #[test]
 fn law04_a_pool_of_one_runs_one_at_a_time() {
     timed(|| {
@@ -70,14 +70,14 @@ fn law04_a_pool_of_one_runs_one_at_a_time() {
                 }
             });
             let s = settle(&pool);
-            assert_eq!(gauge.most(), 1, "at once");
+            assert_eq!(gauge.most(), 1, "tasks that ran at once");
             assert_eq!(s.peak_workers, 1, "{s:?}");
         }
     });
 }
 
-/// Law 4: never more than `max_workers` closures at once, with abandoned tasks, panics and
-/// retirement in between; and the bound is reached.
+/// Law 4: never more than `max_workers` closures run at once, with abandoned tasks, panics and
+/// retirement in between; and that many do.
 #[test]
 fn law04_never_more_than_max_workers_at_once() {
     timed(|| {
@@ -119,8 +119,8 @@ fn law04_never_more_than_max_workers_at_once() {
     });
 }
 
-/// Laws 3 and 4: tasks that outlive their deadlines, again and again: their workers count as
-/// occupied, the cap holds, no extra thread appears. See fasthttp 200, 565.
+/// Laws 3 and 4: many tasks outlive their deadlines, one after the other. Their workers count as
+/// occupied, the bound holds, and no extra thread appears. See fasthttp 200, 565.
 #[test]
 fn law03_law04_abandoned_tasks_occupy_their_workers() {
     timed(|| {
@@ -135,9 +135,9 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
             for i in 0..2 {
                 match pool.do_with_deadline(gate.task(), ms(3)) {
                     Err(DeadlineError::TimedOut) => {}
-                    // It did not get the processor within 3 ms; without a caller it still must.
+                    // The task did not start within 3 ms. It must run long, even without a caller.
                     Err(DeadlineError::Expired(f)) => {
-                        // The worker may have yet to come out of its start.
+                        // The worker may not have finished its start yet.
                         wait_until("the worker to let go", || {
                             let s = pool.stats();
                             (s.running, s.idle) == (i, s.workers - i)
@@ -168,8 +168,7 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
     });
 }
 
-/// Law 4: no other threads than the workers belong to a pool, under every
-/// kind of work.
+/// Law 4: a pool has no other threads than its workers, under every kind of work.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_no_thread_beyond_workers() {
@@ -184,7 +183,8 @@ fn law04_no_thread_beyond_workers() {
                 .max_workers(max)
                 .queue_capacity(queue)
                 .when_full(policy)
-                // Long enough that no worker ends here: an ending thread may linger a moment.
+                // The timeout is so long that no worker ends during the test: a thread that ends is
+                // still listed for a moment.
                 .idle_timeout(Duration::from_secs(3600))
                 .build()
                 .unwrap();
@@ -192,7 +192,7 @@ fn law04_no_thread_beyond_workers() {
             for i in 0..max {
                 match pool.do_with_deadline(gate.task(), ms(20)) {
                     Err(DeadlineError::TimedOut) => {}
-                    // It did not start within that; without a caller it must.
+                    // The task did not start in time. It must run, even without a caller.
                     Err(DeadlineError::Expired(f)) => {
                         wait_until("the worker to let go", || pool.stats().idle > 0);
                         must_serve(&pool, f.into_inner());
@@ -222,8 +222,8 @@ fn law04_no_thread_beyond_workers() {
     });
 }
 
-/// Laws 4 and 6: a pool that never ran anything leaves no thread behind, neither dropped nor shut
-/// down. See ants 212, 244.
+/// Laws 4 and 6: a pool that never ran a task leaves no thread behind, whether it is dropped or
+/// shut down first. See ants 212, 244.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_law06_an_unused_pool_leaves_nothing() {
@@ -264,7 +264,7 @@ fn burst(pool: &Pool, n: usize) {
     settle(pool);
 }
 
-/// Law 6: idle workers are gone within twice the timeout, each once, and the pool works again
+/// Law 6: idle workers have retired within twice the timeout, each once, and the pool works again
 /// afterwards.
 #[test]
 fn law06_idle_workers_retire() {
@@ -277,7 +277,7 @@ fn law06_idle_workers_retire() {
                 let end = Instant::now();
                 wait_until("workers to retire", || pool.stats().workers == 0);
                 let took = end.elapsed();
-                // Twice the timeout, and two seconds for a busy machine.
+                // The law allows twice the timeout; a busy machine gets two seconds more.
                 assert!(took < 2 * idle + ms(2000), "{idle:?} took {took:?}");
                 let s = pool.stats();
                 assert_eq!(s.spawned, s.retired, "round {round}: {s:?}");
@@ -290,8 +290,8 @@ fn law06_idle_workers_retire() {
     });
 }
 
-/// Law 6: at a sweep exactly 0, 1, 2, N stale workers retire: all and only those, each once. See
-/// ants 7.
+/// Law 6: if 0, 1, 2 or N workers have been idle for the timeout, exactly those retire, each once.
+/// See ants 7.
 #[test]
 fn law06_all_and_only_the_idle_retire() {
     timed(|| {
@@ -300,7 +300,7 @@ fn law06_all_and_only_the_idle_retire() {
                 let pool = pool(6, queue, ms(60));
                 let busy = Gate::new();
                 let idle = Gate::new();
-                // Neither the first nor the last of them only.
+                // The idle workers are not just the first or last ones.
                 for i in 0..6 {
                     let gate = if i * 5 % 6 < stale { &idle } else { &busy };
                     must_serve(&pool, gate.task());
@@ -308,10 +308,10 @@ fn law06_all_and_only_the_idle_retire() {
                 busy.wait_entered(6 - stale);
                 idle.wait_entered(stale);
                 idle.open();
-                wait_until("the idle to retire", || {
+                wait_until("the idle workers to retire", || {
                     pool.stats().retired == stale as u64
                 });
-                // Nor does any of the others within a few sweeps more.
+                // None of the others retires in the next few sweeps.
                 thread::sleep(ms(200));
                 let s = pool.stats();
                 assert_eq!(
@@ -321,14 +321,15 @@ fn law06_all_and_only_the_idle_retire() {
                 );
                 assert_eq!(pool.workers().len(), 6 - stale);
                 busy.open();
-                wait_until("all to retire", || pool.stats().workers == 0);
+                wait_until("all workers to retire", || pool.stats().workers == 0);
                 assert_eq!(pool.stats().retired, 6);
             }
         }
     });
 }
 
-/// Law 6: down to `min_workers` and no further; with as many as the maximum nothing ever retires.
+/// Law 6: workers retire down to `min_workers` and no further. If that is the maximum, none ever
+/// retires.
 #[test]
 fn law06_min_workers_stay() {
     timed(|| {
@@ -356,7 +357,7 @@ fn law06_min_workers_stay() {
     });
 }
 
-/// Law 6: `min_workers` never retire, not even those that were never used, nor with a timeout of
+/// Law 6: the workers of `min_workers` never retire, even if they were never used or the timeout is
 /// zero.
 #[test]
 fn law06_unused_min_workers_stay() {
@@ -375,7 +376,7 @@ fn law06_unused_min_workers_stay() {
     });
 }
 
-/// Law 6: with `Duration::MAX`, or a timeout beyond the clock, nothing retires.
+/// Law 6: with a timeout of `Duration::MAX`, or one beyond the clock's range, no worker retires.
 #[test]
 fn law06_no_retirement() {
     timed(|| {
@@ -395,13 +396,14 @@ fn law06_no_retirement() {
     });
 }
 
-/// Law 6: a worker used a moment ago survives a sweep.
+/// Law 6: a worker that was used a moment ago survives a sweep.
 #[test]
 fn law06_a_worker_in_use_survives_sweeps() {
     timed(|| {
         for queue in [0, 4] {
             let idle = ms(100);
-            // A machine that stalls for a whole timeout lets the worker grow old: try again then.
+            // If the machine stalls for a whole timeout, the worker rightly retires. Then the test
+            // tries again.
             let valid = (0..20).any(|_| {
                 let pool = pool(2, queue, idle);
                 let mut longest = Duration::ZERO;
@@ -416,7 +418,7 @@ fn law06_a_worker_in_use_survives_sweeps() {
                     last = now;
                 }
                 let s = pool.stats();
-                // Half of it, since a sweep may look a little later than it should.
+                // Half the timeout, because a sweep may come a little later than it should.
                 if longest < idle / 2 {
                     assert_eq!((s.spawned, s.retired), (1, 0), "{longest:?}, {s:?}");
                     true
@@ -429,7 +431,7 @@ fn law06_a_worker_in_use_survives_sweeps() {
     });
 }
 
-/// Who submits the trickle.
+/// The threads that submit the trickle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     OneThread,
@@ -437,8 +439,8 @@ enum By {
     ANewThreadEach,
 }
 
-/// Law 6: after a burst to the cap a trickle keeps alive what it needs plus one, not the whole
-/// burst, whichever threads submit it. See jetty 4105, 8270.
+/// Law 6: after a burst up to the maximum, a trickle of tasks keeps alive the workers that it needs
+/// and one more. The others retire, whichever threads submit the trickle. See jetty 4105, 8270.
 #[test]
 fn law06_a_trickle_does_not_keep_the_burst_alive() {
     timed(|| {
@@ -460,7 +462,7 @@ fn trickle(by: By, queue: usize) {
     let stop = AtomicBool::new(false);
     let turn = AtomicUsize::new(0);
     thread::scope(|s| {
-        // Sequential in every case: the trickle needs one worker.
+        // The tasks come one after the other in every case, so the trickle needs one worker.
         let threads = if by == By::FourThreads { 4 } else { 1 };
         for me in 0..threads {
             let (pool, stop, turn) = (&pool, &stop, &turn);
@@ -499,7 +501,7 @@ fn trickle(by: By, queue: usize) {
             "{by:?}, queue {queue}: {took:?}"
         );
         assert!(later.workers <= 2, "{later:?}");
-        // One may have retired and come back, where the trickle itself stalled.
+        // A worker may have retired and been started again if the trickle itself stalled.
         assert!(later.spawned <= spawned + 2, "{by:?}: {later:?}");
     });
     let s = pool.stats();
@@ -507,8 +509,8 @@ fn trickle(by: By, queue: usize) {
     assert!(turn.load(Ordering::SeqCst) > 10, "no trickle");
 }
 
-/// Law 6: retirement loses and strands no task, with a queue whose tasks meet workers about to
-/// leave.
+/// Law 6: retirement loses no task and leaves none waiting, even if queued tasks meet workers that
+/// are about to leave.
 #[test]
 fn law06_retirement_strands_no_task() {
     timed(|| {
@@ -534,7 +536,7 @@ fn law06_retirement_strands_no_task() {
                             must_serve(&pool, task);
                             served += 1;
                         }
-                        // Alone: no further submission helps a stranded task along.
+                        // No further submission helps: a stranded task would stay in the queue.
                         wait_until("every task to run", || ran.load(Ordering::SeqCst) == served);
                         settle(&pool);
                         thread::sleep(Duration::from_micros(rng.below(2500)));
@@ -546,7 +548,7 @@ fn law06_retirement_strands_no_task() {
     });
 }
 
-/// Law 6: when the last worker has gone, no thread is left; workers come back with work.
+/// Law 6: when the last worker has retired, no thread is left. The next task starts a worker again.
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_no_thread_is_left_with_the_last_worker() {
@@ -570,9 +572,9 @@ fn law06_no_thread_is_left_with_the_last_worker() {
 // Law 11
 // ---------------------------------------------------------------------------------------------
 
-/// Waits for a second in which no other thread of the process uses the processor or wakes; then
-/// asserts that none does for a while. On a busy machine a thread that is to run may yet have to:
-/// less than a second would not tell.
+/// Waits for a second in which no other thread of the process uses the CPU or wakes, then asserts
+/// that none does for a while. It takes a whole second, because on a busy machine a runnable thread
+/// may have to wait for a CPU.
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn assert_asleep() {
@@ -582,24 +584,25 @@ fn assert_asleep() {
         os::others_activity() == before
     });
     let before = os::others_activity();
-    // Longer with the rest of a stress run.
+    // Lasts longer in a stress run, like everything else.
     thread::sleep(ms(1200 * stress()));
     let after = os::others_activity();
     let (nanos, wakes) = (after.0 - before.0, after.1 - before.1);
     assert_eq!((nanos, wakes), (0, 0), "processor time, and wake-ups");
 }
 
-/// Law 11: an idle pool uses no processor time, and nothing wakes up on a timer where no worker can
-/// expire. See JDK-8065320, rayon 642, surrealdb 6979.
+/// Law 11: an idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
+/// JDK-8065320, rayon 642, surrealdb 6979.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_sleeps() {
     isolated("law11_an_idle_pool_sleeps", || {
         let builders = [
-            // Never used.
+            // This pool is never used.
             Pool::builder().max_workers(4),
             Pool::builder().max_workers(4).min_workers(4),
-            // Cannot expire: no timeout, or none beyond the minimum.
+            // The workers of these pools cannot expire: there is no timeout, or they are the
+            // minimum.
             Pool::builder().max_workers(4).idle_timeout(Duration::MAX),
             Pool::builder()
                 .max_workers(4)
@@ -614,7 +617,7 @@ fn law11_an_idle_pool_sleeps() {
                 .min_workers(2)
                 .queue_capacity(16)
                 .idle_timeout(ms(1)),
-            // All expired.
+            // All workers of this pool have expired.
             Pool::builder().max_workers(4).idle_timeout(ms(1)),
             Pool::builder().max_workers(4).idle_timeout(Duration::ZERO),
         ];
@@ -630,7 +633,7 @@ fn law11_an_idle_pool_sleeps() {
                 pool.stats().workers == pool.min_workers()
             });
         }
-        // Closed, with nothing left.
+        // This pool is shut down, and no thread of it is left.
         assert!(pools[3].shutdown(Shutdown::Drain, LIMIT).is_clean());
         assert_asleep();
         for pool in &pools[4..] {
@@ -639,8 +642,8 @@ fn law11_an_idle_pool_sleeps() {
     });
 }
 
-/// Law 11: with the default timeout, where workers can expire, an idle pool still uses next to no
-/// processor time, and hardly wakes. See JDK-8065320, rayon 642, surrealdb 6979.
+/// Law 11: with the default timeout, workers can expire. Even then an idle pool uses very little
+/// CPU time and hardly wakes. See JDK-8065320, rayon 642, surrealdb 6979.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_expiring_pool_hardly_wakes() {
@@ -658,7 +661,7 @@ fn law11_an_expiring_pool_hardly_wakes() {
         for pool in &pools {
             burst(pool, 8);
         }
-        // Spinning ends within moments; workers may still wake for a sweep now and then.
+        // Workers stop spinning within moments. They may still wake for a sweep now and then.
         thread::sleep(ms(300));
         let before = os::others_activity();
         thread::sleep(ms(1500));
@@ -669,14 +672,15 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
-/// Law 11: beside a thread that takes the registry's lock without a pause one worker tries to sweep. All of
-/// them once tried every half millisecond, and together kept that thread off the CPUs.
+/// Law 11: while a thread takes the registry's lock without a pause, only one worker tries to
+/// sweep. Once, all of them tried every half millisecond, and together kept that thread off the
+/// CPUs.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_one_worker_waits_for_the_registrys_lock() {
     isolated("law11_one_worker_waits_for_the_registrys_lock", || {
         const WORKERS: usize = 500;
-        // A sweep comes after half of it, and no worker leaves before the end.
+        // A sweep comes after half the timeout, and no worker retires before the end of the test.
         let pool = pool(WORKERS, 0, Duration::from_secs(4));
         burst(&pool, WORKERS);
         thread::sleep(ms(300));
@@ -685,13 +689,13 @@ fn law11_one_worker_waits_for_the_registrys_lock() {
             assert_eq!(pool.stats().workers, WORKERS);
         }
         let wakes = os::others_activity().1 - before.1;
-        // Each wakes for the sweep; few of them more than twice.
+        // Each worker wakes for the sweep; few of them wake more than twice.
         assert!(wakes <= 20 * WORKERS as u64, "{wakes} wake-ups");
     });
 }
 
-/// Law 11: the same where the limit is lowered to `min_workers` before anybody has swept, which is then
-/// of no use.
+/// Law 11: an idle pool sleeps even if the limit was lowered to `min_workers` before any sweep,
+/// which then has nothing to do.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_below_its_former_limit_sleeps() {
@@ -710,7 +714,7 @@ fn law11_an_idle_pool_below_its_former_limit_sleeps() {
             gate.wait_entered(2);
             pool.set_limit(1).unwrap();
             gate.open();
-            wait_until("one worker to end", || {
+            wait_until("a worker to end", || {
                 pool.stats().workers == 1 && os::workers_named("lazypool") == 1
             });
             thread::sleep(ms(300));
@@ -722,7 +726,7 @@ fn law11_an_idle_pool_below_its_former_limit_sleeps() {
     });
 }
 
-/// Law 11: callers that wait, for a result or for room, do not burn the processor either.
+/// Law 11: callers that wait for a result or for room do not use the CPU either.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_waiting_callers_sleep() {

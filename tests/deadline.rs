@@ -18,8 +18,8 @@ fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
-/// Law 3: the call returns at its deadline although the closure goes on, never before it, and
-/// says so: `TimedOut`.
+/// Law 3: the call returns `TimedOut` at its deadline, never before it, although the closure still
+/// runs.
 #[test]
 fn law03_times_out_while_the_closure_runs() {
     timed(|| {
@@ -31,11 +31,11 @@ fn law03_times_out_while_the_closure_runs() {
                 let start = Instant::now();
                 let outcome = pool.do_with_deadline(gate.task(), d);
                 let took = start.elapsed();
-                // The gate is shut: whatever happens, the closure has not ended.
+                // The gate is shut, so the closure cannot have ended.
                 assert!(!key.is_open());
                 match outcome {
                     Err(DeadlineError::TimedOut) => gate.wait_entered(1),
-                    // The thread did not get the processor in time.
+                    // The worker did not get a CPU before the deadline.
                     Err(DeadlineError::Expired(_)) if gate.entered() == 0 => {}
                     other => panic!("{other:?}"),
                 }
@@ -47,7 +47,7 @@ fn law03_times_out_while_the_closure_runs() {
     });
 }
 
-/// Law 3: a deadline that passes in the queue: `Expired`, never before the deadline.
+/// Law 3: a deadline that passes in the queue returns `Expired`, never before the deadline.
 #[test]
 fn law03_expires_in_the_queue() {
     timed(|| {
@@ -68,7 +68,7 @@ fn law03_expires_in_the_queue() {
     });
 }
 
-/// Law 3: one deadline covers the wait in the queue and the run: the clock starts at the call.
+/// Law 3: one deadline covers the wait in the queue and the run. Its clock starts at the call.
 #[test]
 fn law03_the_deadline_counts_from_the_call_through_the_queue() {
     timed(|| {
@@ -94,7 +94,7 @@ fn law03_the_deadline_counts_from_the_call_through_the_queue() {
                 deadline <= queued + d
             })
         };
-        // The caller reads its clock once the task is queued, and may lose its core just then.
+        // The caller may be preempted between its call and its first look at the clock.
         wait_until("a clock that started with the call", started_with_the_call);
     });
 }
@@ -122,7 +122,7 @@ fn law03_the_deadline_counts_from_the_call_through_the_wait_for_room() {
                 (start, seen.expect("a deadline"))
             });
             called.recv().unwrap();
-            wait_until("it to wait for room", || pool.stats().waiting == 1);
+            wait_until("the call to wait for room", || pool.stats().waiting == 1);
             let opened = Instant::now();
             gate.open();
             let (start, deadline) = call.join().unwrap();
@@ -135,8 +135,8 @@ fn law03_the_deadline_counts_from_the_call_through_the_wait_for_room() {
     });
 }
 
-/// Law 3: one deadline covers the wait for room, the queue and the run, to the end: the caller is
-/// released while its closure still runs.
+/// Law 3: one deadline covers the wait for room, the queue and the run. The caller is released at
+/// the deadline while its closure still runs.
 #[test]
 fn law03_the_deadline_ends_the_call_wherever_it_is() {
     timed(|| {
@@ -170,8 +170,8 @@ fn law03_the_deadline_ends_the_call_wherever_it_is() {
     });
 }
 
-/// Law 3: one deadline covers the start of a worker too: a hook that dawdles there cannot hold
-/// the caller up.
+/// Law 3: the deadline also covers the start of a worker: a slow start hook cannot hold the caller
+/// up.
 #[test]
 fn law03_the_deadline_covers_the_start_of_a_worker() {
     timed(|| {
@@ -213,7 +213,8 @@ fn law03_the_deadline_covers_the_start_of_a_worker() {
     });
 }
 
-/// Law 3: a zero deadline: `Expired` at once, before anything else is looked at, counted nowhere.
+/// Law 3: a deadline of zero returns `Expired` at once. The call does not look at the pool and is
+/// counted nowhere.
 #[test]
 fn law03_a_zero_deadline_looks_at_nothing() {
     timed(|| {
@@ -252,7 +253,7 @@ fn law03_a_zero_deadline_looks_at_nothing() {
             assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
             zero(&pool, "closed");
         }
-        // Where no thread is to be had either.
+        // The result is the same if the system has no thread to give.
         #[cfg(target_os = "linux")]
         {
             let pool = Pool::builder()
@@ -262,7 +263,7 @@ fn law03_a_zero_deadline_looks_at_nothing() {
                 .unwrap();
             zero(&pool, "no thread");
         }
-        // And on a worker.
+        // The result is the same on a worker.
         let pool = Arc::new(pool(1, 0));
         let inner = Arc::clone(&pool);
         let outcome = pool.do_with_deadline(
@@ -280,8 +281,8 @@ fn law03_a_zero_deadline_looks_at_nothing() {
     });
 }
 
-/// Law 3: `Duration::MAX` waits as long as it takes, and so do deadlines beyond what the clock can
-/// express.
+/// Law 3: `Duration::MAX`, and any deadline beyond the clock's range, waits for as long as the task
+/// takes.
 #[test]
 fn law03_far_deadlines_wait() {
     timed(|| {
@@ -311,7 +312,10 @@ fn law03_far_deadlines_wait() {
                     let _opener = gate.opener();
                     gate.wait_entered(1);
                     thread::sleep(ms(10));
-                    assert!(!call.is_finished(), "{d:?} did not wait");
+                    assert!(
+                        !call.is_finished(),
+                        "a call with deadline {d:?} did not wait"
+                    );
                     gate.open();
                     assert!(call.join().unwrap().unwrap(), "{d:?}");
                 });
@@ -321,8 +325,9 @@ fn law03_far_deadlines_wait() {
     });
 }
 
-/// Law 3: `task::deadline()` is `None` under `serve` and `Duration::MAX`, and otherwise the
-/// caller's: never before the call's clock, and what `remaining` counts towards.
+/// Law 3: `task::deadline()` is `None` under `serve` and with `Duration::MAX`. Otherwise it is the
+/// caller's deadline: never earlier than by the caller's clock, and the moment that `remaining`
+/// counts down to.
 #[test]
 fn law03_what_a_task_sees_of_its_deadline() {
     timed(|| {
@@ -334,9 +339,9 @@ fn law03_what_a_task_sees_of_its_deadline() {
                     .unwrap();
             });
             assert_eq!(rx.recv().unwrap(), (None, None, false));
-            settle(&pool); // its worker may have yet to become free
+            settle(&pool); // its worker may not be idle yet
             let look = || (task::deadline(), task::remaining(), task::is_cancelled());
-            // After a task with a deadline too: nothing of it stays behind.
+            // These tasks run after one that had a deadline; nothing of it remains.
             for d in [Duration::MAX, LONG, Duration::MAX, ms(5000), Duration::MAX] {
                 let start = Instant::now();
                 let (deadline, remaining, cancelled) = pool.do_with_deadline(look, d).unwrap();
@@ -361,8 +366,8 @@ fn law03_what_a_task_sees_of_its_deadline() {
     });
 }
 
-/// Law 3: a task that asks for its deadline for the first time after its caller has left gets the
-/// deadline at which it did.
+/// Law 3: a task that asks for its deadline only after its caller has left still gets the deadline
+/// at which the caller left.
 #[test]
 fn law03_a_task_asks_for_a_deadline_that_has_passed() {
     timed(|| {
@@ -381,8 +386,8 @@ fn law03_a_task_asks_for_a_deadline_that_has_passed() {
                 );
                 let end = Instant::now();
                 if matches!(outcome, Err(DeadlineError::Expired(_))) {
-                    // Too busy a machine to start it in time: its worker may be starting still, which
-                    // counts as busy where subscribers are to hear of it.
+                    // The machine was too busy to start the task in time. Its worker may still be
+                    // starting and would count as busy.
                     settle(&pool);
                     continue;
                 }
@@ -400,8 +405,8 @@ fn law03_a_task_asks_for_a_deadline_that_has_passed() {
     });
 }
 
-/// Law 3: a task whose caller left sees it: `is_cancelled` turns true, never before the deadline,
-/// and `remaining` stays at zero. The next task on that worker sees nothing of it.
+/// Law 3: a task sees that its caller has left: `is_cancelled` becomes true, never before the
+/// deadline, and `remaining` stays at zero. The next task on that worker sees nothing of it.
 #[test]
 fn law03_a_task_sees_that_its_caller_left() {
     timed(|| {
@@ -424,7 +429,7 @@ fn law03_a_task_sees_that_its_caller_left() {
                     assert!(in_order, "cancelled before its deadline");
                     assert_eq!(remaining, Some(Duration::ZERO));
                 }
-                Err(DeadlineError::Expired(_)) => {} // a very slow start
+                Err(DeadlineError::Expired(_)) => {} // the start took very long
                 other => panic!("{other:?}"),
             }
             settle(&pool);
@@ -434,8 +439,8 @@ fn law03_a_task_sees_that_its_caller_left() {
     });
 }
 
-/// Law 3: a caller that left is counted, and its worker shown as abandoned while it runs; its
-/// result is dropped, once.
+/// Law 3: a caller that left is counted, and its worker is shown as abandoned while the task runs.
+/// The task's result is dropped once.
 #[test]
 fn law03_the_result_of_an_abandoned_task_is_dropped() {
     struct Dropped(Arc<AtomicU64>);
@@ -482,7 +487,7 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
     });
 }
 
-/// What callers saw, to be compared with what the pool counted.
+/// The outcomes that callers saw, to be compared with the pool's counts.
 #[derive(Debug, Default)]
 struct Seen {
     ok: AtomicU64,
@@ -492,7 +497,7 @@ struct Seen {
     refused: AtomicU64,
 }
 
-/// Counts drops of a result, delivered or not.
+/// A result that counts its drops, whether or not it was delivered.
 struct Outcome {
     id: usize,
     ledger: Ledger,
@@ -508,7 +513,7 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
         .build()
         .unwrap();
     let tasks = callers * turns;
-    // The closure of task n has entry n, its result entry tasks + n.
+    // The closure of task `n` has entry `n`; its result has entry `tasks + n`.
     let ledger = Ledger::new(2 * tasks);
     let seen = Seen::default();
     let handed_back = Mutex::new(Vec::new());
@@ -560,7 +565,8 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
                         Err(DeadlineError::Expired(f)) => {
                             assert!(took >= d, "Expired after {took:?}, before {d:?}");
                             assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
-                            // Kept to the end, so that a late run would show.
+                            // The closures are kept until the end, so that a late run would be
+                            // noticed.
                             back.push((id, f.into_inner()));
                             if d.is_zero() {
                                 continue;
@@ -597,7 +603,8 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
         get(&seen.ok) + get(&seen.panicked) + get(&seen.timed_out),
         "{seen:?}, {s:?}"
     );
-    // Expired while it waited for room: never accepted, so refused (law 14).
+    // These expired while they waited for room. They were never accepted, so they count as refused
+    // (law 14).
     assert_eq!(
         s.expired + s.refused,
         get(&seen.expired) + get(&seen.refused),
@@ -622,8 +629,9 @@ fn race(max: usize, queue: usize, callers: usize, turns: usize, longest: u64, po
     }
 }
 
-/// Laws 2 and 3: results that arrive just at the deadline, deadlines of a nanosecond, of zero, and
-/// long ones: exactly one outcome each, and the counts agree with what callers saw. See goapp.
+/// Laws 2 and 3: each call has exactly one outcome, and the pool's counts agree with what callers
+/// saw. The results arrive just at the deadline; deadlines are zero, a nanosecond, or long. See
+/// goapp.
 #[test]
 fn law03_exactly_one_outcome_without_a_queue() {
     timed(|| {
@@ -635,7 +643,7 @@ fn law03_exactly_one_outcome_without_a_queue() {
     });
 }
 
-/// The same through a queue.
+/// Laws 2 and 3: each call has exactly one outcome if its task goes through a queue.
 #[test]
 fn law03_exactly_one_outcome_with_a_queue() {
     timed(|| {
@@ -647,15 +655,16 @@ fn law03_exactly_one_outcome_with_a_queue() {
     });
 }
 
-/// Law 3: deadlines of zero, one nanosecond and the maximum on a pool that is saturated, cold or
-/// closing. See goapp.
+/// Law 3: deadlines of zero, one nanosecond and the maximum on a pool that is saturated, has no
+/// thread yet, or is closing. See goapp.
 #[test]
 fn law03_extreme_deadlines() {
     timed(|| {
         let nano = Duration::from_nanos(1);
         for queue in [0, 1] {
             for _ in 0..rounds(100) {
-                // Cold: a thread must start, and cannot within a nanosecond.
+                // The pool has no thread yet. It must start one, which takes longer than a
+                // nanosecond.
                 let pool = pool(1, queue);
                 match pool.do_with_deadline(|| (), nano) {
                     Err(DeadlineError::Expired(_) | DeadlineError::TimedOut) | Ok(()) => {}
@@ -674,7 +683,7 @@ fn law03_extreme_deadlines() {
             for d in [nano, ms(1), Duration::MAX] {
                 match pool.do_with_deadline(|| (), d) {
                     Err(DeadlineError::Refused(refused)) => assert!(refused.is_saturated()),
-                    // The deadline passed before the pool was looked at.
+                    // The deadline passed before the call looked at the pool.
                     Err(DeadlineError::Expired(_)) if d < LONG => {}
                     other => panic!("{other:?}"),
                 }
@@ -690,7 +699,7 @@ fn law03_extreme_deadlines() {
     });
 }
 
-/// Law 3: many callers at once, each held by its own deadline, all are released.
+/// Law 3: of many callers at once, each is released at its own deadline.
 #[test]
 fn law03_every_caller_is_released_at_its_own_deadline() {
     timed(|| {
@@ -702,7 +711,7 @@ fn law03_every_caller_is_released_at_its_own_deadline() {
             for i in 0..16_u64 {
                 let (pool, gate, left, stuck) = (&pool, &gate, &left, &stuck);
                 s.spawn(move || {
-                    // Not in the order of arrival, nor its reverse.
+                    // The deadlines are neither in the order of arrival nor in its reverse.
                     let d = ms(20 + (i * 7 % 16) * 10);
                     let start = Instant::now();
                     let outcome = pool.do_with_deadline(gate.task(), d);
@@ -715,7 +724,7 @@ fn law03_every_caller_is_released_at_its_own_deadline() {
                 });
             }
             let _opener = gate.opener();
-            wait_until("all to leave", || left.load(Ordering::SeqCst) == 16);
+            wait_until("all callers to leave", || left.load(Ordering::SeqCst) == 16);
             assert!(!gate.key().is_open());
         });
         assert!(!stuck.load(Ordering::SeqCst));

@@ -1,8 +1,8 @@
-//! The programs of `examples/` that people copy: each as a process of its own, with what it prints
-//! and how it ends.
+//! Runs the programs of `examples/` that people copy, each as a process: what it prints and how it
+//! ends.
 //!
-//! `cargo test` builds the examples; after `cargo test --test examples` alone, those of an earlier
-//! build are tested, or the test asks for them.
+//! `cargo test` builds the examples. `cargo test --test examples` alone does not: then the tests
+//! run the programs of an earlier build, or fail and ask for a build.
 #![cfg(all(unix, not(miri)))]
 
 mod common;
@@ -24,14 +24,14 @@ fn program(name: &str) -> Command {
     Command::new(program)
 }
 
-/// Ends by itself, or the test fails and it is killed.
+/// Runs the command until it ends. If it does not end in time, it is killed and the test fails.
 fn run(command: &mut Command) -> Output {
     let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     output(&mut pipes.spawn().unwrap())
 }
 
 fn output(child: &mut Child) -> Output {
-    // They print far less than a pipe holds: they never wait for us.
+    // The programs print far less than a pipe holds, so they never wait for this process to read.
     let mut status = None;
     let start = std::time::Instant::now();
     while status.is_none() && start.elapsed() < LIMIT {
@@ -43,7 +43,7 @@ fn output(child: &mut Child) -> Output {
         child.wait().unwrap();
     }
     let mut output = Output {
-        status: status.expect("it does not end"),
+        status: status.expect("the program does not end"),
         stdout: Vec::new(),
         stderr: Vec::new(),
     };
@@ -59,7 +59,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A directory of its own, removed in the end.
+/// A new directory, removed when this is dropped.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -80,7 +80,7 @@ impl Drop for Dir {
 #[test]
 fn hash_tree_hashes_every_file() {
     let dir = Dir::new();
-    // The check value of this sum, as its catalogues give it.
+    // The check value of this checksum, as published with its definition.
     std::fs::write(dir.0.join("below/check"), "123456789").unwrap();
     std::fs::write(dir.0.join("empty"), "").unwrap();
     for n in 0..500 {
@@ -109,13 +109,13 @@ fn hash_tree_without_a_directory() {
     assert!(text(&output.stderr).contains("no such directory is no directory"));
 }
 
-/// Ctrl-C, with a file that would take hours in hand and many that wait.
+/// Ctrl-C arrives while the program reads a file that would take hours, and many others wait.
 #[test]
 fn hash_tree_stops_at_ctrl_c() {
     let dir = Dir::new();
     for n in 0..100 {
         let file = std::fs::File::create(dir.0.join(format!("{n}"))).unwrap();
-        file.set_len(1 << 40).unwrap(); // of holes
+        file.set_len(1 << 40).unwrap(); // sparse, so it takes no space
     }
     let mut child = (program("hash_tree").arg(&dir.0))
         .stdout(Stdio::piped())
@@ -127,7 +127,8 @@ fn hash_tree_stops_at_ctrl_c() {
     stderr.read_line(&mut said).unwrap();
     assert!(said.contains("Ctrl-C stops"), "{said}");
     let id = i32::try_from(child.id()).unwrap();
-    // SAFETY: no pointers; the child has not been waited for, so its number is its own.
+    // SAFETY: `kill` takes no pointers. The child has not been waited for, so its number still
+    // belongs to it.
     assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
     let output = output(&mut child);
     stderr.read_to_string(&mut said).unwrap();
@@ -137,7 +138,7 @@ fn hash_tree_stops_at_ctrl_c() {
     assert_eq!(text(&output.stdout), "");
 }
 
-/// Finding 2 of the trial by new users: a call that never returns does not keep the process.
+/// Finding 2 of the trial by new users: a call that never returns does not keep the process alive.
 #[test]
 fn slow_library_is_bounded_survived_and_ends() {
     let output = run(&mut program("slow_library"));

@@ -1,4 +1,5 @@
-//! Groups: laws 2, 7, 8, 9, 10 and 14 where they speak of groups, and what the type promises.
+//! Groups: the parts of laws 2, 7, 8, 9, 10 and 14 about groups, and the documented properties of
+//! the type.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn must_join<F: FnOnce() + Send + 'static>(group: &Group, task: F) {
     }
 }
 
-/// `pending`, `completed`, `panicked`, `discarded`.
+/// Returns `pending`, `completed`, `panicked` and `discarded`.
 fn figures(group: &Group) -> [usize; 4] {
     [
         group.pending(),
@@ -27,8 +28,8 @@ fn figures(group: &Group) -> [usize; 4] {
     ]
 }
 
-/// Law 9: when a group's wait ends its tasks are counted, in the group and in the pool, and their
-/// workers free: the whole cap can be taken at once.
+/// Law 9: when a group's wait returns, its tasks are counted in the group and the pool, and their
+/// workers are free: the whole cap can be used at once.
 #[test]
 fn law09_after_a_groups_wait_all_is_counted_and_free() {
     timed(|| {
@@ -40,7 +41,7 @@ fn law09_after_a_groups_wait_all_is_counted_and_free() {
                 let ran = Arc::new(AtomicU64::new(0));
                 for i in 0..cap {
                     let mark = Arc::clone(&ran);
-                    // Right after a wait nothing is occupied: none may be refused.
+                    // Right after a wait no worker is occupied, so no task may be refused.
                     must_join(&group, move || {
                         mark.fetch_add(1, Ordering::SeqCst);
                         if i == 0 {
@@ -70,13 +71,13 @@ fn law09_after_a_groups_wait_all_is_counted_and_free() {
     });
 }
 
-/// A group's wait waits for its own tasks, all of them, and for no others.
+/// A group's wait waits for all tasks of that group and for no others.
 #[test]
 fn wait_waits_for_the_groups_own_tasks() {
     timed(|| {
         let pool = pool(4, 4);
         let (one, two) = (pool.group(), pool.group());
-        // Nothing to wait for.
+        // The group has no tasks, so the wait returns at once.
         one.wait();
         one.wait_timeout(Duration::ZERO).unwrap();
         one.wait_timeout(Duration::MAX).unwrap();
@@ -109,7 +110,7 @@ fn wait_waits_for_the_groups_own_tasks() {
             for waiter in waiters {
                 assert_eq!(waiter.join().unwrap(), 3);
             }
-            // The others' gate is still shut.
+            // The gate of the other group's task is still shut.
             assert_eq!(two.pending(), 1);
         });
         two.wait();
@@ -117,8 +118,8 @@ fn wait_waits_for_the_groups_own_tasks() {
     });
 }
 
-/// Law 14: a wait ends if at one moment of it nothing was pending. Another waiter, which sees the same
-/// moments, serves the next task at once.
+/// Law 14: a wait returns if at one moment of it no task was pending. Another waiter, which sees
+/// the same moments, serves the next task at once.
 #[test]
 fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
     timed(|| {
@@ -139,7 +140,7 @@ fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
                 let before = moments.load(Ordering::SeqCst);
                 group.wait();
                 let missed = moments.load(Ordering::SeqCst) - before;
-                // The thread may be slow to start, and to wake.
+                // The waiting thread may be slow to start and to wake.
                 assert!(missed < 1_000, "{missed} moments missed");
             }
             over.store(true, Ordering::SeqCst);
@@ -147,7 +148,7 @@ fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
     });
 }
 
-/// `wait_timeout` ends at its timeout, never before, and says how many are pending.
+/// `wait_timeout` returns at its timeout, never earlier, with the number of pending tasks.
 #[test]
 fn wait_timeout_ends_at_its_timeout() {
     timed(|| {
@@ -170,7 +171,7 @@ fn wait_timeout_ends_at_its_timeout() {
     });
 }
 
-/// Tasks may serve further tasks into their group: its wait covers them.
+/// Tasks may serve further tasks into their group; the group's wait includes those.
 #[test]
 fn tasks_extend_their_group() {
     fn spread(group: &Group, depth: u32, ran: &Arc<AtomicU64>) {
@@ -179,7 +180,7 @@ fn tasks_extend_their_group() {
             for _ in 0..2 {
                 let (inner, ran) = (group.clone(), Arc::clone(ran));
                 let task = move || spread(&inner, depth - 1, &ran);
-                // Caller runs where the pool has no room.
+                // If the pool has no room, the caller runs the task.
                 let served = group.serve(task).or_else(Refused::caller_runs);
                 served.expect("neither closed nor cancelled");
             }
@@ -200,8 +201,8 @@ fn tasks_extend_their_group() {
     });
 }
 
-/// Cancelling: `is_cancelled` in the group's tasks and no others, queued ones discarded on the
-/// canceller's thread, new ones refused as `Cancelled`, for good. Laws 2, 8 and 9.
+/// A cancel is seen by `is_cancelled` in the group's own tasks only. Queued tasks are discarded on
+/// the canceling thread, and later ones are refused as `Cancelled` for good. Laws 2, 8 and 9.
 #[test]
 fn cancel_is_for_good_and_for_this_group_only() {
     timed(|| {
@@ -228,7 +229,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
             let (drops, dropped) = mpsc::channel();
             let ran = Arc::new(AtomicU64::new(0));
             for i in 0..8 {
-                // Those of others among them.
+                // Tasks of other groups are among them.
                 match i % 4 {
                     3 => must_join(&other, || ()),
                     1 => must_serve(&pool, || ()),
@@ -251,7 +252,8 @@ fn cancel_is_for_good_and_for_this_group_only() {
             let s = pool.stats();
             assert_eq!((s.discarded, s.queued, s.panicked), (4, 4, 0), "{s:?}");
             check_moment(&pool, &s);
-            // The place of the oldest is free at once, the others' once those before them are gone.
+            // The place of the oldest task is free at once. The other places become free once the
+            // older tasks are gone.
             must_serve(&pool, || ());
             saturated(pool.serve(|| ()));
 
@@ -285,7 +287,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
             other.wait();
             assert_eq!(other.panicked(), 0);
             check_at_rest(&pool, &pool.stats());
-            // The shutdown discarded nothing.
+            // The shutdown had nothing to discard.
             let report = pool.shutdown(Shutdown::Discard, LIMIT);
             assert!(report.is_clean());
             assert_eq!(report.discarded, 0, "by shutdowns");
@@ -294,7 +296,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
     });
 }
 
-/// A wait ends when the group is cancelled and its running tasks have ended.
+/// A wait returns when the group is cancelled and its running tasks have ended.
 #[test]
 fn cancel_releases_waiters() {
     timed(|| {
@@ -312,14 +314,14 @@ fn cancel_releases_waiters() {
             thread::sleep(ms(10));
             assert!(!waiter.is_finished());
             group.cancel();
-            // The gate is shut: only the cancel can have ended it.
+            // The gate is shut, so only the cancel can have ended the wait.
             waiter.join().unwrap();
         });
         assert_eq!(figures(&group), [0, 0, 0, 4]);
     });
 }
 
-/// A task that waits for room when its group is cancelled is not let in afterwards.
+/// A submission that waits for room when its group is cancelled is not accepted afterwards.
 #[test]
 fn cancel_and_a_submission_that_waits_for_room() {
     timed(|| {
@@ -334,7 +336,7 @@ fn cancel_and_a_submission_that_waits_for_room() {
         gate.wait_entered(1);
         thread::scope(|s| {
             let _opener = gate.opener();
-            let call = s.spawn(|| group.serve(|| panic!("it must not run")));
+            let call = s.spawn(|| group.serve(|| panic!("the task must not run")));
             thread::sleep(ms(30));
             assert!(!call.is_finished(), "did not wait for room");
             group.cancel();
@@ -350,7 +352,7 @@ fn cancel_and_a_submission_that_waits_for_room() {
     });
 }
 
-/// Cancelling races submissions and workers: each task ran, was discarded, or came back; and the
+/// A cancel races submissions and workers. Each task ran, was discarded, or came back, and the
 /// counts agree.
 #[test]
 fn cancel_races_everything() {
@@ -397,8 +399,8 @@ fn cancel_races_everything() {
     });
 }
 
-/// Law 10: a group of a closed pool refuses as `Closed`; a discarding shutdown counts in the group
-/// and ends its wait.
+/// Law 10: a group of a closed pool refuses as `Closed`. A shutdown that discards the group's tasks
+/// counts them in the group and ends its wait.
 #[test]
 fn law10_groups_and_shutdown() {
     timed(|| {
@@ -425,7 +427,7 @@ fn law10_groups_and_shutdown() {
     });
 }
 
-/// A group that outlives its pool refuses as `Closed`; its figures stay, its wait ends.
+/// A group that outlives its pool refuses as `Closed`. Its figures stay, and its wait returns.
 #[test]
 fn a_group_outlives_its_pool() {
     timed(|| {
@@ -461,7 +463,7 @@ fn a_group_outlives_its_pool() {
     });
 }
 
-/// Dropping a group, or all its clones, does not wait, and its tasks run.
+/// Dropping a group and all of its clones does not wait, and its tasks run.
 #[test]
 fn dropping_a_group_does_not_wait() {
     timed(|| {
@@ -482,8 +484,8 @@ fn dropping_a_group_does_not_wait() {
     });
 }
 
-/// Law 14: with `WhenFull::Block` a group's `serve` waits for room, and on a worker of the pool it
-/// is refused at once.
+/// Law 14: with `WhenFull::Block` a group's `serve` waits for room; on a worker of the pool it is
+/// refused at once.
 #[test]
 fn law14_groups_wait_for_room_but_not_on_a_worker() {
     timed(|| {
@@ -510,7 +512,8 @@ fn law14_groups_wait_for_room_but_not_on_a_worker() {
     });
 }
 
-/// Law 7: panics of a group's tasks count in the group, whatever panics: closure, capture.
+/// Law 7: panics of a group's tasks count in the group, whether the closure panics or the drop of a
+/// capture.
 #[test]
 fn law07_panics_count_in_the_group() {
     timed(|| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown, WhenFull};
 
-/// Law 4: what is no limit is an error, and changes nothing.
+/// Law 4: a number that cannot be a limit is an error and changes nothing.
 #[test]
 fn law04_limits_out_of_bounds() {
     let pool = pool(3, 0);
@@ -31,7 +31,7 @@ fn law04_limits_out_of_bounds() {
     assert!(pool.serve(|| ()).expect_err("closed").is_closed());
 }
 
-/// Laws 1 and 4: admission counts with the limit, before any worker and after.
+/// Laws 1 and 4: admission counts with the limit, both before any worker exists and afterwards.
 #[test]
 fn law04_admission_counts_with_the_limit() {
     timed(|| {
@@ -56,7 +56,7 @@ fn law04_admission_counts_with_the_limit() {
     });
 }
 
-/// Law 4: idle surplus workers end at once, whatever the idle timeout.
+/// Law 4: idle surplus workers end at once, for every idle timeout.
 #[test]
 fn law04_idle_surplus_workers_end() {
     timed(|| {
@@ -68,7 +68,9 @@ fn law04_idle_surplus_workers_end() {
             .expect("pool");
         assert_eq!(pool.stats().workers, 3);
         pool.set_limit(1).expect("limit");
-        wait_until("all but one to end", || pool.stats().workers == 1);
+        wait_until("all workers except one to end", || {
+            pool.stats().workers == 1
+        });
         assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
         pool.set_limit(4).expect("limit");
         assert_cap_usable(&pool);
@@ -76,8 +78,8 @@ fn law04_idle_surplus_workers_end() {
     });
 }
 
-/// Law 4: occupied surplus workers end after their task, without another from the queue, which
-/// those that stay run.
+/// Law 4: occupied surplus workers end after their task and take no other task from the queue. The
+/// workers that stay run those.
 #[test]
 fn law04_occupied_surplus_workers_end_after_their_task() {
     timed(|| {
@@ -91,10 +93,10 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
             must_serve(&pool, second.task());
         }
         pool.set_limit(2).expect("limit");
-        assert_eq!(pool.stats().running, 4, "what runs runs on");
+        assert_eq!(pool.stats().running, 4, "running tasks run on");
         first.open();
         wait_until("two workers to end", || pool.stats().workers == 2);
-        wait_until("the others to go on", || second.entered() == 2);
+        wait_until("the other tasks to go on", || second.entered() == 2);
         thread::sleep(ms(20));
         assert_eq!(second.entered(), 2);
         let stats = pool.stats();
@@ -106,9 +108,9 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
     });
 }
 
-/// Law 4: what is submitted once `set_limit` has returned starts only while fewer others run, also
-/// where workers are between two tasks of the queue. What was queued before may have been taken
-/// before: one task at most by each surplus worker.
+/// Law 4: a task submitted after `set_limit` has returned starts only while fewer others run than
+/// the limit says, even if workers are between two tasks of the queue. Tasks queued before may have
+/// been taken before: at most one by each surplus worker.
 #[test]
 fn law04_lowered_between_two_tasks_of_the_queue() {
     const WORKERS: usize = 4;
@@ -121,7 +123,8 @@ fn law04_lowered_between_two_tasks_of_the_queue() {
                 let (lowered, excess) = (Arc::clone(&lowered), Arc::clone(excess));
                 let running: Arc<AtomicUsize> = Arc::clone(&running);
                 move || {
-                    // In this order: what counts has started after the call.
+                    // Read in this order, so that a task is counted only if it started after the
+                    // call.
                     let is_after = lowered.load(Ordering::SeqCst);
                     let others = running.fetch_add(1, Ordering::SeqCst);
                     if is_after && others >= limit {
@@ -131,7 +134,7 @@ fn law04_lowered_between_two_tasks_of_the_queue() {
                     running.fetch_sub(1, Ordering::SeqCst);
                 }
             };
-            // Few, so that they run out beside the call, or many.
+            // Either few tasks, so that they run out during the call, or many.
             for _ in 0..20 + 280 * usize::from(limit == 2) {
                 must_serve(&pool, task(&before));
             }
@@ -149,8 +152,8 @@ fn law04_lowered_between_two_tasks_of_the_queue() {
     });
 }
 
-/// Law 4: a worker whose task has just ended as the limit is lowered, beside one that stays busy, starts
-/// at most one more task: one that it was just being given.
+/// Law 4: a worker's task ends just as the limit is lowered, while another worker stays busy. The
+/// first one starts at most one more task: the one that was just being given to it.
 #[test]
 fn law04_lowered_as_a_task_ends() {
     timed(|| {
@@ -184,8 +187,8 @@ fn law04_lowered_as_a_task_ends() {
     });
 }
 
-/// Law 4: of a worker in its start hook and an idle one, the first is one too many: it ends after its
-/// hook, without a task, and the idle one stays. The idle one was once told to end.
+/// Law 4: if the limit is lowered beside a worker in its start hook and an idle one, the first ends
+/// after its hook, without a task, and the idle one stays. Once, the idle one was told to end.
 #[test]
 fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
     timed(|| {
@@ -207,7 +210,7 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
             let gate = Gate::new();
             must_serve(&pool, gate.task());
             gate.wait_entered(1);
-            // The second worker is started for a call that leaves before its hook is over.
+            // The second worker is started for a call that leaves before the hook is over.
             let left = pool.do_with_deadline(|| (), ms(10));
             assert!(matches!(left, Err(DeadlineError::Expired(_))), "{left:?}");
             hook.wait_entered(1);
@@ -216,21 +219,21 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
             pool.set_limit(1).expect("limit");
             let s = pool.stats();
             assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
-            // At once, while the hook lasts.
+            // These tasks run at once, while the hook lasts.
             for _ in 0..3 {
                 let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
                 assert_eq!(slot.expect("idle"), Some(0));
             }
             hook.open();
-            wait_until("the other to end", || pool.stats().workers == 1);
+            wait_until("the other worker to end", || pool.stats().workers == 1);
             assert_eq!(pool.workers()[0].slot, 0);
             check_at_rest(&pool, &settle(&pool));
         }
     });
 }
 
-/// Law 4: raising the limit wakes submitters that wait for room, and starts workers for what
-/// is queued.
+/// Law 4: raising the limit wakes submitters that wait for room, and starts workers for queued
+/// tasks.
 #[test]
 fn law04_raising_the_limit_makes_room() {
     timed(|| {
@@ -247,8 +250,8 @@ fn law04_raising_the_limit_makes_room() {
         wait_until("a submitter to wait", || pool.stats().waiting == 1);
         pool.set_limit(3).expect("limit");
         assert!(blocked.join().expect("no panic"));
-        // Nobody submits any more: the queued task has a worker all the same.
-        wait_until("all three to run", || gate.entered() == 3);
+        // No thread submits any more; the queued task gets a worker nevertheless.
+        wait_until("all three tasks to run", || gate.entered() == 3);
         gate.open();
         check_at_rest(&pool, &settle(&pool));
     });
@@ -288,8 +291,8 @@ fn law04_scopes_within_a_limit() {
     });
 }
 
-/// Law 4: a limit that changes while tasks come from all sides loses none, and bounds those
-/// that start once it has settled.
+/// Law 4: a limit that changes under load loses no task, and bounds the tasks that start once it
+/// has settled.
 #[test]
 fn law04_the_limit_changes_under_load() {
     timed(|| {
@@ -337,8 +340,8 @@ fn law04_the_limit_changes_under_load() {
                     let stats = pool.stats();
                     check_moment(&pool, &stats);
                     if stats.running > limit {
-                        // A thread that the system was starting as the limit was lowered is
-                        // there, with its task. Each submitter and worker can have asked for one.
+                        // A thread whose start was under way when the limit was lowered may still
+                        // run its task. Each submitter and worker may have started one.
                         late += 1;
                         let is_new = pool.stats().spawned > spawned;
                         assert!(is_new && late <= 3 + 6, "{limit}: {stats:?}");
@@ -363,8 +366,8 @@ fn law04_the_limit_changes_under_load() {
     });
 }
 
-/// Law 5: a limit set again to what it is starts no thread, though the worker that was started for the
-/// queued task is still in its start hook. Each call once started another.
+/// Law 5: setting the limit to its present value starts no thread while the worker that was started
+/// for a queued task is still in its start hook. Once, each such call started another thread.
 #[test]
 fn law05_a_limit_set_again_starts_no_thread() {
     timed(|| {
@@ -375,7 +378,7 @@ fn law05_a_limit_set_again_starts_no_thread() {
             .queue_capacity(4)
             .idle_timeout(Duration::MAX)
             .on_worker_start(move |_| {
-                // The first has the busy task.
+                // The first worker has the busy task.
                 if starts.fetch_add(1, Ordering::SeqCst) > 0 {
                     key.pass();
                 }

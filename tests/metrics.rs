@@ -1,4 +1,4 @@
-//! The feature `metrics`: what is recorded, and that no recorder can harm the pool.
+//! The feature `metrics`: the recorded figures, and that no recorder can harm the pool.
 
 mod common;
 
@@ -14,7 +14,7 @@ use metrics::{
     SharedString, Unit,
 };
 
-/// Keeps everything. Pools named `bomb...` or `slow...` meet a recorder that panics or sleeps.
+/// A recorder that keeps everything. For pools named `bomb...` it panics, for `slow...` it sleeps.
 #[derive(Clone, Default)]
 struct Keeper(Arc<Mutex<Kept>>);
 
@@ -26,13 +26,13 @@ struct Kept {
     looked_up: HashMap<String, usize>,
 }
 
-/// A metric's own handle.
+/// The handle of one metric.
 struct Handle {
     keeper: Keeper,
     key: String,
 }
 
-/// Its name and labels, such as `name{pool=a,label=b}`.
+/// Returns the metric's name and labels, such as `name{pool=a,label=b}`.
 fn written(key: &Key) -> String {
     let labels: Vec<_> = (key.labels())
         .map(|l| format!("{}={}", l.key(), l.value()))
@@ -154,7 +154,7 @@ impl HistogramFn for Handle {
 
 struct Setup {
     keeper: Keeper,
-    /// Has run a task before the recorder was there.
+    /// A pool that ran a task before the recorder was installed.
     early: Pool,
 }
 
@@ -188,7 +188,8 @@ fn duration(rest: &str) -> String {
     format!("lazypool_task_duration_seconds{{{rest}}}")
 }
 
-/// A caller that leaves a running task; how many tries no worker started in time.
+/// Makes a call whose caller leaves its running task. Returns the number of tries before it, in
+/// which no worker started the task in time.
 fn leave<F: FnOnce() + Send + 'static>(pool: &Pool, mut task: impl FnMut() -> F) -> f64 {
     let mut unstarted = 0.0;
     loop {
@@ -201,7 +202,7 @@ fn leave<F: FnOnce() + Send + 'static>(pool: &Pool, mut task: impl FnMut() -> F)
     }
 }
 
-/// Every gauge and counter is the pool's own figure, told when asked for.
+/// Every gauge and counter is the pool's own figure, read when the recorder asks for it.
 #[test]
 fn figures_are_published() {
     timed(|| {
@@ -217,7 +218,7 @@ fn figures_are_published() {
         must_serve(&pool, gate.task());
         gate.wait_entered(1);
         let unstarted = leave(&pool, || gate.task());
-        // The oldest, so that its place is free again.
+        // This is the oldest queued task, so its place is free again at once.
         let expired = pool.do_with_deadline(|| (), ms(2));
         assert!(matches!(expired, Err(DeadlineError::Expired(_))));
         group.serve(|| ()).unwrap();
@@ -282,7 +283,7 @@ fn figures_are_published() {
     });
 }
 
-/// Submitters that wait for room, and one that waits in vain.
+/// Submitters that wait for room are counted, and so is one whose deadline passes while it waits.
 #[test]
 fn waiting_submitters_are_counted() {
     timed(|| {
@@ -302,7 +303,7 @@ fn waiting_submitters_are_counted() {
             for _ in 0..3 {
                 s.spawn(|| must_serve(&pool, || ()));
             }
-            wait_until("three wait", || waiting() == 3.0);
+            wait_until("three submitters to wait", || waiting() == 3.0);
             let late = pool.do_with_deadline(|| (), ms(2));
             assert!(matches!(late, Err(DeadlineError::Expired(_))));
             gate.open();
@@ -313,8 +314,8 @@ fn waiting_submitters_are_counted() {
             keeper().last("lazypool_tasks_refused_total{pool=waiting,reason=expired}"),
             1.0
         );
-        assert_eq!(pool.stats().expired, 0, "it was never accepted");
-        // Room, thrice; and a thread's start is part of none of it.
+        assert_eq!(pool.stats().expired, 0, "the task was never accepted");
+        // Three of the tasks had to wait for room. The start of the thread is not part of a delay.
         let delays = keeper().samples(&delay("pool=waiting"));
         assert_eq!(delays.len(), 4);
         assert!(delays.iter().filter(|d| **d >= 0.002).count() >= 3);
@@ -339,8 +340,8 @@ fn spawn_failures_are_a_reason() {
     );
 }
 
-/// Each task that ran has one sample of each kind, by label, when its caller is released; tasks
-/// that did not run have none.
+/// Each task that ran has one sample of each kind under its label by the time its caller is
+/// released. Tasks that did not run have none.
 #[test]
 fn tasks_are_timed_by_label() {
     timed(|| {
@@ -353,7 +354,7 @@ fn tasks_are_timed_by_label() {
         assert_eq!(naps.len(), 1);
         assert!(naps[0] >= 0.020 && naps[0] <= start.elapsed().as_secs_f64());
 
-        // Behind another task, for 20 ms at least.
+        // This task is queued behind another for at least 20 ms.
         let behind = Instant::now();
         let gate = Gate::new();
         must_serve(&pool, gate.task());
@@ -372,7 +373,7 @@ fn tasks_are_timed_by_label() {
             1
         );
 
-        // Groups and scopes; the only unlabeled ones beside the gate's.
+        // Tasks of groups and scopes. Besides the gate's tasks, only these have no label.
         let group = pool.group();
         group.serve(|| ()).unwrap();
         group.wait();
@@ -380,7 +381,7 @@ fn tasks_are_timed_by_label() {
         assert!(ran);
         assert_eq!(keeper().samples(&duration("pool=timed")).len(), 3);
 
-        // Refused, expired and discarded.
+        // These tasks are refused, expire or are discarded.
         let never = pool.labeled("never");
         let gate = Gate::new();
         must_serve(&pool, gate.task());
@@ -398,12 +399,13 @@ fn tasks_are_timed_by_label() {
             .samples(&delay("pool=timed,label=never"))
             .is_empty());
         assert_eq!(keeper().samples(&delay("pool=timed")).len(), 4);
-        // Looked up once, however many tasks there were.
+        // The metric was looked up once, however many tasks there were.
         assert_eq!(keeper().looked_up(&delay("pool=timed")), 1);
     });
 }
 
-/// Any number of labels; those beyond the 64th are looked up for each task.
+/// There may be any number of labels. From the 65th on, a label's metric is looked up for each
+/// task.
 #[test]
 fn labels_do_not_run_out() {
     timed(|| {
@@ -422,7 +424,7 @@ fn labels_do_not_run_out() {
     });
 }
 
-/// A recorder installed after the pool's first task gets the next ones.
+/// A recorder that is installed after the pool's first task gets the tasks after that.
 #[test]
 fn a_recorder_may_come_late() {
     let early = &setup().early;
@@ -431,7 +433,7 @@ fn a_recorder_may_come_late() {
     assert_eq!(keeper().samples(&duration("pool=early")).len(), before + 1);
 }
 
-/// Law 7, for recorders: their panics change no task's outcome, and count as those of hooks.
+/// Law 7 for recorders: their panics change no task's outcome and count as panics of hooks.
 #[test]
 fn a_recorders_panic_is_contained() {
     timed(|| {
@@ -453,7 +455,7 @@ fn a_recorders_panic_is_contained() {
     });
 }
 
-/// Law 3, for recorders: a slow one takes its time from the task; the caller leaves at its deadline.
+/// Law 3 for recorders: a slow recorder delays the task, but the caller leaves at its deadline.
 #[test]
 fn a_slow_recorder_breaks_no_deadline() {
     timed(|| {

@@ -1,5 +1,5 @@
-//! What a discarded task captured may cancel, end or wait for others as it is dropped, those
-//! included that the same call discards.
+//! The captures of a discarded task may, as they are dropped, cancel tasks, wait for tasks or end
+//! the pool. This includes tasks that the same call discards.
 
 mod common;
 
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
 
-/// One level of calls for each of so many queued tasks overflows the stack of a thread.
+/// With this many tasks, a stack overflows if each of them adds a level of calls.
 const MANY: usize = cut(20_000) as usize;
 
-/// Its drop ends the pool.
+/// A value whose drop shuts the pool down.
 struct Ends(Arc<Pool>);
 
 impl Drop for Ends {
@@ -24,7 +24,7 @@ impl Drop for Ends {
     }
 }
 
-/// The tasks of a value, which are over once it is dropped.
+/// The subtasks of a value, which have all ended once it is dropped.
 struct Subtasks {
     group: Group,
     cancels: bool,
@@ -39,7 +39,7 @@ impl Drop for Subtasks {
     }
 }
 
-/// Queues tasks each of which cancels its group, unless it runs to its end.
+/// Queues tasks, each of which cancels its group unless it runs to its end.
 fn queue_guarded(group: &Group, ran: &Arc<AtomicUsize>) {
     for _ in 0..MANY {
         let (guard, ran) = (group.drop_guard(), Arc::clone(ran));
@@ -50,7 +50,7 @@ fn queue_guarded(group: &Group, ran: &Arc<AtomicUsize>) {
     }
 }
 
-/// Law 2: each task that a cancel discards cancels its group again.
+/// Law 2: each task that a cancel discards cancels its group again as it is dropped.
 #[test]
 fn law02_a_cancel_discards_tasks_that_each_guard_their_group() {
     isolated(
@@ -69,7 +69,8 @@ fn law02_a_cancel_discards_tasks_that_each_guard_their_group() {
     );
 }
 
-/// Laws 2 and 7: the same where a task that panics drops its guard, on its worker.
+/// Laws 2 and 7: a task that panics drops its guard on its worker; each task that this discards
+/// cancels its group again.
 #[test]
 fn law07_a_panic_cancels_tasks_that_each_guard_their_group() {
     isolated(
@@ -95,7 +96,7 @@ fn law07_a_panic_cancels_tasks_that_each_guard_their_group() {
     );
 }
 
-/// Laws 2 and 10: each task that a shutdown discards cancels its group.
+/// Laws 2 and 10: each task that a shutdown discards cancels its group as it is dropped.
 #[test]
 fn law10_a_shutdown_discards_tasks_that_each_guard_their_group() {
     isolated(
@@ -114,7 +115,7 @@ fn law10_a_shutdown_discards_tasks_that_each_guard_their_group() {
     );
 }
 
-/// Laws 2 and 10: each task that a shutdown discards ends the pool again.
+/// Laws 2 and 10: each task that a shutdown discards shuts the pool down again as it is dropped.
 #[test]
 fn law10_a_shutdown_discards_tasks_that_each_end_the_pool() {
     isolated(
@@ -135,7 +136,7 @@ fn law10_a_shutdown_discards_tasks_that_each_end_the_pool() {
 }
 
 /// Law 10: the drop of a discarded capture may wait for a group whose tasks the same shutdown
-/// discards. The wait may return before they are dropped.
+/// discards. The wait may return before their captures are dropped.
 #[test]
 fn law10_a_capture_may_wait_for_a_group_that_the_same_shutdown_discards() {
     timed(|| {
@@ -158,7 +159,7 @@ fn law10_a_capture_may_wait_for_a_group_that_the_same_shutdown_discards() {
     });
 }
 
-/// A pool whose worker waits until the last of its senders is gone.
+/// Returns a pool whose worker waits until the last clone of the sender is dropped.
 fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     let pool = Arc::new(pool(1, queue));
     let (stop, stopped) = mpsc::channel::<()>();
@@ -171,8 +172,8 @@ fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     (pool, stop)
 }
 
-/// Law 10: the drop of a discarded capture may end the pool again, where a worker waits for another
-/// capture of the same discard. The call returns at once, beside that worker.
+/// Law 10: the drop of a discarded capture may shut the pool down again while a worker waits for
+/// another capture of the same discard. The inner call returns at once and reports that worker.
 #[test]
 fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
     timed(|| {
@@ -192,8 +193,9 @@ fn law10_a_capture_may_end_the_pool_for_which_another_is_to_be_dropped() {
     });
 }
 
-/// Law 10: several discarded captures each end the pool, as long as that takes, where its worker waits
-/// for what is dropped after them. The third nested call once waited for that worker.
+/// Law 10: the drops of several discarded captures each shut the pool down without a timeout, while
+/// its worker waits for a capture that is dropped after them. Once, the third nested call waited
+/// for that worker.
 #[test]
 fn law10_captures_end_the_pool_one_within_the_other() {
     timed(|| {
@@ -214,8 +216,8 @@ fn law10_captures_end_the_pool_one_within_the_other() {
     });
 }
 
-/// Law 10: the same where a cancel discards them. It once kept them to itself, and the shutdown in the
-/// first one's drop waited for a worker that waited for the second one's.
+/// Law 10: a capture that a cancel drops may shut the pool down, while the pool's worker waits for
+/// the next capture of the same cancel. Once, that shutdown waited for the worker and hung.
 #[test]
 fn law10_a_capture_that_a_cancel_drops_may_end_the_pool() {
     timed(|| {
@@ -235,8 +237,8 @@ fn law10_a_capture_that_a_cancel_drops_may_end_the_pool() {
     });
 }
 
-/// Law 10: a discarded capture may poll for a group that is still to be dropped by the same call, for as
-/// long as that takes. `wait_timeout` once never dropped any of it.
+/// Law 10: a discarded capture may poll a group, without a limit, until the tasks of the same
+/// discard have ended for it. Once, polling with `wait_timeout` never ended.
 #[test]
 fn law10_a_capture_may_poll_for_a_group_that_the_same_shutdown_discards() {
     timed(|| {
@@ -253,8 +255,8 @@ fn law10_a_capture_may_poll_for_a_group_that_the_same_shutdown_discards() {
     });
 }
 
-/// Law 10: each group's task holds the guard of the next group. One drop within the other once took
-/// some hundred bytes of stack a group, and ended the process.
+/// Law 10: each group's task holds the guard of the next group. Once, the drops were nested and
+/// took some hundred bytes of stack for each group, so a long chain ended the process.
 #[test]
 fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
     const LEVELS: usize = cut(2_500) as usize;
@@ -272,7 +274,7 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
                     done.send(()).unwrap();
                 });
                 busy.wait_entered(1);
-                wait_until("both to be busy", || pool.stats().running == 2);
+                wait_until("both workers to be busy", || pool.stats().running == 2);
                 let mut guard = None;
                 for _ in 0..LEVELS {
                     let (group, inner) = (pool.group(), guard.take());
@@ -293,7 +295,8 @@ fn law10_a_long_chain_of_groups_is_cancelled_on_any_stack() {
     );
 }
 
-/// Law 10: the same with handles: each task holds the handle of the next one.
+/// Law 10: a long chain of tasks, each of which holds the handle of the next, needs no more stack
+/// than one.
 #[test]
 fn law10_a_long_chain_of_handles_is_cancelled_on_any_stack() {
     isolated(
@@ -313,8 +316,9 @@ fn law10_a_long_chain_of_handles_is_cancelled_on_any_stack() {
     );
 }
 
-/// Law 10: the capture of a task waits for the task's own group, and the task's handle is dropped, or
-/// cancelled. The wait once waited for what its own thread was about to drop.
+/// Law 10: a task's handle is dropped or cancelled, and the drop of the task's capture waits for
+/// the task's own group. Once, that wait hung: it waited for a task that its own thread was about
+/// to end.
 #[test]
 fn law10_a_capture_may_wait_for_its_group_as_its_handle_goes() {
     timed(|| {
@@ -340,8 +344,8 @@ fn law10_a_capture_may_wait_for_its_group_as_its_handle_goes() {
     });
 }
 
-/// Law 10: a discarded capture joins a task that the same thread is to drop after it: by the same
-/// shutdown, or as it has just cancelled its group, or itself.
+/// Law 10: a discarded capture joins a task that the same thread discards after it. That task is
+/// discarded by the same shutdown, or the capture has just cancelled it or its group.
 #[test]
 fn law10_a_capture_may_join_what_is_to_be_dropped_after_it() {
     timed(|| {
@@ -377,8 +381,9 @@ fn law10_a_capture_may_join_what_is_to_be_dropped_after_it() {
     });
 }
 
-/// Laws 7 and 10: a discarded capture drops another pool, whose task joins the same discard and whose hook
-/// panics as it is dropped. A discard that kept that pool alive once unwound, and left its list behind.
+/// Laws 7 and 10: a discarded capture drops another pool. A task of that pool is discarded too, and
+/// a hook of that pool panics as it is dropped. Once, the discard kept that pool alive, so the
+/// panic unwound through the discard and the rest of its list was lost.
 #[test]
 fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
     timed(|| {
@@ -397,7 +402,7 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
         let key = its_busy.key();
         let (tell, told) = mpsc::channel();
         must_serve(&its, move || {
-            // Dropped once the thread has let go of its pool.
+            // Dropped when the thread ends, after it has released its pool.
             thread_local!(static END: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) });
             let last = OnDrop(Some(move || tell.send(()).unwrap()));
             END.set(Some(Box::new(last)));
@@ -421,7 +426,7 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
         assert_eq!((group.discarded(), group.pending()), (1, 0));
         busy.open();
-        // Nor does this thread count as one that discards.
+        // This thread no longer counts as one that discards, so its wait does not return early.
         let (slow, group) = (Gate::new(), pool.group());
         must_serve_in(&group, slow.task());
         assert!(group.wait_timeout(ms(1)).is_err());
@@ -429,8 +434,8 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
     });
 }
 
-/// Law 10: tasks that each guard a group of its own are discarded in a time in proportion to their
-/// number: each cancel once looked through all that was still to be dropped.
+/// Law 10: many tasks that each guard a group are discarded in time proportional to their number.
+/// Once, each cancel searched all captures that were still to be dropped.
 #[test]
 fn law10_many_tasks_that_each_guard_their_own_group_are_discarded_quickly() {
     timed(|| {
@@ -445,7 +450,7 @@ fn law10_many_tasks_that_each_guard_their_own_group_are_discarded_quickly() {
         let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
         let took = start.elapsed();
         assert_eq!(report.discarded, 2 * MANY as u64);
-        // Many times what it takes.
+        // Many times as long as it takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
         busy.open();
     });

@@ -23,7 +23,7 @@ fn builder(max: usize, queue: usize) -> Builder {
         .idle_timeout(Duration::MAX)
 }
 
-/// The panic the caller got.
+/// Returns the panic that the caller got.
 #[track_caller]
 fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
     match outcome {
@@ -33,7 +33,7 @@ fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
     }
 }
 
-/// A payload whose drop panics, whose payload's drop panics, and so on.
+/// A payload whose drop panics with a payload whose drop panics, and so on.
 struct Nested(u32);
 
 impl Drop for Nested {
@@ -48,7 +48,7 @@ impl Drop for Nested {
 // Law 7
 // ---------------------------------------------------------------------------------------------
 
-/// Law 7: a waiting caller gets the payload, whatever its type, and can raise it again.
+/// Law 7: a waiting caller gets the payload, of any type, and can raise the panic again.
 #[test]
 fn law07_the_caller_gets_the_payload() {
     timed(|| {
@@ -78,7 +78,8 @@ fn law07_the_caller_gets_the_payload() {
     });
 }
 
-/// Law 7: a panic ends neither worker nor pool, under either verb: the same worker serves on.
+/// Law 7: a panic ends neither worker nor pool, whichever verb submitted the task. The same worker
+/// runs the next tasks.
 #[test]
 fn law07_the_worker_survives() {
     timed(|| {
@@ -89,7 +90,11 @@ fn law07_the_worker_survives() {
                 let s = settle(&pool);
                 assert_eq!(s.panicked, 2 * i - 1, "{s:?}");
                 panicked(pool.do_with_deadline(|| quiet_panic("called"), Duration::MAX));
-                assert_eq!(pool.stats().panicked, 2 * i, "counted when it returns");
+                assert_eq!(
+                    pool.stats().panicked,
+                    2 * i,
+                    "the panic is counted when the call returns"
+                );
                 assert_eq!(pool.do_with_deadline(|| 5, Duration::MAX).unwrap(), 5);
             }
             let s = pool.stats();
@@ -100,7 +105,7 @@ fn law07_the_worker_survives() {
     });
 }
 
-/// Law 7: every task panics, in cap + 1 rounds: the slots are usable at once, all of them. See ants
+/// Law 7: in each of cap + 1 rounds every task panics. All slots are usable again at once. See ants
 /// 146, fasthttp 2219.
 #[test]
 fn law07_slots_are_usable_at_once() {
@@ -131,7 +136,7 @@ fn law07_slots_are_usable_at_once() {
     });
 }
 
-/// Law 7: a capture's panicking drop: the task counts once, as panicked, its caller gets that
+/// Law 7: if the drop of a capture panics, the task counts once, as panicked. Its caller gets that
 /// payload and no value.
 #[test]
 fn law07_a_captures_drop_panics() {
@@ -179,8 +184,8 @@ fn law07_a_captures_drop_panics() {
     });
 }
 
-/// Law 7: a result whose drop panics after its caller left: the task counts once, as panicked;
-/// delivered, its drop is the caller's business and the task is completed.
+/// Law 7: if the drop of a result panics after its caller left, the task counts once, as panicked.
+/// If the result was delivered, the caller drops it, and the task counts as completed.
 #[test]
 fn law07_an_abandoned_results_drop_panics() {
     timed(|| {
@@ -188,7 +193,7 @@ fn law07_an_abandoned_results_drop_panics() {
             let pool = pool(1, queue);
             let mut abandoned = 0;
             for round in 0.. {
-                // A slow machine may start none of the first ten in time.
+                // A slow machine may start none of the first ten tasks in time.
                 if round >= 10 && abandoned > 0 {
                     break;
                 }
@@ -221,8 +226,8 @@ fn law07_an_abandoned_results_drop_panics() {
     });
 }
 
-/// Law 7: a payload whose drop panics, even into another such payload, where no caller takes it:
-/// served, or abandoned.
+/// Law 7: no caller takes the payload of a served or abandoned task. The payload's drop panics, and
+/// so does the drop of that panic's payload.
 #[test]
 fn law07_a_payloads_drop_panics() {
     timed(|| {
@@ -233,7 +238,7 @@ fn law07_a_payloads_drop_panics() {
                     panic::resume_unwind(Box::new(Nested(depth)));
                 });
                 let s = settle(&pool);
-                assert_eq!(s.panicked, u64::from(depth), "once: {s:?}");
+                assert_eq!(s.panicked, u64::from(depth), "each task counts once: {s:?}");
             }
             let gate = Gate::new();
             let key = gate.key();
@@ -258,8 +263,8 @@ fn law07_a_payloads_drop_panics() {
     });
 }
 
-/// Law 7: `on_panic` runs on the worker, before the caller gets the payload, with the task's slot,
-/// label and payload.
+/// Law 7: `on_panic` runs on the worker before the caller gets the payload. It gets the task's
+/// slot, label and payload.
 #[test]
 fn law07_on_panic_runs_before_the_caller_is_released() {
     timed(|| {
@@ -270,7 +275,7 @@ fn law07_on_panic_runs_before_the_caller_is_released() {
             let pool = builder(2, queue)
                 .on_panic(|_| panic!("replaced: a hook set twice counts once"))
                 .on_panic(move |panic| {
-                    // Long enough for a caller that is released too early to be seen.
+                    // Long enough for the test to notice a caller that is released too early.
                     thread::sleep(ms(2));
                     sink.lock().unwrap().push((
                         panic.slot,
@@ -300,14 +305,14 @@ fn law07_on_panic_runs_before_the_caller_is_released() {
                 let message = Some("reported".to_owned());
                 assert_eq!(report, Some((slot, label, message, thread)));
             }
-            // Under `serve`, and for a payload that is no message.
+            // The hook also runs under `serve`, and for a payload that is not a message.
             pool.labeled("served")
                 .serve(|| panic::resume_unwind(Box::new(3_i32)))
                 .unwrap();
             settle(&pool);
             let (_, label, message, _) = reports.lock().unwrap().pop().expect("a report");
             assert_eq!((label, message), (Some("served"), None));
-            // No panic, no report.
+            // A task that does not panic is not reported.
             pool.do_with_deadline(|| (), LONG).unwrap();
             assert!(reports.lock().unwrap().is_empty());
             assert_eq!(pool.stats().hook_panics, 0);
@@ -339,8 +344,8 @@ fn law07_on_panic_sees_the_payload() {
     });
 }
 
-/// Law 7: a hook's panic ends nothing, changes no task's outcome and counts in `hook_panics`,
-/// whichever hook it is, and whatever its payload does when dropped.
+/// Law 7: a panic of a hook ends no worker, changes no task's outcome and counts in `hook_panics`.
+/// This holds for every hook, even if the drop of its payload panics.
 #[test]
 fn law07_hooks_panic() {
     timed(|| {
@@ -383,8 +388,9 @@ fn law07_hooks_panic() {
     });
 }
 
-/// Laws 7 and 9: workers end on every path, by age, shutdown and with panicking hooks, after tasks
-/// that panic in every way: the live count is exact, and the full cap usable again. See ants 50.
+/// Laws 7 and 9: workers end by retirement, by shutdown and with panicking hooks, after tasks that
+/// panic in every way. The count of workers is exact, and the full cap is usable again. See ants
+/// 50.
 #[test]
 fn law07_law09_workers_end_by_every_path() {
     timed(|| {
@@ -425,14 +431,14 @@ fn law07_law09_workers_end_by_every_path() {
                         },
                         ms(100),
                     );
-                    // A closure that comes back must not go off here.
+                    // The drop of a closure that comes back would panic here, so it is forgotten.
                     if let Err(error) = outcome {
                         std::mem::forget(error.into_inner());
                     }
                 }
                 let s = settle(&pool);
                 check_at_rest(&pool, &s);
-                // None is in its stop hook, where its slot is taken, once the next round begins.
+                // A worker in its stop hook would still occupy its slot when the next round begins.
                 wait_until("workers to retire", || pool.stats().workers == 0);
                 let s = pool.stats();
                 assert_eq!((s.idle, s.spawned), (0, s.retired), "{s:?}");
@@ -482,7 +488,7 @@ fn law07_an_abandoned_task_panics() {
 // Law 8
 // ---------------------------------------------------------------------------------------------
 
-/// Tells on which thread it is dropped.
+/// Reports on which thread it is dropped.
 struct Tell(mpsc::Sender<ThreadId>);
 
 impl Drop for Tell {
@@ -491,8 +497,8 @@ impl Drop for Tell {
     }
 }
 
-/// Law 8: captures are dropped on the worker, before the caller is released, whether the closure
-/// returns or panics, uses them or not, fits a slot or not.
+/// Law 8: captures are dropped on the worker before the caller is released. This holds if the
+/// closure returns or panics, uses its captures or not, and fits a slot or not.
 #[test]
 fn law08_captures_are_gone_when_the_call_returns() {
     timed(|| {
@@ -546,8 +552,8 @@ fn law08_captures_are_gone_when_the_call_returns() {
     });
 }
 
-/// Law 8: a mebibyte captured by a task that has ended is gone before its caller returns, on a
-/// time-out too once the task ends. See pond 110.
+/// Law 8: a mebibyte captured by a task that has ended is freed before its caller returns. After a
+/// time-out it is freed once the task ends. See pond 110.
 #[test]
 fn law08_captured_memory_is_gone() {
     timed(|| {
@@ -562,21 +568,21 @@ fn law08_captured_memory_is_gone() {
             );
             assert!(
                 weak.upgrade().is_none(),
-                "still there when the call returns"
+                "the captures still exist when the call returns"
             );
             assert_eq!(sum.unwrap(), size as u32);
-            // It must not stay behind in a slot or queue cell either.
+            // The memory must not stay in a slot or a queue cell either.
             let memory = Arc::new(vec![1_u8; size]);
             let weak = Arc::downgrade(&memory);
             must_serve(&pool, move || drop(memory));
             settle(&pool);
-            assert!(weak.upgrade().is_none(), "still there at rest");
+            assert!(weak.upgrade().is_none(), "the captures still exist at rest");
         }
     });
 }
 
-/// Law 8: captures are dropped before the task is counted and before its worker is free, or its
-/// caller: while a capture's drop goes on, the task runs.
+/// Law 8: captures are dropped before the task is counted, and before its worker and its caller are
+/// released. While the drop of a capture lasts, the task counts as running.
 #[test]
 fn law08_captures_drop_before_the_count_and_the_release() {
     struct Slow(Key);
@@ -597,7 +603,7 @@ fn law08_captures_drop_before_the_count_and_the_release() {
             gate.open();
             assert_eq!(settle(&pool).completed, 1);
 
-            // The caller waits for it, to its deadline.
+            // The caller waits for the drop until its deadline.
             let gate = Gate::new();
             let slow = Slow(gate.key());
             let outcome = pool.do_with_deadline(
@@ -620,8 +626,8 @@ fn law08_captures_drop_before_the_count_and_the_release() {
     });
 }
 
-/// Law 8: captures of discarded closures drop on the thread that discards them, before the
-/// shutdown returns, and the panics of their drops are contained.
+/// Law 8: captures of discarded closures are dropped on the discarding thread before the shutdown
+/// returns. Panics of these drops are caught.
 #[test]
 fn law08_discarded_captures_drop_where_they_are_discarded() {
     timed(|| {
@@ -662,7 +668,7 @@ fn law08_discarded_captures_drop_where_they_are_discarded() {
     });
 }
 
-/// Law 8: a closure that expired in the queue is dropped by its caller only.
+/// Law 8: a closure that expired in the queue is dropped by its caller and by no other thread.
 #[test]
 fn law08_expired_captures_are_the_callers() {
     timed(|| {
@@ -683,7 +689,7 @@ fn law08_expired_captures_are_the_callers() {
 // Law 16
 // ---------------------------------------------------------------------------------------------
 
-/// What a wrapper does with the task.
+/// The ways in which a wrapper treats its task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrap {
     Calls,
@@ -740,8 +746,8 @@ impl Wrap {
     }
 }
 
-/// Law 16: whatever a wrapper does, each task runs once, with its own outcome, and its panics count
-/// as the hook's. The task's panic never unwinds into the wrapper.
+/// Law 16: with any wrapper, each task runs once and has its own outcome. The wrapper's panics
+/// count as those of a hook. The task's panic never unwinds into the wrapper.
 #[test]
 fn law16_a_wrapper_loses_nothing() {
     timed(|| {
@@ -757,7 +763,8 @@ fn law16_a_wrapper_loses_nothing() {
                         c.fetch_add(1, Ordering::SeqCst);
                         let mut watched = || {
                             task();
-                            // Not reached if the task's panic unwound into here.
+                            // This line is not reached if the task's panic unwinds into the
+                            // wrapper.
                             r.fetch_add(1, Ordering::SeqCst);
                         };
                         wrap.apply(&mut watched, &u);
@@ -819,8 +826,8 @@ fn law16_a_wrapper_loses_nothing() {
     });
 }
 
-/// Law 16: a wrapper that does not call its task: it runs right after the wrapper, before anything
-/// else on that worker, and its caller sees nothing of it.
+/// Law 16: if a wrapper does not call its task, the task runs right after the wrapper, before
+/// anything else on that worker. Its caller notices no difference.
 #[test]
 fn law16_the_task_runs_right_after() {
     timed(|| {
@@ -856,7 +863,7 @@ fn law16_the_task_runs_right_after() {
     });
 }
 
-/// Law 16: the wrapper runs on the worker and `task::*` works in it, before the task and after.
+/// Law 16: the wrapper runs on the worker, and `task::*` works in it before and after the task.
 #[test]
 fn law16_task_functions_work_in_the_wrapper() {
     timed(|| {
@@ -904,8 +911,8 @@ fn law16_task_functions_work_in_the_wrapper() {
     });
 }
 
-/// Laws 3 and 16: a wrapper that dawdles before its task holds no caller beyond the deadline; a
-/// closure that came back never runs, one that did not runs once.
+/// Laws 3 and 16: a wrapper that is slow before its task does not hold the caller beyond the
+/// deadline. A closure that came back never runs; any other runs once.
 #[test]
 fn law03_law16_a_slow_wrapper_does_not_hold_the_caller() {
     timed(|| {
@@ -946,8 +953,8 @@ fn law03_law16_a_slow_wrapper_does_not_hold_the_caller() {
     });
 }
 
-/// Laws 4 and 16: a wrapper is called for tasks that run only, on as many threads as there are
-/// workers.
+/// Laws 4 and 16: a wrapper is called only for tasks that run, and on no more threads than there
+/// are workers.
 #[test]
 fn law16_no_wrapper_for_a_task_that_never_runs() {
     timed(|| {

@@ -1,5 +1,5 @@
-//! Mistakes that were once made, one test each: hooks that use their own pool, thread-local
-//! destructors, slow start hooks, retirement, and the cost of what is done in bulk.
+//! Regression tests, one for each fault: hooks that use their own pool, thread-local destructors,
+//! slow start hooks, retirement, and the cost of operations on many tasks.
 
 mod common;
 
@@ -13,10 +13,10 @@ use common::*;
 use lazypool::{Builder, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
 
 // ---------------------------------------------------------------------------------------------
-// Hooks that know their pool, and what threads leave behind
+// Helpers: hooks that use their own pool, values that a thread drops when it ends
 // ---------------------------------------------------------------------------------------------
 
-/// A pool, as its own hooks see it.
+/// A pool as seen by its own hooks.
 #[derive(Clone, Debug, Default)]
 struct Own(Arc<OnceLock<Weak<Pool>>>);
 
@@ -27,14 +27,14 @@ impl Own {
         pool
     }
 
-    /// Waits for `build`; `None` once the pool is gone.
+    /// Waits until `build` has returned. Returns `None` if the pool is gone.
     fn get(&self) -> Option<Arc<Pool>> {
         wait_until("the pool to be built", || self.0.get().is_some());
         self.0.get()?.upgrade()
     }
 }
 
-/// Pools that do not hang a failing test: their drop waits for nothing.
+/// Returns a builder of pools whose drop does not wait, so that a failing test does not hang.
 fn builder(max: usize, queue: usize) -> Builder {
     Pool::builder()
         .max_workers(max)
@@ -56,12 +56,12 @@ thread_local! {
     static AT_END: RefCell<Option<AtThreadEnd>> = const { RefCell::new(None) };
 }
 
-/// Leaves `f` behind in a thread-local value of this thread: run by its destructor.
+/// Stores `f` in a thread-local value of this thread, whose destructor runs it.
 fn at_thread_end(f: impl FnOnce() + 'static) {
     AT_END.set(Some(AtThreadEnd(Some(Box::new(f)))));
 }
 
-/// What `f` returns, on a thread of its own; fails if that takes longer than [`LIMIT`].
+/// Runs `f` on another thread and returns its result. Fails if that takes longer than [`LIMIT`].
 #[track_caller]
 fn returns<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (tx, rx) = mpsc::channel();
@@ -77,7 +77,7 @@ fn arrives<T>(what: &str, rx: &mpsc::Receiver<T>) -> T {
     }
 }
 
-/// `do_with_deadline` without its closure.
+/// Calls `do_with_deadline`. An error comes without the closure.
 fn ask<R: Send + 'static>(
     pool: &Pool,
     f: impl FnOnce() -> R + Send + 'static,
@@ -87,7 +87,7 @@ fn ask<R: Send + 'static>(
         .map_err(DeadlineError::without_closure)
 }
 
-/// Asks from a thread of its own; the answer must come.
+/// Calls from another thread, and fails if the call does not return.
 #[track_caller]
 fn answer<R: Send + 'static>(
     pool: &Arc<Pool>,
@@ -97,8 +97,8 @@ fn answer<R: Send + 'static>(
     returns("do_with_deadline", move || ask(&pool, f, LONG))
 }
 
-/// Asks with a deadline that must pass: the task expires, not before `d`, and not at the end of
-/// whatever holds the workers.
+/// Calls with a deadline that must pass. The task expires, not before `d`, and does not wait for
+/// the tasks or hooks that occupy the workers.
 #[track_caller]
 fn must_expire(pool: &Arc<Pool>, d: Duration) {
     let asked = Arc::clone(pool);
@@ -130,9 +130,9 @@ fn wait_all_retired(pool: &Pool) {
 // Hooks
 // ---------------------------------------------------------------------------------------------
 
-/// Laws 1, 14: a worker in its stop hook is not what a submission from that hook may wait for. With
-/// a queue `serve` takes the task, and the worker runs it before it ends; everything else is
-/// refused at once. Such a submission once waited for its own worker to have ended.
+/// Laws 1 and 14: a submission from a stop hook does not wait for the hook's own worker. With a
+/// queue, `serve` queues the task and the worker runs it before it ends. All else is refused at
+/// once. Once, such a submission waited for its own worker to end.
 #[test]
 fn law14_submissions_from_a_stop_hook_return() {
     timed(|| {
@@ -173,8 +173,8 @@ fn law14_submissions_from_a_stop_hook_return() {
 }
 
 /// Law 14: from the start hook of a pool's only worker, `do_with_deadline` and `Scope::serve` are
-/// refused at once: nobody but that worker could run the task. They once waited for it, the one
-/// until its deadline, the other for good.
+/// refused at once, since only that worker could run the task. Once, both waited for it: the first
+/// until its deadline, the second for good.
 #[test]
 fn law14_submissions_from_the_only_workers_start_hook_are_refused() {
     timed(|| {
@@ -195,7 +195,8 @@ fn law14_submissions_from_the_only_workers_start_hook_are_refused() {
             let (asked, scoped) = arrives("the start hook's submissions", &rx);
             assert!(is_nested(&asked), "{asked:?}");
             nested(scoped);
-            // Without a queue nobody else is let in while the hook, or the task after it, runs.
+            // Without a queue no other submission is accepted while the hook, or the task after it,
+            // runs.
             settle(&pool);
             assert!(matches!(answer(&pool, || 7), Ok(7)));
             let s = settle(&pool);
@@ -205,11 +206,12 @@ fn law14_submissions_from_the_only_workers_start_hook_are_refused() {
     });
 }
 
-/// Law 14: `do_with_deadline` from the start hook of a worker that was started to look at the
-/// queue, while the only other worker is busy, returns at once. Such a worker once counted itself
-/// as one about to be idle, and waited for itself.
+/// Law 14: a worker has been started to look at the queue while the only other worker is busy.
+/// `do_with_deadline` from its start hook returns at once. Once, the worker counted itself as about
+/// to be idle and waited for itself.
 ///
-/// A worker starts like that only if a submitter finds another between two tasks; hence the rounds.
+/// A worker is started like that only if a submitter finds the other worker between two tasks. For
+/// that reason the test takes many rounds.
 #[test]
 fn law14_a_start_hook_does_not_wait_for_its_own_worker() {
     timed(|| {
@@ -231,16 +233,16 @@ fn law14_a_start_hook_does_not_wait_for_its_own_worker() {
             must_serve(&pool, gate.task());
             must_serve(&pool, || ());
             let asked = arrives("do_with_deadline in the start hook", &rx);
-            // Ok if the other worker was idle for a moment.
+            // The call succeeds if the other worker was idle for a moment.
             assert!(asked.is_ok() || is_nested(&asked), "{asked:?}");
         }
     });
 }
 
-/// Law 5: a worker that is started to look at the queue, and whose start hook takes its time, is no
-/// reason not to start another for the next task. It once counted as one about to take it.
+/// Law 5: a worker that is started to look at the queue, and is in a slow start hook, does not keep
+/// another from being started for the next task. Once, it was counted as about to take that task.
 ///
-/// As above, the rounds are for the moment between two tasks.
+/// As above, the rounds are needed to meet the moment between two tasks.
 #[test]
 fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
     timed(|| {
@@ -253,7 +255,7 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
                 }
             };
             let pool = Arc::new(builder(3, 8).on_worker_start(hook).build().expect("pool"));
-            // Opened before the pool is dropped.
+            // Opens the gate before the pool is dropped.
             let _open = hook_gate.opener();
             let gate = Gate::new();
             ask(&pool, || (), LONG).expect("the first task");
@@ -267,13 +269,13 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
     });
 }
 
-/// Law 5: the workers that `build` starts are idle when it returns, their start hooks over: they
-/// take the first tasks, and no other thread is started. They once were not to be had before the
+/// Law 5: the workers that `build` starts are idle when it returns, with their start hooks over.
+/// They take the first tasks, and no other thread is started. Once, they took no task before the
 /// end of their hooks.
 #[test]
 fn law05_workers_started_by_build_take_the_first_tasks() {
     timed(|| {
-        // A queue of 64 has room to spare, where a task for an idle worker is queued.
+        // A queue of 64 has space to spare, so a task for an idle worker may be queued.
         for (max, queue) in [(8, 0), (8, 4), (8, 64), (2, 0), (2, 4), (2, 64)] {
             let hook_gate = Gate::new();
             let (key, ended) = (hook_gate.key(), Arc::new(AtomicUsize::new(0)));
@@ -291,7 +293,10 @@ fn law05_workers_started_by_build_take_the_first_tasks() {
                 (ended.load(Ordering::SeqCst), pool.stats(), pool)
             });
             hook_gate.wait_entered(2);
-            assert!(!building.is_finished(), "its workers are in their hooks");
+            assert!(
+                !building.is_finished(),
+                "the workers are in their start hooks"
+            );
             hook_gate.open();
             let (ended, s, pool) = building.join().expect("a pool");
             assert_eq!((ended, s.spawned, s.idle), (2, 2, 2), "{s:?}");
@@ -314,11 +319,12 @@ fn law05_workers_started_by_build_take_the_first_tasks() {
     });
 }
 
-/// Laws 1, 3 and 5: no deadline waits for a start hook. A worker in it is busy: a further call
-/// starts another thread, and where there is none to be had is queued, or refused at once.
+/// Laws 1, 3 and 5: no deadline waits for a start hook. A worker in its start hook is busy: a
+/// further call starts another thread; if none can be started, its task is queued or refused at
+/// once.
 ///
-/// Once a worker whose task came back became idle on the spot, was told to retire, and submissions
-/// waited for the end of the hook; then each call started one more.
+/// Once, a worker whose task was taken back counted as idle at once and was told to retire. Then
+/// submissions waited for the end of the hook, and each call started one more thread.
 #[test]
 fn law03_deadlines_hold_within_a_slow_start_hook() {
     timed(|| {
@@ -346,7 +352,7 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
             assert_eq!((s.spawned, s.workers), (1, 1), "{s:?}");
             assert_eq!((s.idle, s.running), (0, 0), "{s:?}");
 
-            // Another is started, which comes and goes.
+            // Another worker is started for this call, and retires afterwards.
             let slot = answer(&pool, lazypool::task::slot);
             assert!(matches!(slot, Ok(Some(1))), "{slot:?}");
             wait_until("the second worker to retire", || pool.stats().workers == 1);
@@ -374,8 +380,9 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
     });
 }
 
-/// Laws 1 and 3: no deadline waits for a stop hook: its worker is busy. Who must not wait is refused
-/// at once; what is queued is run by that worker, which then starts again.
+/// Laws 1 and 3: no deadline waits for a stop hook, since its worker is busy. A submission that
+/// must not wait is refused at once. That worker runs queued tasks after its hook, for which it
+/// starts again.
 #[test]
 fn law03_deadlines_hold_within_a_slow_stop_hook() {
     timed(|| {
@@ -402,7 +409,7 @@ fn law03_deadlines_hold_within_a_slow_stop_hook() {
                 returns("serve", move || must_serve(&served, || ()));
                 saturated(pool.serve(|| ()));
             }
-            // Who may wait waits for it, within the deadline.
+            // A submission that may wait for the worker does so within its deadline.
             let asked = pool
                 .when_full(WhenFull::Block)
                 .do_with_deadline(|| (), ms(30));
@@ -422,9 +429,9 @@ fn law03_deadlines_hold_within_a_slow_stop_hook() {
 // Thread-local destructors
 // ---------------------------------------------------------------------------------------------
 
-/// Law 10: a worker's thread-local destructors belong to the worker: `shutdown` there closes and
-/// returns at once. It once waited for the join of its own thread, and the shutdown outside, which
-/// did that join, for it.
+/// Law 10: thread-local destructors of a worker run on the worker, so `shutdown` there closes the
+/// pool and returns at once. Once, it waited for its own thread to be joined, and the shutdown
+/// outside, which did the join, waited for it.
 #[test]
 fn law10_shutdown_from_a_thread_local_destructor_returns() {
     timed(|| {
@@ -434,7 +441,7 @@ fn law10_shutdown_from_a_thread_local_destructor_returns() {
             let own = Arc::clone(&pool);
             let leave = move || {
                 at_thread_end(move || {
-                    // Time for the shutdown outside to begin its join.
+                    // Gives the shutdown outside time to begin its join.
                     thread::sleep(ms(50));
                     let _ = tx.send(own.shutdown(Shutdown::Drain, Duration::MAX));
                 });
@@ -445,14 +452,14 @@ fn law10_shutdown_from_a_thread_local_destructor_returns() {
                 outside.shutdown(Shutdown::Drain, Duration::MAX)
             });
             assert!(report.is_clean(), "{report:?}");
-            // It ended before the report outside: its thread was joined.
+            // The destructor ended before the report outside was made, since its thread was joined.
             rx.try_recv().expect("shutdown in the destructor");
         }
     });
 }
 
-/// Law 10: a call from a worker's thread-local destructors is never clean, whoever else of the pool is
-/// still there: its own thread is. It once was, also beside another in its destructors.
+/// Law 10: a report of a shutdown from a worker's thread-local destructors is never clean, since
+/// its own thread still exists. Once, it was clean, also while another worker's destructors ran.
 #[test]
 fn law10_a_shutdown_from_a_thread_local_destructor_is_never_clean() {
     timed(|| {
@@ -477,7 +484,7 @@ fn law10_a_shutdown_from_a_thread_local_destructor_is_never_clean() {
             if others == 0 {
                 first.open();
             } else {
-                // It has left its slot before the other does, and joins nobody.
+                // This worker leaves its slot before the other does, and so joins no thread.
                 gate.wait_entered(1);
                 gate.open();
                 first.open();
@@ -491,8 +498,8 @@ fn law10_a_shutdown_from_a_thread_local_destructor_is_never_clean() {
     });
 }
 
-/// Law 10: a pool whose last owner is a thread-local value of one of its own workers is dropped
-/// without a wait, while another worker is busy. The drop there once waited for that other.
+/// Law 10: a pool is dropped without waiting if its last owner is a thread-local value of one of
+/// its workers, even while another worker is busy. Once, that drop waited for the other worker.
 #[test]
 fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
     timed(|| {
@@ -514,7 +521,9 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
         let own = Arc::clone(&pool);
         let leave = move || {
             at_thread_end(move || {
-                wait_until("the last owner", || Arc::strong_count(&own) == 1);
+                wait_until("the thread-local value to be the last owner", || {
+                    Arc::strong_count(&own) == 1
+                });
                 drop(own);
                 let _ = dropped.send(());
             });
@@ -528,9 +537,9 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
     });
 }
 
-/// Law 3: submitting never waits for the thread-local destructors of a worker that has ended. The
-/// next user of the slot once joined that thread. Not on Windows: no thread starts there while a
-/// thread-local destructor runs.
+/// Law 3: a submission never waits for the thread-local destructors of a worker that has ended.
+/// Once, the next user of the slot joined that thread. The test does not run on Windows: no thread
+/// starts there while a thread-local destructor runs.
 #[cfg(not(windows))]
 #[test]
 fn law03_no_submitter_waits_for_a_thread_local_destructor() {
@@ -555,7 +564,7 @@ fn law03_no_submitter_waits_for_a_thread_local_destructor() {
                     wait_all_retired(&user);
                 }
             });
-            assert_eq!(gate.entered(), 1, "still in the destructor");
+            assert_eq!(gate.entered(), 1, "the thread is still in the destructor");
             gate.open();
             let report = returns("shutdown", move || {
                 pool.shutdown(Shutdown::Drain, Duration::MAX)
@@ -565,8 +574,8 @@ fn law03_no_submitter_waits_for_a_thread_local_destructor() {
     });
 }
 
-/// One of two workers at the second gate, the other past its last task: in a thread-local destructor
-/// at the first.
+/// Returns two gates. One of two workers has ended its last task and is in a thread-local
+/// destructor at the first gate. The other one runs a task at the second gate.
 fn beside_a_destructor(pool: &Pool) -> (Gate, Gate) {
     let (destructor, task) = (Gate::new(), Gate::new());
     must_serve(pool, task.task());
@@ -577,24 +586,28 @@ fn beside_a_destructor(pool: &Pool) -> (Gate, Gate) {
     (destructor, task)
 }
 
-/// Law 6: a worker's thread-local destructors hold up no other's retirement.
+/// Law 6: a worker's thread-local destructors do not delay the retirement of other workers.
 #[test]
 fn law06_no_retirement_waits_for_a_thread_local_destructor() {
     timed(|| {
         let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
         let (destructor, task) = beside_a_destructor(&pool);
-        // Nothing shows that there is a sweep: time for several.
+        // A sweep cannot be seen from outside; this is time for several.
         thread::sleep(ms(50));
         task.open();
         wait_all_retired(&pool);
-        assert_eq!(destructor.entered(), 1, "still in the destructor");
+        assert_eq!(
+            destructor.entered(),
+            1,
+            "the thread is still in the destructor"
+        );
         destructor.open();
     });
 }
 
-/// Laws 1, 4 and 9: a worker that has ended is gone from its slot and from the counts, whatever the
-/// destructors of one that ended before it do; its thread may be left until those are through. No
-/// thread is left after a clean report.
+/// Laws 1, 4 and 9: a worker that has ended has left its slot and the counts, even while
+/// destructors of a worker that ended earlier still run. Its thread may exist until those are done.
+/// After a clean report no thread exists.
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_an_ended_worker_waits_for_no_other() {
@@ -603,7 +616,7 @@ fn law04_an_ended_worker_waits_for_no_other() {
         let pool = pool.build().expect("pool");
         let (destructor, task) = beside_a_destructor(&pool);
         for round in 2..5 {
-            // Its place is there, and no more than that.
+            // The ended worker's place is free, and no other place is.
             let gate = Gate::new();
             must_serve(&pool, gate.task());
             saturated(pool.serve(|| ()));
@@ -612,9 +625,9 @@ fn law04_an_ended_worker_waits_for_no_other() {
             let s = pool.stats();
             assert_eq!((s.running, s.retired, s.peak_workers), (1, round, 2));
         }
-        // The one at its task, the one in its destructor, and the last to have ended, until the
-        // system has it off its list.
-        wait_until("their threads to be gone", || {
+        // Left are the worker at its task, the worker in its destructor, and for a moment the last
+        // one that ended, which the system still lists.
+        wait_until("the workers' threads to be gone", || {
             os::workers_named("gone") <= 2
         });
         task.open();
@@ -627,15 +640,16 @@ fn law04_an_ended_worker_waits_for_no_other() {
             destructor.open();
             let report = arrives("shutdown", &ended);
             assert!(report.is_clean(), "{report:?}");
-            wait_until("no thread", || os::workers_named("gone") == 0);
+            wait_until("all threads to be gone", || os::workers_named("gone") == 0);
         });
-        assert_eq!(destructor.entered(), 1, "still in the destructor");
+        assert_eq!(destructor.entered(), 1, "the destructor ran more than once");
     });
 }
 
-/// Laws 4 and 10: a destructor may wait for one of a thread that ends later, as on threads of the
-/// program's own. A thread that ended once waited for all that had ended before it, before its own
-/// destructors ran. Not on Windows, where they run one thread after the other.
+/// Laws 4 and 10: as on other threads, a destructor may wait for a destructor of a thread that ends
+/// later. Once, a thread that ended first waited for all threads that had ended before it, and only
+/// then ran its destructors. The test does not run on Windows, which runs the destructors of one
+/// thread after those of another.
 #[cfg(not(windows))]
 #[test]
 fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {
@@ -653,9 +667,10 @@ fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {
     });
 }
 
-/// Law 10: no thread of the pool outlives a clean report, also where a thread-local destructor of a
-/// worker that ended put another worker on its slot. The new one's handle once took the place of
-/// the old one's, which was never joined. Not on Windows, as above.
+/// Law 10: no thread of the pool outlives a clean report, even if a thread-local destructor of a
+/// worker that ended submits a task and so puts another worker into its slot. Once, the handle of
+/// the new thread replaced that of the old one, which was never joined. The test does not run on
+/// Windows, as above.
 #[cfg(not(windows))]
 #[test]
 fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
@@ -679,7 +694,7 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
             }
         };
         ask(&pool, leave, LONG).expect("the task");
-        arrives("serve in the destructor", &rx).expect("its slot is free");
+        arrives("serve in the destructor", &rx).expect("the worker's slot is free");
         wait_until("the second task", || pool.stats().completed == 2);
 
         let (ended, end) = mpsc::channel();
@@ -697,12 +712,12 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Workers: how many, how long, and what they report
+// Workers: their number, their lifetime, their reports
 // ---------------------------------------------------------------------------------------------
 
-/// Law 5: a task that asks its own pool time and again, one at a time, uses one worker besides its
-/// own. With a queue, a worker just done looks at that first, and the next call once started a
-/// further thread instead of waiting that moment.
+/// Law 5: a task that calls its own pool again and again, one call at a time, uses one worker
+/// besides its own. With a queue, a worker first looks there after its task. Once, the next call
+/// started another thread instead of waiting for that moment.
 #[test]
 fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
     timed(|| {
@@ -724,14 +739,14 @@ fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
     });
 }
 
-/// `WorkerSnapshot::tasks` are those of this worker. It once went on from the count of the worker
+/// `WorkerSnapshot::tasks` counts the tasks of this worker. Once, it included those of the worker
 /// that had the slot before.
 #[test]
 fn a_snapshot_counts_its_own_workers_tasks() {
     timed(|| {
         let pool = builder(1, 1).idle_timeout(ms(5)).build().expect("pool");
         for round in 0..3 {
-            // The worker may retire in between; five tasks end in any case.
+            // The worker may retire in between, but five tasks end in any case.
             for _ in 0..5 {
                 ask(&pool, || (), LONG).expect("a task");
             }
@@ -758,9 +773,9 @@ fn a_snapshot_counts_its_own_workers_tasks() {
     });
 }
 
-/// Law 6: a worker that goes to sleep while the cleaner is just starting retires all the same. If it
-/// woke the cleaner before that could be woken, and was busy again when the cleaner looked around,
-/// the cleaner once slept, the wake-up lost, while everybody took it to be awake: for good.
+/// Law 6: workers retire even if they go to sleep or start a task just as the first sweep is due.
+/// Once, the cleaner was a thread. While it was starting it could lose a wake-up, and then slept
+/// for good.
 #[test]
 fn law06_workers_retire_however_the_cleaner_starts() {
     timed(|| {
@@ -773,9 +788,9 @@ fn law06_workers_retire_however_the_cleaner_starts() {
                     let [busy, pause] = [(); 2].map(|()| Duration::from_micros(rng.below(100)));
                     let tasks = rng.below(4);
                     thread::scope(|s| {
-                        // Starts the worker, then the cleaner.
+                        // The first task starts the worker.
                         s.spawn(|| must_serve(&pool, || ()));
-                        // Meanwhile the worker comes to rest and to work.
+                        // Meanwhile the worker becomes idle and busy in turns.
                         wait_until("the first task", || pool.stats().accepted > 0);
                         for _ in 0..tasks {
                             spin(pause);
@@ -795,7 +810,7 @@ fn law06_workers_retire_however_the_cleaner_starts() {
     });
 }
 
-/// Whether each address lies in memory that is mapped and writable.
+/// Returns how many of the addresses lie in memory that is mapped and writable.
 #[cfg(target_os = "linux")]
 fn mapped(addresses: &[usize]) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
@@ -814,17 +829,17 @@ fn mapped(addresses: &[usize]) -> usize {
         .count()
 }
 
-/// Law 6: retired workers leave nothing behind: their threads are joined while the pool lives, and
-/// their stacks given back. They once stayed until their slot was used again, or the pool ended.
+/// Law 6: retired workers leave nothing behind: their threads are joined and their stacks freed
+/// while the pool lives. Once, both stayed until the slot was used again or the pool ended.
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_retired_workers_give_their_stacks_back() {
     const WORKERS: usize = 100;
-    // Of its own: nothing else is mapped where a stack was.
+    // Runs in another process, in which nothing else is mapped at the address of a former stack.
     isolated("law06_retired_workers_give_their_stacks_back", || {
         let pool = builder(WORKERS, 0)
             .idle_timeout(ms(20))
-            // The system's library keeps a few for later threads: up to 40 MB of them.
+            // The C library keeps up to 40 MB of stacks for later threads.
             .stack_size(3 << 20)
             .build()
             .expect("pool");
@@ -849,10 +864,10 @@ fn law06_retired_workers_give_their_stacks_back() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// In bulk
+// Operations on many tasks
 // ---------------------------------------------------------------------------------------------
 
-/// A pool whose one worker stands at the gate.
+/// Returns a pool whose only worker runs a task at the gate.
 fn held(queue: usize) -> (Pool, Gate) {
     let pool = builder(1, queue).build().expect("pool");
     let gate = Gate::new();
@@ -861,14 +876,14 @@ fn held(queue: usize) -> (Pool, Gate) {
     (pool, gate)
 }
 
-/// `Group::cancel` takes time in proportion to the queue's length. It once began at the queue's
-/// front again for each task, and what it had discarded stayed in the way.
+/// `Group::cancel` takes time in proportion to the queue's length. Once, it began at the queue's
+/// front again for each task, and walked past the tasks that it had discarded.
 #[test]
 fn cancelling_a_long_queue_is_quick() {
     const TASKS: usize = 20_000;
     timed(|| {
         let (pool, gate) = held(TASKS);
-        // Another group's tasks are in between, and stay.
+        // Tasks of another group lie in between. They stay.
         let (group, other) = (pool.group(), pool.group());
         for n in 0..TASKS {
             let group = if n % 100 == 0 { &other } else { &group };
@@ -879,7 +894,7 @@ fn cancelling_a_long_queue_is_quick() {
         let took = start.elapsed();
         assert_eq!(group.discarded(), TASKS - TASKS / 100);
         assert_eq!(other.pending(), TASKS / 100);
-        // Hundreds of times what it takes.
+        // Hundreds of times as long as it takes.
         assert!(took < Duration::from_secs(2), "{took:?}");
         gate.open();
         other.wait();
@@ -888,9 +903,9 @@ fn cancelling_a_long_queue_is_quick() {
     });
 }
 
-/// Law 1: the place of a task that was taken out is taken as long as an older task is queued before
-/// it, and no longer; filling up the places that many have left takes time in proportion to their
-/// number. Each push once looked for its place from the queue's front.
+/// Law 1: the place of a task that was taken out stays taken while an older task is queued before
+/// it, and no longer. Filling many such places takes time in proportion to their number. Once, each
+/// push searched for its place from the queue's front.
 #[test]
 fn law01_the_places_of_many_cancelled_tasks_are_filled_quickly() {
     const TASKS: usize = 40_000;
@@ -911,7 +926,7 @@ fn law01_the_places_of_many_cancelled_tasks_are_filled_quickly() {
         }
         let took = start.elapsed();
         saturated(late.serve(|| ()));
-        // Hundreds of times what it takes.
+        // Hundreds of times as long as it takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
         gate.open();
         late.wait();
@@ -920,7 +935,8 @@ fn law01_the_places_of_many_cancelled_tasks_are_filled_quickly() {
     });
 }
 
-/// A queue takes memory as it is used, not as it is long: its cells were once written by `build`.
+/// The memory of a queue grows with its use, not with its length. Once, `build` wrote to every
+/// cell.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_long_queue_takes_no_memory_before_it_is_used() {
@@ -953,10 +969,10 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
     });
 }
 
-/// Law 1: on a worker of its own, too, a submission finds the whole of a long queue, once all that
-/// was queued has been taken out.
+/// Law 1: once all tasks of a long queue have been taken out, a submission finds the whole queue
+/// free, even on a worker of the pool.
 #[test]
-#[cfg_attr(miri, ignore = "as long as it has to be, that takes minutes")]
+#[cfg_attr(miri, ignore = "the queue must be long, which takes minutes")]
 fn law01_room_in_a_long_queue_is_found_by_a_worker_of_the_pool() {
     const LONG_QUEUE: usize = 1 << 17;
     timed(|| {

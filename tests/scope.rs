@@ -1,5 +1,5 @@
-//! Law 15 (scope), and laws 9, 10 and 14 where they speak of scopes. The programs that must not
-//! compile stand as documentation tests.
+//! Law 15 (scope), and the parts of laws 9, 10 and 14 about scopes. Programs that must not compile
+//! are documentation tests.
 
 mod common;
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::*;
 use lazypool::{task, Pool, Refusal, Refused, Scope, Shutdown, WhenFull};
 
-/// Law 15: `scope` returns when every task served in it has ended, with what its closure returned;
-/// tasks borrow from outside, mutably too.
+/// Law 15: `scope` returns the result of its closure once every task served in it has ended. Tasks
+/// can borrow from outside, also mutably.
 #[test]
 fn law15_scope_waits_for_every_task() {
     timed(|| {
@@ -42,7 +42,7 @@ fn law15_scope_waits_for_every_task() {
     });
 }
 
-/// Law 15: it waits for a task that takes its time, however early the closure returns.
+/// Law 15: `scope` waits for a slow task, however early its closure returns.
 #[test]
 fn law15_scope_does_not_return_early() {
     timed(|| {
@@ -75,7 +75,7 @@ fn law15_scope_does_not_return_early() {
     });
 }
 
-/// Law 9: when a scope's wait ends, its tasks are counted and their workers free.
+/// Law 9: when a scope's wait ends, its tasks are counted and their workers are free.
 #[test]
 fn law09_after_a_scope_all_is_counted_and_free() {
     timed(|| {
@@ -87,7 +87,7 @@ fn law09_after_a_scope_all_is_counted_and_free() {
                 pool.scope(|scope| {
                     for _ in 0..cap {
                         let captured = Arc::clone(&captured);
-                        // The scope before left nothing occupied: none may be refused.
+                        // The previous scope left no worker occupied, so no task may be refused.
                         scope.serve(move || drop(captured)).unwrap();
                     }
                 });
@@ -105,7 +105,8 @@ fn law09_after_a_scope_all_is_counted_and_free() {
     });
 }
 
-/// Law 15: a panic in a task is raised again in the caller, with its payload, after all have ended.
+/// Law 15: a panic in a task is raised again in the caller, with its payload, once all tasks have
+/// ended.
 #[test]
 fn law15_a_tasks_panic_is_raised_after_all_have_ended() {
     timed(|| {
@@ -149,7 +150,8 @@ fn law15_a_tasks_panic_is_raised_after_all_have_ended() {
     });
 }
 
-/// Law 15: several panics: one of them is raised; a panicking drop of a capture is one.
+/// Law 15: if several tasks panic, one of the panics is raised. A panic in the drop of a capture
+/// counts as one.
 #[test]
 fn law15_several_panics() {
     timed(|| {
@@ -180,8 +182,8 @@ fn law15_several_panics() {
     });
 }
 
-/// Laws 7 and 15: a task has panicked, and the value of the scope's closure panics as it is dropped:
-/// the task's payload is the one that is raised.
+/// Laws 7 and 15: if a task has panicked, and then the drop of the scope's value panics too, the
+/// task's payload is raised.
 #[test]
 fn law15_a_value_that_panics_beside_a_task() {
     timed(|| {
@@ -197,8 +199,8 @@ fn law15_a_value_that_panics_beside_a_task() {
     });
 }
 
-/// Law 15: borrowed data is not touched after `scope` returns, also where its own closure panics:
-/// the panic comes after all tasks have ended.
+/// Law 15: borrowed data is not touched after `scope` returns, even if the scope's closure panics.
+/// Its panic is raised once all tasks have ended.
 #[test]
 fn law15_the_closures_own_panic_waits_too() {
     timed(|| {
@@ -227,22 +229,25 @@ fn law15_the_closures_own_panic_waits_too() {
                             quiet_panic("closure");
                         });
                     }));
-                    let payload = caught.expect_err("raised");
+                    let payload = caught.expect_err("the closure's panic is raised");
                     let message = payload.downcast_ref::<&str>().expect("a message");
                     assert!(*message == "closure" || tasks_panic, "{message}");
                     assert_eq!(touched.load(Ordering::SeqCst), 2);
                     assert!(data.iter().all(|&byte| byte == 7));
                     data.fill(0);
                     thread::yield_now();
-                    assert!(data.iter().all(|&byte| byte == 0), "touched afterwards");
+                    assert!(
+                        data.iter().all(|&byte| byte == 0),
+                        "the data was touched after the scope"
+                    );
                 }
             }
         }
     });
 }
 
-/// Laws 10 and 15: `Ok` means it runs: no shutdown discards a scope's accepted tasks, queued ones
-/// included; `Cancel` is seen by them; afterwards the scope's `serve` is refused as `Closed`.
+/// Laws 10 and 15: no shutdown discards an accepted task of a scope, not even a queued one. The
+/// tasks see a `Cancel`. Afterwards the scope's `serve` is refused as `Closed`.
 #[test]
 fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
     timed(|| {
@@ -257,7 +262,7 @@ fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
                 let key = gate.key();
                 scope.serve(move || key.pass()).unwrap();
                 gate.wait_entered(1);
-                // Between tasks of others, which do go.
+                // They lie between tasks without a scope, which are discarded.
                 for id in 0..4 {
                     let (entry, cancelled) = (ledger.entry(id), &cancelled);
                     if id % 2 == 0 {
@@ -290,7 +295,7 @@ fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
             let others = rx.iter().count() as u64;
             assert_eq!(others + report.discarded, 2);
             check_at_rest(&pool, &pool.stats());
-            // A scope of a closed pool: nothing runs, everything comes back.
+            // In a scope of a closed pool no task runs, and every closure comes back.
             let mut ran_here = false;
             pool.scope(|scope| {
                 scope.serve_or_run(|| ran_here = true);
@@ -300,7 +305,7 @@ fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
     });
 }
 
-/// Laws 10 and 15: shutdowns race scopes: every accepted task runs before its scope returns.
+/// Laws 10 and 15: while shutdowns race scopes, every accepted task runs before its scope returns.
 #[test]
 fn law15_shutdown_races_scopes() {
     timed(|| {
@@ -337,8 +342,8 @@ fn law15_shutdown_races_scopes() {
     });
 }
 
-/// Law 15: what the pool does not take runs on the thread that serves it, before the call returns,
-/// whatever the reason; a panic there goes through the scope as one of its body.
+/// Law 15: if the pool refuses a task, for any reason, `serve_or_run` runs it on the calling thread
+/// before it returns. A panic of the task then unwinds through the scope like one of its closure.
 #[test]
 fn law15_serve_or_run_loses_nothing() {
     timed(|| {
@@ -351,17 +356,17 @@ fn law15_serve_or_run_loses_nothing() {
         pool.scope(|scope| {
             let mut inner = None;
             pool.scope(|scope| scope.serve_or_run(|| inner = Some(thread::current().id())));
-            assert_eq!(inner, Some(here), "it is saturated");
+            assert_eq!(inner, Some(here), "the pool is saturated");
             scope.serve_or_run(|| ran_on.push(thread::current().id()));
         });
         assert_eq!(ran_on, [here]);
         gate.open();
         settle(&pool);
         pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
-        assert_ne!(ran_on[1], here, "it has a worker");
+        assert_ne!(ran_on[1], here, "the pool has a free worker");
         pool.shutdown(Shutdown::Drain, LIMIT);
         pool.scope(|scope| scope.serve_or_run(|| ran_on.push(thread::current().id())));
-        assert_eq!(ran_on[2], here, "it is closed");
+        assert_eq!(ran_on[2], here, "the pool is closed");
         let caught = std::panic::catch_unwind(|| {
             pool.scope(|scope| scope.serve_or_run(|| quiet_panic("here")));
         });
@@ -369,7 +374,7 @@ fn law15_serve_or_run_loses_nothing() {
     });
 }
 
-/// Law 15: tasks may serve further tasks into their scope, and scopes may nest.
+/// Law 15: tasks may serve further tasks into their scope, and scopes may be nested.
 #[test]
 fn law15_scopes_grow_and_nest() {
     fn spread<'scope>(scope: &'scope Scope<'scope, '_>, ran: &'scope AtomicU64, depth: u32) {
@@ -404,8 +409,9 @@ fn law15_scopes_grow_and_nest() {
     });
 }
 
-/// Law 14: on a worker of its own pool `Scope::serve` never queues: an idle or new worker takes the
-/// task, or it is refused as saturated, though the queue has room; it never waits for room either.
+/// Law 14: on a worker of its own pool, `Scope::serve` never queues and never waits for room. An
+/// idle or new worker takes the task; if there is neither, it is refused as `OnWorker` even though
+/// the queue has room.
 #[test]
 fn law14_scope_serve_on_a_worker_never_queues() {
     timed(|| {
@@ -424,7 +430,7 @@ fn law14_scope_serve_on_a_worker_never_queues() {
                     let gate = Gate::new();
                     inner.scope(|scope| {
                         let _opener = gate.opener();
-                        // A new worker takes the first, nobody the second.
+                        // A new worker takes the first task; no worker is left for the second.
                         let key = gate.key();
                         scope.serve(move || key.pass()).unwrap();
                         let refused = scope.serve(|| ()).unwrap_err();
@@ -437,7 +443,7 @@ fn law14_scope_serve_on_a_worker_never_queues() {
             assert!(outcome.unwrap());
             let s = settle(&pool);
             assert_eq!((s.spawned, s.refused, s.completed), (2, 1, 2), "{s:?}");
-            // Elsewhere it does queue.
+            // On another thread the task is queued.
             let gate = Gate::new();
             must_serve(&pool, gate.task());
             must_serve(&pool, gate.task());
@@ -451,8 +457,8 @@ fn law14_scope_serve_on_a_worker_never_queues() {
     });
 }
 
-/// Law 14: the worker that opened a scope waits for each of its tasks, so none queues, whichever
-/// thread serves it, and none waits for room: that worker may be the only one.
+/// Law 14: a worker that opened a scope waits for each of its tasks. So none of these is queued or
+/// waits for room, whichever thread serves it: that worker may be the only one.
 #[test]
 fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
     timed(|| {
@@ -483,7 +489,7 @@ fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
     });
 }
 
-/// A scope's tasks have no deadline and no label; they are the pool's tasks otherwise.
+/// A scope's tasks have no deadline and no label; in all else they are like other tasks.
 #[test]
 fn a_scopes_tasks_look_like_served_ones() {
     timed(|| {
@@ -499,7 +505,7 @@ fn a_scopes_tasks_look_like_served_ones() {
                 .unwrap();
         });
         assert_eq!(seen, Some((None, None, Some(0), true)));
-        // Refused closures come back, with what they borrow.
+        // Refused closures come back with their borrows.
         let gate = Gate::new();
         must_serve(&pool, gate.task());
         let mut text = String::from("borrowed");
@@ -512,7 +518,8 @@ fn a_scopes_tasks_look_like_served_ones() {
     });
 }
 
-/// Law 15 with large closures, which do not fit a slot, and borrowed captures with drops.
+/// Law 15 with large closures, which do not fit a slot, and with captures that borrow and have
+/// drops.
 #[test]
 fn law15_large_closures_and_drops() {
     struct Mark<'a>(&'a AtomicUsize);

@@ -21,7 +21,8 @@ fn pool(max: usize, queue: usize) -> Pool {
     builder(max, queue).build().expect("pool")
 }
 
-/// Every way to submit is refused as `Closed`, and the closures come back unrun.
+/// Asserts that every way to submit is refused as `Closed`, and that the closures come back without
+/// having run.
 #[track_caller]
 fn assert_closed(pool: &Pool) {
     assert!(pool.is_closed());
@@ -54,8 +55,8 @@ fn assert_closed(pool: &Pool) {
     assert_eq!(pool.stats().refused, before + 5);
 }
 
-/// Law 10: once `shutdown` is called every submission is refused as `Closed`, while tasks still
-/// run, in a full pool, and after the end.
+/// Law 10: once `shutdown` is called, every submission is refused as `Closed`. That is so while
+/// tasks still run, in a full pool, and after the end.
 #[test]
 fn law10_a_closed_pool_refuses() {
     timed(|| {
@@ -79,7 +80,7 @@ fn law10_a_closed_pool_refuses() {
                 }
             }
         }
-        // Never used.
+        // This pool has never run a task.
         let pool = pool(4, 4);
         assert!(pool.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
         assert_closed(&pool);
@@ -122,7 +123,7 @@ fn law10_blocked_submissions_are_refused() {
                     thread::sleep(ms(30));
                     assert!(calls.iter().all(|call| !call.is_finished()));
                     pool.shutdown(mode, Duration::ZERO);
-                    // The gate is still shut: they are refused because the pool is closed.
+                    // The gate is still shut, so the calls are refused because the pool is closed.
                     for call in calls {
                         assert!(call.join().unwrap());
                     }
@@ -133,7 +134,7 @@ fn law10_blocked_submissions_are_refused() {
     });
 }
 
-/// Law 10: `Drain`: every accepted task runs, those in the queue included.
+/// Law 10: with `Drain` every accepted task runs, those in the queue included.
 #[test]
 fn law10_drain_runs_everything() {
     timed(|| {
@@ -174,7 +175,7 @@ fn law10_drain_runs_everything() {
     });
 }
 
-/// Law 10: `Drain` that ran into its timeout goes on: later every accepted task has run.
+/// Law 10: a `Drain` whose timeout has passed goes on: in the end every accepted task has run.
 #[test]
 fn law10_drain_goes_on_after_its_timeout() {
     timed(|| {
@@ -195,8 +196,8 @@ fn law10_drain_goes_on_after_its_timeout() {
     });
 }
 
-/// Law 10: `Discard` and `Cancel`: started tasks run to their end, queued ones are discarded, and
-/// waiting callers get the closure back as `Refused(Closed)`. See pond 138, 61.
+/// Law 10: with `Discard` and `Cancel`, started tasks run to their end and queued ones are
+/// discarded. Waiting callers get their closures back, refused as `Closed`. See pond 138, 61.
 #[test]
 fn law10_discard_hands_queued_tasks_back() {
     timed(|| {
@@ -229,11 +230,11 @@ fn law10_discard_hands_queued_tasks_back() {
                         let entry = ledger.entry(id);
                         must_serve(&pool, move || entry.run());
                     }
-                    wait_until("all to queue", || pool.stats().queued == 6);
+                    wait_until("all tasks to be queued", || pool.stats().queued == 6);
                     let report = pool.shutdown(mode, Duration::ZERO);
                     assert_eq!((report.discarded, report.stragglers.len()), (6, 2));
                     assert!(!report.is_clean());
-                    // Before any worker is free again.
+                    // These callers return before any worker is free again.
                     for (id, call) in (2..5).zip(calls) {
                         match call.join().unwrap() {
                             Err(DeadlineError::Refused(refused)) => {
@@ -262,8 +263,8 @@ fn law10_discard_hands_queued_tasks_back() {
     });
 }
 
-/// Law 10: tasks handed over but not started run under `Discard` and `Cancel` too; waiting callers
-/// get their value. See pond 138, 61.
+/// Law 10: tasks that were handed over but have not started also run under `Discard` and `Cancel`,
+/// and waiting callers get their values. See pond 138, 61.
 #[test]
 fn law10_tasks_handed_over_run() {
     timed(|| {
@@ -277,13 +278,13 @@ fn law10_tasks_handed_over_run() {
             let gate = gate; // dropped before the pool
             let ledger = Ledger::new(2);
             let entry = ledger.entry(0);
-            // Without a queue an accepted task is handed over.
+            // Without a queue, an accepted task has been handed over to a worker.
             must_serve(&pool, move || entry.run());
             thread::scope(|s| {
                 let _opener = gate.opener();
                 let entry = ledger.entry(1);
                 let call = s.spawn(|| pool.do_with_deadline(move || entry.run(), LONG));
-                wait_until("both to be handed over", || {
+                wait_until("both tasks to be handed over", || {
                     let s = pool.stats();
                     s.accepted == 2 && s.running == 2
                 });
@@ -301,8 +302,8 @@ fn law10_tasks_handed_over_run() {
     });
 }
 
-/// Law 10: `Cancel` turns `task::is_cancelled()` true in running tasks, `Drain` and `Discard` do
-/// not; a later `Cancel` does.
+/// Law 10: `Cancel` makes `task::is_cancelled()` return true in running tasks. `Drain` and
+/// `Discard` do not, but a later `Cancel` does.
 #[test]
 fn law10_cancel_is_seen_by_running_tasks() {
     timed(|| {
@@ -346,7 +347,7 @@ fn law10_cancel_is_seen_by_running_tasks() {
     });
 }
 
-/// Law 10: a task with a waiting caller sees `Cancel` as well, and its caller gets its value.
+/// Law 10: a task with a waiting caller sees a `Cancel` too, and its caller gets its value.
 #[test]
 fn law10_cancel_is_seen_under_do_with_deadline() {
     timed(|| {
@@ -375,11 +376,12 @@ fn law10_cancel_is_seen_under_do_with_deadline() {
     });
 }
 
-/// Law 10: the strictest mode asked stays: what a later, milder call says changes nothing.
+/// Law 10: the strictest mode so far stays in force. A later call with a milder mode changes
+/// nothing.
 #[test]
 fn law10_the_strictest_mode_stays() {
     timed(|| {
-        // Drain, then Discard while the first call waits: the queue goes.
+        // First `Drain`; then `Discard`, while the first call waits, discards the queue.
         let pool = Arc::new(pool(1, 3));
         let gate = Gate::new();
         let ledger = Ledger::new(3);
@@ -402,7 +404,7 @@ fn law10_the_strictest_mode_stays() {
         });
         assert_eq!(ledger.total_runs(), 0);
 
-        // Cancel, then milder ones: running tasks stay cancelled.
+        // After `Cancel` and then milder modes, running tasks stay cancelled.
         let pool = Arc::new(self::pool(1, 0));
         let gate = Gate::new();
         let key = gate.key();
@@ -420,8 +422,8 @@ fn law10_the_strictest_mode_stays() {
     });
 }
 
-/// Law 10: `shutdown` returns at its timeout with the stragglers, never early, and names them; a
-/// call after the task has ended is clean. See ants 259.
+/// Law 10: `shutdown` returns at its timeout, never earlier, and reports the stragglers. A call
+/// after the task has ended is clean. See ants 259.
 #[test]
 fn law10_returns_at_its_timeout_with_the_stragglers() {
     timed(|| {
@@ -458,8 +460,8 @@ fn law10_returns_at_its_timeout_with_the_stragglers() {
     });
 }
 
-/// Law 10: `shutdown` returns once every worker has ended: without a timeout's help, and not
-/// before; `on_worker_stop` and the tasks' thread-local destructors are over (joined).
+/// Law 10: `shutdown` returns once every worker has ended, not before and not only at its timeout.
+/// By then `on_worker_stop` and the thread-local destructors have run (threads are joined).
 #[test]
 fn law10_no_thread_outlives_a_clean_report() {
     struct Slow(Arc<AtomicUsize>);
@@ -502,7 +504,7 @@ fn law10_no_thread_outlives_a_clean_report() {
             }
             assert_eq!(ended.load(Ordering::SeqCst), 4, "{mode:?}: not joined");
             assert_eq!(stopped.load(Ordering::SeqCst), 4, "{mode:?}");
-            // The system may list a joined thread for a moment longer.
+            // The system may list a thread for a moment after it was joined.
             #[cfg(target_os = "linux")]
             wait_within(ms(5000), "threads to be gone", || {
                 os::workers_named("lp10t") == 0
@@ -511,7 +513,8 @@ fn law10_no_thread_outlives_a_clean_report() {
     });
 }
 
-/// Law 10: it may be called again, and from many threads at once: all return clean.
+/// Law 10: `shutdown` may be called again, and from many threads at once. All calls return a clean
+/// report.
 #[test]
 fn law10_from_many_threads() {
     timed(|| {
@@ -559,8 +562,8 @@ fn law10_from_many_threads() {
     });
 }
 
-/// Law 10: called inside a task it closes the pool and returns at once, its own worker among the
-/// stragglers, whatever the timeout. See pond 49.
+/// Law 10: within a task, `shutdown` closes the pool and returns at once, with any timeout. Its own
+/// worker is among the stragglers. See pond 49.
 #[test]
 fn law10_inside_a_task() {
     timed(|| {
@@ -582,7 +585,8 @@ fn law10_inside_a_task() {
                                 must_serve(&pool, move || entry.run());
                             }
                             let report = pool.shutdown(mode, Duration::MAX);
-                            // The other worker is held: it did not wait.
+                            // The other worker is held at the gate, so the call cannot have waited
+                            // for it.
                             assert!(pool.is_closed());
                             assert!(pool.serve(|| ()).unwrap_err().is_closed());
                             let own = task::slot().unwrap();
@@ -607,7 +611,8 @@ fn law10_inside_a_task() {
     });
 }
 
-/// Law 10: the same inside the pool's hooks, which run on its workers: nothing joins itself.
+/// Law 10: within the pool's hooks, which run on its workers, `shutdown` returns at once. No worker
+/// joins itself.
 #[test]
 fn law10_inside_a_hook() {
     timed(|| {
@@ -642,7 +647,7 @@ fn law10_inside_a_hook() {
     });
 }
 
-/// Law 10: inside a task of another pool `shutdown` waits as elsewhere.
+/// Law 10: within a task of another pool `shutdown` waits as it does on any other thread.
 #[test]
 fn law10_inside_another_pools_task() {
     timed(|| {
@@ -671,7 +676,8 @@ fn law10_inside_another_pools_task() {
     });
 }
 
-/// Law 10: dropping the pool drains it by default: every accepted task has run when it returns.
+/// Law 10: by default, dropping the pool drains it: every accepted task has run when the drop
+/// returns.
 #[test]
 fn law10_drop_drains() {
     timed(|| {
@@ -693,8 +699,8 @@ fn law10_drop_drains() {
     });
 }
 
-/// Law 10: dropping the pool does what `shutdown_on_drop` says: discards, cancels, and gives up at
-/// the timeout; the tasks left behind go on unharmed.
+/// Law 10: dropping the pool does what `shutdown_on_drop` says. It discards or cancels, and stops
+/// waiting at the timeout. The tasks that still run are not affected.
 #[test]
 fn law10_drop_does_as_told() {
     timed(|| {
@@ -728,14 +734,14 @@ fn law10_drop_does_as_told() {
             }
             gate.open();
             assert_eq!(rx.recv_timeout(LIMIT), Ok(mode == Shutdown::Cancel));
-            wait_until("what is left to end", || {
+            wait_until("the remaining tasks to end", || {
                 (0..4).all(|id| ledger.drops(id) == 1)
             });
             assert_eq!(ledger.total_runs(), if gone == 1 { 0 } else { 4 });
             #[cfg(target_os = "linux")]
             wait_until("the worker to end", || os::workers_named("lp10d") == 0);
         }
-        // With a timeout that is not needed it returns when all is done.
+        // With a timeout that is longer than needed, the drop returns when all tasks have ended.
         let pool = builder(2, 0)
             .shutdown_on_drop(Shutdown::Discard, Duration::MAX)
             .build()
@@ -751,8 +757,8 @@ fn law10_drop_does_as_told() {
     });
 }
 
-/// Law 10: dropped on one of its own workers the pool does not wait, and nothing joins itself;
-/// tasks of other workers and of the queue end as the mode says. See pond 49.
+/// Law 10: if the pool is dropped on one of its own workers, the drop does not wait, and no worker
+/// joins itself. Tasks of other workers and of the queue end as the mode says. See pond 49.
 #[test]
 fn law10_dropped_by_its_own_task() {
     timed(|| {
@@ -781,7 +787,7 @@ fn law10_dropped_by_its_own_task() {
                 must_serve(&pool, move || {
                     ready.pass();
                     drop(inner);
-                    // Only a drop that did not wait comes here while the gate is shut.
+                    // Reached while the gate is shut only if the drop did not wait.
                     own.run();
                     tx.send(()).unwrap();
                 });
@@ -806,8 +812,8 @@ fn law10_dropped_by_its_own_task() {
     });
 }
 
-/// Law 10: the last handle goes with a task's captures, or with its result that nobody takes. See
-/// pond 49.
+/// Law 10: the last handle of a pool is dropped with a task's captures, or with its result that no
+/// caller takes. See pond 49.
 #[test]
 fn law10_dropped_with_captures_or_results() {
     timed(|| {
@@ -822,7 +828,7 @@ fn law10_dropped_with_captures_or_results() {
                     let _captured = &inner;
                 });
             } else {
-                // Abandoned: the worker drops the result.
+                // The task is abandoned, so the worker drops the result.
                 let outcome = pool.do_with_deadline(
                     move || {
                         key.pass();
@@ -843,8 +849,8 @@ fn law10_dropped_with_captures_or_results() {
     });
 }
 
-/// Law 10: a waiter that is released drops the pool at once: the worker's last steps touch nothing
-/// that is freed. See folly 2093.
+/// Law 10: a waiter drops the pool as soon as it is released. The worker's last steps touch no
+/// freed memory. See folly 2093.
 #[test]
 fn law10_dropped_by_the_released_waiter() {
     timed(|| {
@@ -856,7 +862,8 @@ fn law10_dropped_by_the_released_waiter() {
             drop(pool);
             assert_eq!(value, turn);
         }
-        // By another thread than the one that built it, from a shared handle.
+        // The drop happens on another thread than the one that built the pool, through a shared
+        // handle.
         for turn in 0..rounds(200) {
             let pool = Arc::new(pool(2, 0));
             thread::scope(|s| {
@@ -871,8 +878,8 @@ fn law10_dropped_by_the_released_waiter() {
     });
 }
 
-/// Law 10: submitters race the shutdown: each call ran, or was refused with a reason; no panic, no
-/// hang. See gammazero 76, pond 43, 138 and 61.
+/// Law 10: submitters race the shutdown. Each call runs its task or is refused with a reason; there
+/// is no panic and no hang. See gammazero 76, pond 43, 138 and 61.
 #[test]
 fn law10_submitters_race_the_shutdown() {
     timed(|| {
@@ -961,8 +968,8 @@ fn law10_submitters_race_the_shutdown() {
     });
 }
 
-/// Law 10: workers that come back to rest while the shutdown drains end, and many pools leave no
-/// thread behind. See ants 113.
+/// Law 10: workers that become idle while the shutdown drains do end. Many pools, one after the
+/// other, leave no thread behind. See ants 113.
 #[cfg(target_os = "linux")]
 #[test]
 fn law10_many_pools_leave_no_thread() {
@@ -988,8 +995,8 @@ fn law10_many_pools_leave_no_thread() {
     });
 }
 
-/// Law 10: `Drain` and deadlines: a queued call whose deadline passes meanwhile expires, one whose
-/// deadline does not gets its value. See pond 138, 61.
+/// Law 10: while a `Drain` waits, a queued call whose deadline passes expires. One whose deadline
+/// does not pass gets its value. See pond 138, 61.
 #[test]
 fn law10_deadlines_pass_while_it_drains() {
     timed(|| {
@@ -1000,9 +1007,9 @@ fn law10_deadlines_pass_while_it_drains() {
         thread::scope(|s| {
             let _opener = gate.opener();
             let patient = s.spawn(|| pool.do_with_deadline(|| 2, LONG));
-            wait_until("one to queue", || pool.stats().queued == 1);
+            wait_until("a task to be queued", || pool.stats().queued == 1);
             let brief = s.spawn(|| pool.do_with_deadline(|| 1, ms(1000)));
-            wait_until("both to queue", || pool.stats().queued == 2);
+            wait_until("both tasks to be queued", || pool.stats().queued == 2);
             let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
             let expired = brief.join().unwrap();
             assert!(
@@ -1019,8 +1026,8 @@ fn law10_deadlines_pass_while_it_drains() {
     });
 }
 
-/// Law 10: workers of `min_workers` that never had a task end as well, and their hooks run once
-/// each, on their own threads.
+/// Law 10: workers of `min_workers` that never had a task end as well. Their hooks run once each,
+/// on their own threads.
 #[test]
 fn law10_unused_workers_end() {
     timed(|| {
@@ -1051,8 +1058,9 @@ fn law10_unused_workers_end() {
     });
 }
 
-/// Law 19: fork without exec: in the child a call with a deadline comes back unrun at once, and
-/// does not wait for workers that are no more. See rayon 708, zarrs-python 195.
+/// Law 19: after a fork without an exec, a call with a deadline in the child comes back at once
+/// without having run. It does not wait for workers, which the child does not have. See rayon 708,
+/// zarrs-python 195.
 #[cfg(target_os = "linux")]
 #[test]
 fn law19_a_call_with_a_deadline_in_a_child() {
@@ -1063,9 +1071,10 @@ fn law19_a_call_with_a_deadline_in_a_child() {
             must_serve(&pool, gate.task());
             gate.wait_entered(1);
             pool.do_with_deadline(|| (), LONG).unwrap();
-            wait_until("one to idle", || pool.stats().idle == 1);
-            // SAFETY: the child only calls the pool and `_exit`; no lock of this program is held by
-            // another thread now, as they all sleep, and the C library makes its allocator usable.
+            wait_until("a worker to be idle", || pool.stats().idle == 1);
+            // SAFETY: the child only calls the pool and `_exit`. All other threads of this program
+            // sleep, so none of them holds a lock, and the C library makes its allocator usable in
+            // the child.
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {
@@ -1075,18 +1084,18 @@ fn law19_a_call_with_a_deadline_in_a_child() {
                     let forked = matches!(&outcome, Err(DeadlineError::Refused(refused))
                         if matches!(refused.reason(), Refusal::Forked));
                     if !forked || start.elapsed() > LIMIT {
-                        // SAFETY: ends the child without running anything of the parent's.
+                        // SAFETY: `_exit` ends the child without running any code of its parent.
                         unsafe { libc::_exit(3) };
                     }
                     std::mem::forget(outcome);
                 }
-                // SAFETY: as above.
+                // SAFETY: `_exit` ends the child without running any code of its parent.
                 unsafe { libc::_exit(0) };
             }
             let mut status = 0;
             let mut ended = false;
             for _ in 0..1000 {
-                // SAFETY: `status` is valid for the call; `child` is our own child.
+                // SAFETY: `status` is valid for the call; `child` is a child of this process.
                 if unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child {
                     ended = true;
                     break;
@@ -1094,13 +1103,14 @@ fn law19_a_call_with_a_deadline_in_a_child() {
                 thread::sleep(ms(30));
             }
             if !ended {
-                // SAFETY: `child` is our own child, and has not been waited for.
+                // SAFETY: `child` is a child of this process that has not been waited for, so its
+                // number still belongs to it.
                 unsafe { libc::kill(child, libc::SIGKILL) };
             }
             assert!(ended, "the child hangs");
             assert_eq!(status, 0, "the child ended badly");
             gate.open();
-            // The parent's pool is as it was.
+            // The fork has not changed the parent's pool.
             assert_eq!(pool.do_with_deadline(|| 2, LONG).unwrap(), 2);
         }
     });

@@ -1,5 +1,5 @@
-//! Wake first, then user code: while what a task captured is dropped, which may take as long as it
-//! likes, nobody waits for it who has been told all that there is to tell.
+//! Threads are woken before captures are dropped. The drop of captures is user code and may take
+//! long; no thread whose answer is known waits for it.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::*;
 use lazypool::{DeadlineError, Group, Pool, Refused, Shutdown, WhenFull};
 
-/// Its drop waits at a gate.
+/// A value whose drop waits at a gate.
 struct AtGate(Key);
 
 impl Drop for AtGate {
@@ -20,13 +20,14 @@ impl Drop for AtGate {
     }
 }
 
-/// A task whose captures are dropped only once the gate is open.
+/// Returns a task whose captures are dropped only once the gate is open.
 fn drops_at(gate: &Gate) -> impl FnOnce() + Send + 'static {
     let capture = AtGate(gate.key());
     move || drop(capture)
 }
 
-/// One worker, occupied by a task at `busy`, and a queue of one that holds `queued`.
+/// Returns a pool with one worker, which runs a task at `busy`, and a queue of one that holds the
+/// task that `queued` submits.
 fn full(busy: &Gate, queued: impl FnOnce(&Pool)) -> Arc<Pool> {
     let builder = Pool::builder().max_workers(1).queue_capacity(1);
     let pool = builder.when_full(WhenFull::Block).build().expect("pool");
@@ -37,7 +38,7 @@ fn full(busy: &Gate, queued: impl FnOnce(&Pool)) -> Arc<Pool> {
     Arc::new(pool)
 }
 
-/// A blocked submission; what became of it.
+/// Starts a thread whose submission waits for room. The receiver gets its outcome.
 fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(), Refused<()>>> {
     let (told, outcome) = mpsc::channel();
     let before = pool.stats().waiting;
@@ -56,8 +57,8 @@ fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(),
     outcome
 }
 
-/// Laws 10 and 14: a shutdown tells blocked submitters before it drops what it discards. A capture
-/// may well wait for them as it is dropped.
+/// Laws 10 and 14: a shutdown answers blocked submitters before it drops the captures of discarded
+/// tasks. A capture's drop may well wait for those submitters.
 #[test]
 fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
     timed(|| {
@@ -68,7 +69,9 @@ fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
             let closer = Arc::clone(&pool);
             let shutdown = thread::spawn(move || closer.shutdown(mode, Duration::ZERO).discarded);
             slow.wait_entered(1);
-            let refused = outcome.recv_timeout(LIMIT).expect("it is told");
+            let refused = outcome
+                .recv_timeout(LIMIT)
+                .expect("the submitter has its answer");
             assert!(refused.unwrap_err().is_closed());
             assert!(!shutdown.is_finished());
             slow.open();
@@ -78,8 +81,8 @@ fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
     });
 }
 
-/// Laws 14 and 20: a cancel tells the blocked submitters of its group, and those behind them of the
-/// room that it makes, before it drops what it discards.
+/// Laws 14 and 20: a cancel first answers the blocked submitters of its group and gives the room it
+/// makes to those behind them. Then it drops the captures of the tasks that it discards.
 #[test]
 fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
     timed(|| {
@@ -99,10 +102,13 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
             let canceller = group.clone();
             let cancel = thread::spawn(move || canceller.cancel());
             slow.wait_entered(1);
-            // One that was about to sleep may still find the room that the cancel made: discarded.
+            // Some of them may find the room that the cancel makes; their tasks are discarded.
             let mut accepted = 0;
             for outcome in of_group {
-                match outcome.recv_timeout(LIMIT).expect("it is told") {
+                match outcome
+                    .recv_timeout(LIMIT)
+                    .expect("the submitter has its answer")
+                {
                     Ok(()) => accepted += 1,
                     Err(refused) => assert!(refused.to_string().contains("cancelled")),
                 }
@@ -118,8 +124,8 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
     });
 }
 
-/// Law 10: a drop of the pool does not wait for the running task of a group whose cancel is still
-/// dropping captures.
+/// Law 10: while a cancel still drops captures, a drop of the pool does not wait for the group's
+/// running task.
 #[test]
 fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
     timed(|| {
@@ -142,14 +148,14 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
         let ended = drop_aside(pool);
         ended
             .recv_timeout(LIMIT)
-            .expect("nobody waits for the task");
+            .expect("the drop does not wait for the task");
         assert!(!cancel.is_finished());
         slow.open();
         cancel.join().expect("no panic");
     });
 }
 
-/// Tasks that are wanted, and how many of them have run.
+/// Serves eight tasks that must run. Returns the count of those that have run.
 fn serve_eight(pool: &Pool) -> Arc<AtomicUsize> {
     let ran = Arc::new(AtomicUsize::new(0));
     for _ in 0..8 {
@@ -161,7 +167,8 @@ fn serve_eight(pool: &Pool) -> Arc<AtomicUsize> {
     ran
 }
 
-/// The drop of the pool waits for them, first of all for what is dropped slowly.
+/// Asserts that the drop of the pool waits for the eight tasks, which wait for a slow drop in
+/// front.
 #[track_caller]
 fn assert_waits_for_eight(ended: &mpsc::Receiver<()>, slow: &Gate, ran: &AtomicUsize) {
     assert!(
@@ -169,12 +176,15 @@ fn assert_waits_for_eight(ended: &mpsc::Receiver<()>, slow: &Gate, ran: &AtomicU
         "eight tasks are wanted"
     );
     slow.open();
-    ended.recv_timeout(LIMIT).expect("all have run");
+    ended
+        .recv_timeout(LIMIT)
+        .expect("the drop returns once all tasks have run");
     assert_eq!(ran.load(Ordering::SeqCst), 8);
 }
 
-/// Law 10: a drop that drains waits for the tasks behind one that is too late to start, also while what
-/// that one captured is dropped: it is not abandoned, as it does not run.
+/// Law 10: a drop that drains waits for the tasks queued behind one that is too late to start, even
+/// while the late task's captures are dropped. The late task does not count as abandoned, since it
+/// does not run.
 #[test]
 fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
     timed(|| {
@@ -184,20 +194,21 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task() {
         late.map_err(Refused::without_closure).expect("room");
         let ran = serve_eight(&pool);
         let ended = drop_aside(pool);
-        thread::sleep(ms(20)); // past the deadline, and the pool closed
+        thread::sleep(ms(20)); // past the deadline; the pool is closed
         busy.open();
         slow.wait_entered(1);
         assert_waits_for_eight(&ended, &slow, &ran);
     });
 }
 
-/// The same behind a late task of the group whose task ran before it, and which is cancelled then.
+/// Law 10: here the late task's group is cancelled while its captures are dropped, and an earlier
+/// task of the group has run. The drop of the pool waits for the tasks behind it.
 #[test]
 fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task_of_a_cancelled_group() {
     timed(|| {
         let (busy, slow) = (Gate::new(), Gate::new());
         let pool = pool(1, 16);
-        // Long enough for the first to start in time.
+        // Long enough for the first task to start in time.
         let group = pool.with_deadline(ms(1000)).group();
         must_serve_in(&group, busy.task());
         busy.wait_entered(1);
@@ -213,8 +224,8 @@ fn law10_a_drop_waits_for_what_is_queued_behind_a_late_task_of_a_cancelled_group
     });
 }
 
-/// Law 10: a caller whose task a shutdown hands back does not wait for the captures of another,
-/// queued before it or behind it.
+/// Law 10: a caller whose task a shutdown hands back does not wait for the drop of another task's
+/// captures, whether that task was queued before or behind its own.
 #[test]
 fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     timed(|| {
@@ -237,7 +248,10 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
             let shutdown =
                 thread::spawn(move || closer.shutdown(Shutdown::Discard, Duration::ZERO));
             slow.wait_entered(1);
-            match outcome.recv_timeout(LIMIT).expect("it is told") {
+            match outcome
+                .recv_timeout(LIMIT)
+                .expect("the caller has its answer")
+            {
                 Err(DeadlineError::Refused(refused)) => assert!(refused.is_closed()),
                 other => panic!("{other:?}"),
             }
@@ -248,7 +262,7 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     });
 }
 
-/// A task that says that it ran.
+/// Returns a task that counts its run.
 fn counted(ran: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
     let ran = Arc::clone(ran);
     move || {
@@ -256,8 +270,8 @@ fn counted(ran: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
     }
 }
 
-/// Laws 2 and 10: once a shutdown discards, nothing that is queued runs, also while it drops what a
-/// task captured. All is counted by then, and another shutdown need not wait for it.
+/// Laws 2 and 10: once a shutdown discards, no queued task runs, even while captures are being
+/// dropped. By then all tasks are counted, so another shutdown does not wait for the drops.
 #[test]
 fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
     timed(|| {
@@ -309,8 +323,9 @@ fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
     });
 }
 
-/// Laws 2 and 10: once a group is cancelled, none of its queued tasks runs, also while what another
-/// captured is dropped. A second cancel does not wait for that; who waits for the group does.
+/// Laws 2 and 10: once a group is cancelled, none of its queued tasks runs, even while captures of
+/// one of them are being dropped. All of them have ended for the group too, so its wait does not
+/// wait for the drops.
 #[test]
 fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
     timed(|| {
@@ -325,16 +340,16 @@ fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
         let cancel = thread::spawn(move || canceller.cancel());
         slow.wait_entered(1);
         assert_eq!((pool.stats().queued, pool.stats().discarded), (0, 4));
+        assert_eq!((group.pending(), group.discarded()), (0, 4));
+        group.wait();
+        group.cancel();
         busy.open();
         settle(&pool);
-        group.cancel();
         assert_eq!(ran.load(Ordering::SeqCst), 0);
-        assert_eq!(group.wait_timeout(ms(1)).unwrap_err().pending(), 4);
         assert!(!cancel.is_finished());
         slow.open();
-        group.wait();
-        assert_eq!((group.discarded(), Arc::strong_count(&ran)), (4, 1));
         cancel.join().expect("no panic");
+        assert_eq!(Arc::strong_count(&ran), 1);
         check_at_rest(&pool, &settle(&pool));
     });
 }

@@ -1,101 +1,23 @@
-//! Law 13 (spawn failure). Threads are refused by standing in for the system's `pthread_create`, so
-//! that each test says which attempt fails, and what happens meanwhile.
+//! Law 13 (spawn failure). Each test says which start of a thread fails, and describes the state of
+//! the pool at that time.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;
+#[path = "common/shortage.rs"]
+mod shortage;
 
-use std::cell::{Cell, RefCell};
 use std::error::Error;
-use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
 use lazypool::{BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, Submitter, WhenFull};
+use shortage::{asked, Shortage};
 
-// ---------------------------------------------------------------------------------------------
-// A system short of threads
-// ---------------------------------------------------------------------------------------------
-
-thread_local! {
-    /// Asked before each thread this thread starts: `true` lets it fail.
-    static DENY: RefCell<Option<Box<dyn FnMut() -> bool>>> = const { RefCell::new(None) };
-    /// Threads this thread has asked for.
-    static ASKED: Cell<u64> = const { Cell::new(0) };
-}
-
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-type PthreadCreate = unsafe extern "C" fn(
-    *mut libc::pthread_t,
-    *const libc::pthread_attr_t,
-    Start,
-    *mut c_void,
-) -> c_int;
-
-/// Found before the C library's function of that name by everything linked into this program.
-///
-/// # Safety
-///
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    native: *mut libc::pthread_t,
-    attr: *const libc::pthread_attr_t,
-    start: Start,
-    arg: *mut c_void,
-) -> c_int {
-    static REAL: OnceLock<PthreadCreate> = OnceLock::new();
-    let real = REAL.get_or_init(|| {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        assert!(!found.is_null(), "no pthread_create");
-        // SAFETY: the C library's function of this name has this type.
-        unsafe { std::mem::transmute::<*mut c_void, PthreadCreate>(found) }
-    });
-    let _ = ASKED.try_with(|n| n.set(n.get() + 1));
-    // Taken out meanwhile: what it runs may start threads of its own.
-    let deny = DENY.try_with(RefCell::take).ok().flatten();
-    if let Some(mut deny) = deny {
-        let denied = deny();
-        DENY.with(|d| d.replace(Some(deny)));
-        if denied {
-            return libc::EAGAIN;
-        }
-    }
-    // SAFETY: the caller's promise is the C library's condition.
-    unsafe { real(native, attr, start, arg) }
-}
-
-/// While it lives, `deny` is asked before each thread that the current thread starts.
-struct Shortage;
-
-impl Shortage {
-    fn when(deny: impl FnMut() -> bool + 'static) -> Self {
-        DENY.set(Some(Box::new(deny)));
-        Self
-    }
-
-    /// No threads at all.
-    fn total() -> Self {
-        Self::when(|| true)
-    }
-}
-
-impl Drop for Shortage {
-    fn drop(&mut self) {
-        DENY.set(None);
-    }
-}
-
-fn asked() -> u64 {
-    ASKED.get()
-}
-
-// ---------------------------------------------------------------------------------------------
-
-/// A pool whose workers ask `deny` before each thread they start, as [`Shortage::when`].
+/// Returns a pool whose workers call `deny` before each thread that they start, as by
+/// [`Shortage::when`].
 fn denied_in_workers(
     max: usize,
     queue: usize,
@@ -107,7 +29,7 @@ fn denied_in_workers(
         .queue_capacity(queue)
         .idle_timeout(idle_timeout)
         .on_worker_start(move |_| {
-            // For as long as the worker lives.
+            // The shortage lasts for as long as the worker lives.
             std::mem::forget(Shortage::when(deny.clone()));
         })
         .build()
@@ -125,7 +47,7 @@ fn spawn_failed<F>(refused: Refused<F>) -> Refused<F> {
     refused
 }
 
-/// Fails to submit by each verb, and checks that the closures come back unrun.
+/// Fails to submit by each verb, and checks that the closures come back without having run.
 #[track_caller]
 fn fails_to_spawn(pool: &Pool) {
     let ledger = Ledger::new(3);
@@ -143,9 +65,9 @@ fn fails_to_spawn(pool: &Pool) {
     ledger.assert_all_ran();
 }
 
-/// Law 13: without a thread and without a worker a task comes back as `SpawnFailed`; slot and
-/// counters are as before; each submission tries again; with threads to be had it works. See folly
-/// 1428, tokio 2309 and 8406, blocking 79.
+/// Law 13: if there is no worker and no thread can be started, a task comes back as `SpawnFailed`,
+/// and slot and counters are as before. Each submission tries again, and succeeds once threads can
+/// be started. See folly 1428, tokio 2309 and 8406, blocking 79.
 #[test]
 fn law13_no_thread_at_all() {
     timed(|| {
@@ -159,7 +81,7 @@ fn law13_no_thread_at_all() {
                     .build()
                     .unwrap();
                 let shortage = Shortage::total();
-                // More often than there are slots: none may be lost.
+                // More failures than there are slots: no slot may be lost.
                 for i in 1..=2 * max as u64 + 2 {
                     let before = asked();
                     fails_to_spawn(&pool);
@@ -184,7 +106,7 @@ fn law13_no_thread_at_all() {
     });
 }
 
-/// Law 13: a pool that never got a thread shuts down, and drops, like any other. See folly 1428,
+/// Law 13: a pool that never got a thread shuts down and drops like any other. See folly 1428,
 /// tokio 2309 and 8406, blocking 79.
 #[test]
 fn law13_shutdown_without_a_thread() {
@@ -203,8 +125,8 @@ fn law13_shutdown_without_a_thread() {
     });
 }
 
-/// Law 13: without a thread a task goes to the queue while a worker lives, and that worker runs
-/// it; every such submission tries for a thread again.
+/// Law 13: if no thread can be started, a task is queued while a worker exists, and that worker
+/// runs it. Every such submission tries again to start a thread.
 #[test]
 fn law13_to_the_queue_while_a_worker_lives() {
     timed(|| {
@@ -223,7 +145,7 @@ fn law13_to_the_queue_while_a_worker_lives() {
             assert_eq!((s.queued, s.running), (id + 1, 1), "{s:?}");
             assert_eq!((s.spawn_failures, s.refused), (id as u64 + 1, 0), "{s:?}");
         }
-        // The queue is full, but the pool is not saturated: it has slots without threads.
+        // The queue is full, but the pool is not saturated: some slots have no thread.
         let before = asked();
         let so_far = pool.stats().refusals.spawn_failed;
         spawn_failed(pool.serve(|| ()).expect_err("no room, no thread"));
@@ -240,7 +162,8 @@ fn law13_to_the_queue_while_a_worker_lives() {
     });
 }
 
-/// Law 13: the same where the only space is what the oldest tasks have left, which were taken out.
+/// Law 13: a task is queued even if the only free places are those of the oldest tasks, which were
+/// taken out.
 #[test]
 fn law13_to_the_queue_however_long_it_is() {
     const LONG_QUEUE: usize = 4_096;
@@ -255,7 +178,7 @@ fn law13_to_the_queue_however_long_it_is() {
             let expired = pool.do_with_deadline(|| (), Duration::from_micros(10));
             assert!(matches!(expired, Err(DeadlineError::Expired(_))));
         }
-        // Some of them may have expired before they were queued.
+        // Some of them may expire before they are queued.
         while pool.stats().queued < LONG_QUEUE {
             must_serve(&pool, || ());
         }
@@ -267,7 +190,7 @@ fn law13_to_the_queue_however_long_it_is() {
     });
 }
 
-/// Law 13: a waiting caller's task goes to the queue as well, within its deadline.
+/// Law 13: the task of a waiting caller is queued as well, within its deadline.
 #[test]
 fn law13_a_waiting_caller_queues() {
     timed(|| {
@@ -290,7 +213,7 @@ fn law13_a_waiting_caller_queues() {
                 let _shortage = Shortage::total();
                 pool.do_with_deadline(|| 1, LONG)
             });
-            wait_until("it to queue", || pool.stats().queued == 1);
+            wait_until("the task to be queued", || pool.stats().queued == 1);
             gate.open();
             assert_eq!(call.join().unwrap().unwrap(), 1);
         });
@@ -300,8 +223,8 @@ fn law13_a_waiting_caller_queues() {
     });
 }
 
-/// Law 13: without a queue a task comes back while the only worker is occupied, and the slot can be
-/// used as soon as there are threads again.
+/// Law 13: without a queue a task comes back while the only worker is occupied. The slot can be
+/// used as soon as threads can be started again.
 #[test]
 fn law13_without_a_queue_it_comes_back() {
     timed(|| {
@@ -324,7 +247,7 @@ fn law13_without_a_queue_it_comes_back() {
         gate.open();
         second.open();
         settle(&pool);
-        // With a worker idle no thread is needed, so none is missed.
+        // An idle worker takes the task, so no thread is needed.
         let _shortage = Shortage::total();
         let before = asked();
         for _ in 0..20 {
@@ -368,9 +291,9 @@ fn law13_the_task_goes_to_another_worker() {
     });
 }
 
-/// A pool of two with one worker, which is in its start hook until the gate opens; then, as long
-/// as it lives, it asks `deny` before each thread that it starts. And the call that started it, with
-/// a deadline of a second; its outcome, and how many threads it has asked for.
+/// Returns a pool with one worker of two, and the call that started that worker. The worker is in
+/// its start hook until the gate opens; later it calls `deny` before each thread that it starts.
+/// The call has a deadline of one second.
 fn one_in_its_start_hook(
     queue: usize,
     gate: &Gate,
@@ -396,8 +319,8 @@ fn one_in_its_start_hook(
 
 type Called = thread::JoinHandle<(Result<(), DeadlineError<()>>, u64)>;
 
-/// Calls with that deadline, from a thread that gets so many others; its outcome, and how many
-/// threads it has asked for.
+/// Makes a call with the deadline `d` from a thread that can start `threads` threads. Returns the
+/// call's outcome and the number of threads that it tried to start.
 fn call_with_threads(
     pool: &Arc<Pool>,
     mut threads: u32,
@@ -416,8 +339,9 @@ fn call_with_threads(
     })
 }
 
-/// Law 3: a caller at its deadline does not start a thread for a task of another: neither the one
-/// that takes its own task back, nor the worker that has the next caller's in hand.
+/// Law 3: the start of a thread for another task holds no caller beyond its deadline. A caller that
+/// takes its own task back starts no thread. A worker that starts a thread with the next caller's
+/// task in hand lets that caller leave.
 #[test]
 fn law03_no_deadline_waits_for_a_thread_of_others() {
     timed(|| {
@@ -435,7 +359,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
             |pool| pool.min_remaining(Duration::from_secs(7200)),
             Duration::from_secs(3600),
         );
-        wait_until("the one without enough time to be queued", || {
+        wait_until("the task without enough time to be queued", || {
             pool.stats().queued == 1
         });
         let second = call_with_threads(&pool, 0, plain, Duration::from_secs(5));
@@ -451,8 +375,8 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
             "{outcome:?}"
         );
         assert_eq!(asked, 1, "threads asked for: its own worker's");
-        // The worker finds the doomed task, then the second one. Now it is to see to the third,
-        // for which the system takes its time.
+        // The worker takes the doomed task, which expires, then the second one. Now it must start a
+        // thread for the third, which blocks in the system.
         hook.open();
         system.wait_entered(1);
         let (outcome, _) = second.join().unwrap();
@@ -471,8 +395,8 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
     });
 }
 
-/// Laws 1 and 13: the system gives no thread, and a worker in its start hook is busy, though it has got
-/// rid of its task: this one comes back, or goes to the queue, and to that worker after its hook.
+/// Laws 1 and 13: a worker in its start hook is busy even if its task was taken back. If no thread
+/// can be started, the next task comes back or, with a queue, waits for that worker.
 #[test]
 fn law13_a_worker_in_its_start_hook_is_busy() {
     timed(|| {
@@ -501,8 +425,8 @@ fn law13_a_worker_in_its_start_hook_is_busy() {
     });
 }
 
-/// Law 13: whichever attempt fails, the worker's or that of the pool's own helper: what was
-/// accepted runs, what was not comes back, the pool shuts down, and idle workers still retire.
+/// Law 13: whichever single start of a thread fails, a submitter's or a worker's, accepted tasks
+/// run and others come back. Idle workers retire, the whole cap is usable, and the pool shuts down.
 #[test]
 fn law13_any_single_attempt_fails() {
     timed(|| {
@@ -536,7 +460,7 @@ fn law13_any_single_attempt_fails() {
                     thread::sleep(ms(5));
                 }
                 drop(shortage);
-                // One more task is enough for a helper that could not start before.
+                // A further task does not keep the workers from retiring.
                 wait_until("workers to retire", || {
                     pool.do_with_deadline(|| (), LONG).unwrap();
                     let start = std::time::Instant::now();
@@ -553,8 +477,8 @@ fn law13_any_single_attempt_fails() {
     });
 }
 
-/// Laws 6 and 13: retirement never leaves a queued task without a worker, also where no other
-/// thread is to be had.
+/// Laws 6 and 13: retirement never leaves a queued task without a worker, even if no other thread
+/// can be started.
 #[test]
 fn law13_retirement_strands_no_queued_task() {
     timed(|| {
@@ -569,7 +493,8 @@ fn law13_retirement_strands_no_queued_task() {
             let ran = Arc::new(AtomicU64::new(0));
             let (mut accepted, mut failed) = (0, 0);
             for turn in 0..rounds(400) {
-                // Every now and then a worker, and then nothing but it.
+                // In every fourth turn a first task is served while threads can be started. The
+                // tasks after it get no new thread.
                 if turn % 4 == 0 {
                     let mark = Arc::clone(&ran);
                     must_serve(&pool, move || {
@@ -605,8 +530,7 @@ fn law13_retirement_strands_no_queued_task() {
     });
 }
 
-/// Law 13: tasks accepted into the queue run under `Drain`, though there is no thread to be had for
-/// any slot but one.
+/// Law 13: tasks accepted into the queue run under `Drain`, even if only one slot can get a thread.
 #[test]
 fn law13_drain_with_one_worker() {
     timed(|| {
@@ -627,8 +551,8 @@ fn law13_drain_with_one_worker() {
     });
 }
 
-/// Law 10: the timeout holds while the system takes its time to start a thread, which is then among
-/// the stragglers. `shutdown` once waited for it however long it took.
+/// Law 10: the timeout holds while the system is slow to start a thread, whose worker is then among
+/// the stragglers. Once, `shutdown` waited for that thread however long it took.
 #[test]
 fn law10_a_slow_thread_start_is_a_straggler() {
     timed(|| {
@@ -660,8 +584,9 @@ fn law10_a_slow_thread_start_is_a_straggler() {
     });
 }
 
-/// Laws 6 and 13: workers retire where the OS gives no thread, down to `min_workers`. The cleaner was once
-/// a thread: no worker ever retired where the pool held the last thread that the OS gave.
+/// Laws 6 and 13: workers retire down to `min_workers` even if no thread can be started. Once, the
+/// cleaner needed a thread, so no worker retired if the pool had the last thread that the system
+/// gave.
 #[test]
 fn law06_retirement_needs_no_thread() {
     timed(|| {
@@ -679,7 +604,7 @@ fn law06_retirement_needs_no_thread() {
                 for _ in 0..4 {
                     must_serve(&pool, gate.task());
                 }
-                // A worker that is to start another gets no thread: its task stays queued.
+                // A worker that tries to start another gets no thread, so its task stays queued.
                 wait_until("tasks at the gate", || {
                     gate.entered() + pool.stats().queued == 4
                 });
@@ -694,7 +619,7 @@ fn law06_retirement_needs_no_thread() {
     });
 }
 
-/// Law 6: surplus workers retire, though tasks that go round let none of them sleep for long.
+/// Law 6: surplus workers retire even if tasks keep all of them from sleeping for long.
 #[test]
 fn law06_retirement_while_tasks_go_round() {
     timed(|| {
@@ -708,7 +633,7 @@ fn law06_retirement_while_tasks_go_round() {
         gate.open();
         settle(&pool);
         wait_until("surplus workers to retire", || {
-            // From threads that know no worker yet.
+            // A new thread each time, which knows no worker yet.
             thread::scope(|s| {
                 s.spawn(|| pool.do_with_deadline(|| (), LONG).expect("idle"));
             });
@@ -719,7 +644,7 @@ fn law06_retirement_while_tasks_go_round() {
     });
 }
 
-/// Law 6: a worker that has gone to sleep while it was not surplus retires once it is.
+/// Law 6: a worker that went to sleep while it was not surplus retires once it is.
 #[test]
 fn law06_a_sleeper_becomes_surplus() {
     timed(|| {
@@ -744,18 +669,18 @@ fn law06_a_sleeper_becomes_surplus() {
             });
             system.wait_entered(1);
             first.open();
-            wait_until("it to be idle", || pool.stats().idle == 1);
+            wait_until("the worker to be idle", || pool.stats().idle == 1);
             thread::sleep(ms(20)); // and asleep
         });
         second.wait_entered(1);
-        wait_until("it to retire", || pool.stats().workers == 1);
+        wait_until("the surplus worker to retire", || pool.stats().workers == 1);
         second.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
 
-/// Law 13: `build` that cannot start `min_workers` fails with the system's error, and leaves none
-/// of those behind that did start.
+/// Law 13: if `build` cannot start `min_workers`, it fails with the system's error, and none of the
+/// workers that did start is left.
 #[test]
 fn law13_build_cannot_start_min_workers() {
     timed(|| {
@@ -796,7 +721,8 @@ fn law13_build_cannot_start_min_workers() {
     });
 }
 
-/// Law 13: the same as the system itself puts it, for a stack it cannot give.
+/// Law 13: a start that the system itself refuses, because of a stack that it cannot give, comes
+/// back as `SpawnFailed`.
 #[test]
 fn law13_a_stack_the_system_cannot_give() {
     timed(|| {
@@ -818,8 +744,8 @@ fn law13_a_stack_the_system_cannot_give() {
     });
 }
 
-/// Law 13 under load: threads fail at random for many submitters; each task runs or comes back, and
-/// in the end every slot is there.
+/// Law 13: under load, starts of threads fail at random for many submitters. Each task runs or
+/// comes back, and in the end every slot is usable.
 #[test]
 fn law13_threads_fail_at_random() {
     timed(|| {

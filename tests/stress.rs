@@ -1,4 +1,4 @@
-//! Everything at once, oversubscribed: laws 2, 4, 7, 9 and 10 under a mixed load.
+//! All operations at once, with more threads than CPUs: laws 2, 4, 7, 9 and 10 under a mixed load.
 //!
 //! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default).
 
@@ -22,7 +22,8 @@ fn length() -> Duration {
     }
 }
 
-/// The fate of every closure, without a line per task, so that it can run for hours.
+/// Counts what happened to the closures, without a record for each task, so that it can run for
+/// hours.
 #[derive(Debug, Default)]
 struct Totals {
     made: AtomicU64,
@@ -46,7 +47,8 @@ const NEW: u32 = 0;
 const RAN: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Captured by each closure: runs once, or is handed back or dropped once.
+/// Captured by each closure. It checks that the closure runs once, or is handed back or dropped
+/// once.
 struct Ticket {
     totals: Arc<Totals>,
     state: AtomicU32,
@@ -97,7 +99,7 @@ impl Drop for Value {
     }
 }
 
-/// What all submitters saw together.
+/// The outcomes that all submitters saw together.
 #[derive(Debug, Default)]
 struct Seen {
     served: AtomicU64,
@@ -293,12 +295,12 @@ fn run(shape: Shape) {
     check_at_rest(&pool, &s);
     let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
 
-    // What the pool counted is what its callers saw.
+    // The pool's counts agree with the outcomes that its callers saw.
     assert_eq!(
         s.refused + s.expired,
         get(&seen.refused) + get(&seen.expired)
     );
-    // Expired before it was accepted: refused (law 14).
+    // A call that expired before its task was accepted counts as refused (law 14).
     assert!(s.expired <= get(&seen.expired), "{s:?}, {seen:?}");
     if shape.policy == WhenFull::Block {
         assert_eq!(get(&seen.refused), 0, "{shape:?}: {s:?}, {seen:?}");
@@ -313,7 +315,7 @@ fn run(shape: Shape) {
     assert!(s.completed > 0, "{s:?}");
     assert!(get(&seen.expired) + s.timed_out > 0, "{s:?}, {seen:?}");
 
-    // Every closure ran, or came back or was dropped, once; every result was dropped once.
+    // Every closure ran, came back or was dropped, once. Every result was dropped once.
     assert_eq!(get(&totals.wrong), 0, "{totals:?}");
     assert_eq!(get(&totals.ran), s.completed + s.panicked, "{totals:?}");
     assert_eq!(
@@ -333,7 +335,7 @@ fn run(shape: Shape) {
         wait_until("workers to retire", || pool.stats().workers == shape.min);
     }
 
-    // And once more, into a shutdown that discards.
+    // Runs the load once more, into a shutdown that discards.
     let over = AtomicBool::new(false);
     let before = totals.made.load(Ordering::SeqCst);
     thread::scope(|s| {
@@ -394,13 +396,13 @@ fn stress_without_a_queue() {
     stress_timed(|| run(shape(0)));
 }
 
-/// The same with a queue.
+/// Laws 2, 4, 7, 9, 10: a pool with a queue.
 #[test]
 fn stress_with_a_queue() {
     stress_timed(|| run(shape(32)));
 }
 
-/// The same with few workers, where everything is short.
+/// Laws 2, 4, 7, 9, 10: a pool with few workers, and a short queue or none.
 #[test]
 fn stress_few_workers() {
     stress_timed(|| {
@@ -414,7 +416,7 @@ fn stress_few_workers() {
     });
 }
 
-/// The same where submitters wait for room.
+/// Laws 2, 4, 7, 9, 10: a pool whose submitters wait for room.
 #[test]
 fn stress_blocking() {
     stress_timed(|| {
@@ -428,7 +430,7 @@ fn stress_blocking() {
     });
 }
 
-/// The same with hooks that misbehave.
+/// Laws 2, 4, 7, 9, 10: a pool whose hooks panic, and whose wrapper does not call some tasks.
 #[test]
 fn stress_hooks() {
     stress_timed(|| {
@@ -440,7 +442,7 @@ fn stress_hooks() {
     });
 }
 
-/// The same without retirement: the fast paths only.
+/// Laws 2, 4, 7, 9, 10: a pool without retirement, so that only the fast paths run.
 #[test]
 fn stress_without_retirement() {
     stress_timed(|| {
@@ -452,7 +454,7 @@ fn stress_without_retirement() {
     });
 }
 
-/// As `timed`, for tests whose length is chosen.
+/// Works like `timed`, for tests whose length can be chosen.
 fn stress_timed(body: impl FnOnce() + Send + 'static) {
     if std::env::var_os("LAZYPOOL_STRESS_SECS").is_some() {
         body();

@@ -1,5 +1,5 @@
 //! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
-//! vain), and what groups and scopes take from them.
+//! vain), and the options that groups and scopes take over.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
-/// A pool of one worker, which stands at the gate.
+/// Returns a pool of one worker, which runs a task at the gate.
 fn busy(queue: usize, gate: &Gate) -> Pool {
     let pool = pool(1, queue);
     must_serve(&pool, gate.task());
@@ -37,7 +37,7 @@ fn options_add_up_and_the_last_counts() {
             s.serve(move || tell.send((task::label(), task::deadline())).unwrap_or(()))
                 .map_err(Refused::without_closure)
                 .expect("room");
-            told.recv().expect("it ran")
+            told.recv().expect("the task ran")
         };
         let both = pool.labeled("first").with_deadline(LONG).labeled("second");
         let copy = both;
@@ -92,7 +92,7 @@ fn groups_and_scopes_carry_the_options() {
     });
 }
 
-/// Law 14: a policy for these submissions, whatever the builder said; within a deadline.
+/// Law 14: a submitter's own policy overrides the builder's, also together with a deadline.
 #[test]
 fn law14_a_policy_of_its_own() {
     timed(|| {
@@ -122,7 +122,7 @@ fn law14_a_policy_of_its_own() {
     });
 }
 
-/// Law 17: a task that nobody has started in time never is; its captures are dropped, once.
+/// Law 17: a task that no worker has started in time never starts. Its captures are dropped once.
 #[test]
 fn law17_what_is_late_never_starts() {
     timed(|| {
@@ -157,7 +157,8 @@ fn law17_what_is_late_never_starts() {
     });
 }
 
-/// Laws 15 and 17: a scope's task, too, and the scope ends.
+/// Laws 15 and 17: a scope's task whose deadline has passed in the queue is dropped, and the scope
+/// ends.
 #[test]
 fn law17_a_scopes_task_is_dropped_at_its_deadline() {
     timed(|| {
@@ -185,7 +186,8 @@ fn law17_a_scopes_task_is_dropped_at_its_deadline() {
     });
 }
 
-/// Law 17: one that runs past its deadline sees so, is abandoned, and ends as timed out.
+/// Law 17: a task that runs past its deadline sees that, counts as abandoned, and is counted as
+/// timed out.
 #[test]
 fn law17_running_past_the_deadline() {
     timed(|| {
@@ -193,7 +195,7 @@ fn law17_running_past_the_deadline() {
         let gate = Gate::new();
         let key = gate.key();
         let (tell, told) = mpsc::channel();
-        let d = ms(1000); // for a thread to start, on a busy machine
+        let d = ms(1000); // enough to start a thread on a busy machine
         let start = Instant::now();
         pool.with_deadline(d)
             .serve(move || {
@@ -208,7 +210,7 @@ fn law17_running_past_the_deadline() {
             })
             .map_err(Refused::without_closure)
             .expect("room");
-        let (at, (early, when), noticed) = told.recv().expect("it noticed");
+        let (at, (early, when), noticed) = told.recv().expect("the task saw the deadline pass");
         assert!(at >= start + d && noticed >= at);
         assert!(!early || when >= at);
         let stats = pool.stats();
@@ -221,7 +223,7 @@ fn law17_running_past_the_deadline() {
             (1, 1, 0)
         );
         check_at_rest(&pool, &stats);
-        // The next task on the same worker knows nothing of it.
+        // The next task on the same worker sees nothing of the deadline.
         let next =
             pool.do_with_deadline(|| (task::is_cancelled(), task::deadline()), Duration::MAX);
         assert!(matches!(next, Ok((false, None))), "{next:?}");
@@ -230,7 +232,8 @@ fn law17_running_past_the_deadline() {
     });
 }
 
-/// Law 17: waiting for room ends at the deadline; `do_with_deadline` keeps the earlier of both.
+/// Law 17: a wait for room ends at the deadline. `do_with_deadline` obeys the earlier of its two
+/// deadlines.
 #[test]
 fn law17_the_deadline_bounds_the_wait_and_the_call() {
     timed(|| {
@@ -260,8 +263,8 @@ fn law17_the_deadline_bounds_the_wait_and_the_call() {
     });
 }
 
-/// Law 18: with less than that left a task is not started: its caller has it back before the
-/// deadline, when its turn comes.
+/// Law 18: a task with less than that time left is not started. Its caller gets it back when its
+/// turn comes, before the deadline.
 #[test]
 fn law18_a_start_in_vain_is_none() {
     timed(|| {
@@ -275,7 +278,10 @@ fn law18_a_start_in_vain_is_none() {
                 panic!("{outcome:?}");
             };
             assert_eq!(unrun.run(), 5);
-            assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
+            assert!(
+                start.elapsed() < LIMIT,
+                "returned at the task's turn, not at its deadline"
+            );
             let stats = settle(&pool);
             assert_eq!((stats.expired, stats.accepted), (1, 1), "{stats:?}");
             let sum = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
@@ -290,7 +296,8 @@ fn law18_a_start_in_vain_is_none() {
     });
 }
 
-/// Law 18: in the queue, beside others that have time; and through `with_deadline`.
+/// Law 18: a queued task without enough time left is not started, and tasks that have enough time
+/// run. The deadline may come from `with_deadline`.
 #[test]
 fn law18_in_the_queue() {
     timed(|| {
@@ -310,13 +317,13 @@ fn law18_in_the_queue() {
             })
             .into_iter()
             .collect();
-        wait_until("both to queue", || pool.stats().queued == 2);
+        wait_until("both tasks to be queued", || pool.stats().queued == 2);
         let group = pool.with_deadline(LONG).min_remaining(LONG).group();
         let flag = Arc::clone(&ran);
         group
             .serve(move || flag.store(true, Ordering::SeqCst))
             .expect("room");
-        // At least one tick of the clock has gone by.
+        // Lets at least one tick of the clock pass.
         thread::sleep(ms(2));
         gate.open();
         let got: Vec<_> = callers
@@ -333,7 +340,8 @@ fn law18_in_the_queue() {
     });
 }
 
-/// Law 17: a deadline, a least remainder or a wait beyond the clock is none, and nothing overflows.
+/// Law 17: a deadline, least remaining time or wait beyond the clock's range is as good as none,
+/// and nothing overflows.
 #[test]
 fn law17_times_beyond_the_clock() {
     timed(|| {
@@ -349,10 +357,11 @@ fn law17_times_beyond_the_clock() {
             let task = move || tell.send(task::remaining()).unwrap_or_default();
             let served = submitter.serve(task).map_err(Refused::without_closure);
             served.expect("room");
-            let left = told.recv_timeout(LIMIT).expect("it runs");
+            let left = told.recv_timeout(LIMIT).expect("the task runs");
             assert!(left.is_none_or(|left| left > LONG), "{far:?}: {left:?}");
             assert!(matches!(submitter.do_with_deadline(|| 1, far), Ok(1)));
-            // Of no deadline at all there is always enough left; of any other, never.
+            // A task without a deadline always has enough time left; a task with any deadline never
+            // has.
             let least = pool.min_remaining(far);
             assert!(matches!(least.do_with_deadline(|| 2, Duration::MAX), Ok(2)));
             let outcome = least.do_with_deadline(|| 3, LONG);
@@ -367,7 +376,7 @@ fn law17_times_beyond_the_clock() {
     });
 }
 
-/// Whatever the options: a closed pool refuses as `Closed` at once, and hands the closure back.
+/// With any options, a closed pool refuses as `Closed` at once and hands the closure back.
 #[test]
 fn law10_options_on_a_closed_pool() {
     timed(|| {
@@ -400,7 +409,7 @@ fn law10_options_on_a_closed_pool() {
                     assert!(refused.is_closed(), "{submitter:?}");
                     refused.into_inner()();
                 }
-                // A deadline of zero comes before everything else.
+                // A deadline of zero is checked first of all.
                 Err(DeadlineError::Expired(unrun)) if n == 3 => unrun.run(),
                 other => panic!("{submitter:?}: {other:?}"),
             }
@@ -456,7 +465,7 @@ fn law17_law18_exactly_once_under_load() {
     });
 }
 
-/// Law 17: a deadline by the clock is that moment, and no other, wherever the task asks.
+/// Law 17: a deadline given by the clock is exactly that moment, wherever the task asks for it.
 #[test]
 fn law17_a_deadline_by_the_clock() {
     timed(|| {
@@ -490,7 +499,7 @@ fn law17_a_deadline_by_the_clock() {
             let seen = seen.do_with_deadline(task::deadline, timeout);
             assert_eq!(seen.expect("in time"), Some(at));
         }
-        // The earlier one counts, and of two on one submitter the last.
+        // The earlier deadline counts. Of two deadlines set on one submitter, the last one counts.
         let seen = submitter.do_with_deadline(task::deadline, LONG / 2);
         assert!(seen.expect("in time").expect("a deadline") < at);
         let none = submitter.with_deadline(Duration::MAX);
@@ -510,7 +519,8 @@ fn law17_a_deadline_by_the_clock() {
     });
 }
 
-/// Law 17: a moment that has passed is a deadline of zero, and one that comes ends each wait.
+/// Law 17: a moment that has passed is a deadline of zero. A moment that comes during a wait ends
+/// the wait.
 #[test]
 fn law17_a_moment_that_has_passed_expires_the_call_at_once() {
     timed(|| {
@@ -544,7 +554,7 @@ fn law17_a_moment_that_has_passed_expires_the_call_at_once() {
     });
 }
 
-/// Law 17: a run limit counts from the task's start, however long it has been queued.
+/// Law 17: a run limit counts from the task's start, however long the task was queued.
 #[test]
 fn law17_a_run_limit_counts_from_the_start() {
     timed(|| {
@@ -568,7 +578,7 @@ fn law17_a_run_limit_counts_from_the_start() {
         group.serve(task()).expect("room");
         brief.with_deadline(LONG).serve(task()).expect("room");
         pool.run_limit(LONG).serve(|| ()).expect("room");
-        thread::sleep(ms(20)); // longer than they may run
+        thread::sleep(ms(20)); // longer than their run limit
         gate.open();
         group.wait();
         brief.scope(|s| s.serve(task()).expect("room"));
@@ -579,14 +589,14 @@ fn law17_a_run_limit_counts_from_the_start() {
         check_at_rest(&pool, &stats);
         let next = pool.do_with_deadline(task::deadline, Duration::MAX);
         assert_eq!(
-            next.expect("it runs"),
+            next.expect("the task runs"),
             None,
             "of the next task on the worker"
         );
     });
 }
 
-/// Law 17: of a run limit and a deadline the earlier one counts.
+/// Law 17: of a run limit and a deadline, the earlier one counts.
 #[test]
 fn law17_the_earlier_of_run_limit_and_deadline_counts() {
     timed(|| {
@@ -598,9 +608,9 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
                 .serve(task)
                 .map_err(Refused::without_closure)
                 .expect("room");
-            let served = told.recv_timeout(LIMIT).expect("it runs");
+            let served = told.recv_timeout(LIMIT).expect("the task runs");
             let called = submitter.do_with_deadline(task::remaining, Duration::MAX);
-            [served, called.expect("it runs")]
+            [served, called.expect("the task runs")]
         };
         let hour = Duration::from_secs(3600);
         let is_about = |left: [Option<Duration>; 2], d: Duration| {
@@ -621,7 +631,7 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
             left(pool.run_limit(hour).run_limit(Duration::MAX)),
             [None; 2]
         );
-        // Nor does it give `min_remaining` a deadline to keep.
+        // A run limit is not a deadline for `min_remaining` either.
         for least in [4 * hour, Duration::MAX] {
             assert!(is_about(
                 left(pool.run_limit(hour).min_remaining(least)),
@@ -637,8 +647,8 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
     });
 }
 
-/// Law 17: past its run limit a call's task is abandoned, though its caller waits on until its own
-/// deadline. It is counted as timed out once, whether its caller stays or leaves.
+/// Law 17: a call's task that exceeds its run limit is abandoned, but its caller waits until its
+/// own deadline. The task is counted as timed out once, whether its caller stays or leaves.
 #[test]
 fn law17_a_run_limit_does_not_end_the_call() {
     timed(|| {
@@ -685,7 +695,7 @@ fn law17_a_run_limit_does_not_end_the_call() {
             assert_eq!(stats.abandoned, 0, "{stats:?}");
             check_at_rest(&pool, &stats);
         }
-        // A limit of no time at all: it runs, and knows.
+        // A task with a run limit of zero runs, and sees itself cancelled.
         let outcome = pool
             .run_limit(Duration::ZERO)
             .do_with_deadline(task::is_cancelled, LONG);

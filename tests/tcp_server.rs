@@ -1,7 +1,7 @@
-//! `examples/tcp_server.rs` as its clients see it: a process of its own, real TCP, SIGTERM.
+//! Tests `examples/tcp_server.rs` from its clients' side: a separate process, real TCP, SIGTERM.
 //!
-//! `cargo test` builds the examples; after `cargo test --test tcp_server` alone, the one of
-//! an earlier build is tested, or the test asks for it.
+//! `cargo test` builds the examples. `cargo test --test tcp_server` alone does not: then the tests
+//! run the program of an earlier build, or fail and ask for a build.
 #![cfg(all(unix, not(miri)))]
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far beyond what any condition here takes.
+/// Far longer than any condition here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 struct Server {
@@ -55,7 +55,7 @@ impl Server {
         Client::connect(self.address).unwrap()
     }
 
-    /// Threads alive now, and started so far.
+    /// Returns how many threads are alive now and how many have been started so far.
     fn threads(&mut self) -> (usize, u64) {
         self.stdin.write_all(b"?\n").unwrap();
         let mut line = String::new();
@@ -84,7 +84,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to kill.
+        // The server may have ended; then there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -104,7 +104,7 @@ impl Client {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes())
     }
 
-    /// The next line; empty if the server has closed.
+    /// Returns the next line, or an empty string if the server has closed the connection.
     fn hear(&mut self) -> io::Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -135,13 +135,13 @@ fn it_speaks_its_protocol() {
     ] {
         assert_eq!(client.ask(line), reply, "{line}");
     }
-    // A line that comes in pieces, with ticks between them.
+    // A line that arrives in several pieces, with ticks of the server in between.
     for piece in [&b"GET"[..], b" boi", b"ler\n"] {
         client.0.get_mut().write_all(piece).unwrap();
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(client.hear().unwrap(), "71.5");
-    // Two in one piece.
+    // Two lines in one piece.
     assert_eq!(client.ask("PUT a 1\nGET a"), "OK");
     assert_eq!(client.hear().unwrap(), "1");
     assert_eq!(client.ask("QUIT"), "BYE");
@@ -159,7 +159,7 @@ fn the_queue_waits_and_beyond_it_clients_are_refused() {
     let mut served = server.client();
     assert_eq!(served.hear().unwrap(), "READY");
     let mut queued = server.client();
-    // Accepted after the one before it: connections are accepted in order.
+    // Connections are accepted in order, so this one is accepted after the previous one.
     let mut refused = server.client();
     assert_eq!(refused.hear().unwrap(), "BUSY");
     assert_eq!(refused.hear().unwrap(), "");
@@ -192,19 +192,20 @@ fn sigterm_answers_those_served_and_refuses_those_queued() {
     assert_eq!(served.hear().unwrap(), "READY");
     served.say("WAIT 60000").unwrap();
     let mut queued = server.client();
-    // Let it be accepted.
+    // Gives the server time to accept the connection.
     thread::sleep(Duration::from_millis(50));
     server.terminate();
     assert_eq!(queued.hear().unwrap(), "BUSY");
-    // Still accepted, and told, while the others finish.
+    // The server still accepts connections and answers them while the others finish.
     assert_eq!(server.client().hear().unwrap(), "BUSY");
-    // Cancelled after its time of grace.
+    // The connection is cancelled after its period of grace.
     assert_eq!(served.hear().unwrap(), "OK");
     assert_eq!(served.hear().unwrap(), "BYE");
     assert_eq!(server.wait(), Some(2));
 }
 
-/// Answers until the server refused; anything else is a loss.
+/// Sends requests until the server refuses. Returns the number of answers; every other end is a
+/// loss.
 fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Result<u64, String> {
     let mut answers = 0;
     let mut first = true;
@@ -212,7 +213,7 @@ fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Re
     while start.elapsed() < LIMIT {
         let mut client = match Client::connect(address) {
             Ok(client) => client,
-            // As clear an answer as `BUSY`: nobody listens any more.
+            // No process listens any more, which is as clear an answer as `BUSY`.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return Ok(answers),
             Err(e) => return Err(format!("connect: {e}")),
         };
@@ -250,7 +251,7 @@ fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Re
     Err("never refused".into())
 }
 
-/// Ten times of ten, for the pool and for its rival.
+/// Ten rounds each for the pool and for one thread per connection.
 #[test]
 fn sigterm_under_load_loses_no_connection() {
     const CLIENTS: usize = 32;
@@ -268,7 +269,8 @@ fn sigterm_under_load_loses_no_connection() {
                 while ready.load(Ordering::SeqCst) < CLIENTS && start.elapsed() < LIMIT {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // A little later each time: it falls on another moment of the load.
+                // Each round waits a little longer, so that the signal arrives at another moment of
+                // the load.
                 thread::sleep(Duration::from_millis(30 + 3 * round));
                 server.terminate();
                 clients.into_iter().map(|c| c.join().unwrap()).collect()

@@ -1,5 +1,5 @@
-//! The builder's settings: what is refused is refused by name, and what is built
-//! works, down to the oddest durations.
+//! The builder's settings: a setting that is refused is named in the error, and a pool that is
+//! built works, down to the oddest durations.
 #![no_main]
 
 #[path = "../shared/threads.rs"]
@@ -20,7 +20,7 @@ enum Number {
 }
 
 impl Number {
-    /// `limit`: what the crate allows.
+    /// Returns the number. `limit` is the greatest one that the crate allows.
     fn get(&self, limit: usize) -> usize {
         match *self {
             Number::Zero => 0,
@@ -63,8 +63,8 @@ fn mode(n: u8) -> Shutdown {
 fuzz_target!(|input: Input<'_>| {
     let before = threads();
     build(&input);
-    // A drop with a short timeout leaves threads behind that have yet to end;
-    // what a dying thread holds would pass for a leak.
+    // A drop with a short timeout leaves threads behind that have yet to end. The memory that an
+    // ending thread holds would pass for a leak.
     while threads() > before {
         std::thread::yield_now();
     }
@@ -90,10 +90,12 @@ fn build(input: &Input<'_>) {
     if let Some(name) = input.name {
         builder = builder.thread_name(name);
     }
-    let bad_name = input.name.is_some_and(|name| name.contains('\0'));
+    let bad_name = input
+        .name
+        .is_some_and(|name| name.is_empty() || name.contains('\0'));
     match input.stack {
         Stack::Default => {}
-        // Less than a sanitizer's own frames need makes no sense to test.
+        // A stack smaller than a sanitizer's own frames cannot be tested.
         Stack::Small(n) => builder = builder.stack_size((512 << 10) + usize::from(n)),
         Stack::Absurd => builder = builder.stack_size(1 << 46),
     }
@@ -117,7 +119,7 @@ fn build(input: &Input<'_>) {
     });
     let valid =
         count >= 1 && count <= MAX_WORKERS && min <= count && queue <= MAX_QUEUE && !bad_name;
-    // Valid, but more memory or threads than a fuzzer has.
+    // Such settings are valid, but need more memory or threads than a fuzzer has.
     if valid && (count > 4096 || queue > 10_000 || min > 16) {
         return;
     }
@@ -158,7 +160,7 @@ fn build(input: &Input<'_>) {
             Err(DeadlineError::TimedOut) => {
                 assert!(deadline < Duration::from_secs(60), "{deadline:?}: {pool:?}");
             }
-            // Tasks that timed out may still hold every worker.
+            // Tasks whose calls timed out may still hold every worker.
             Err(DeadlineError::Refused(refused)) => match refused.reason() {
                 Refusal::SpawnFailed(_) => assert!(absurd),
                 Refusal::Saturated => assert!(!input.blocks && pool.stats().timed_out > 0),
@@ -178,7 +180,7 @@ fn build(input: &Input<'_>) {
     }
 }
 
-/// A panic that the fuzzer's panic hook does not hear of.
+/// Raises a panic that the fuzzer's panic hook does not see.
 fn quiet() {
     std::panic::resume_unwind(Box::new("hook"));
 }

@@ -1,10 +1,9 @@
-//! The public API, played by one thread that opens the gates its tasks stand at,
-//! and so knows what each call owes it. Where that depends on timing it knows
-//! bounds, and waits until they meet.
+//! The public API, called by one thread that opens the gates at which its tasks wait. So it knows
+//! the right outcome of each call. Where the outcome depends on timing, it knows bounds, and waits
+//! until they meet.
 //!
-//! Inputs whose first byte is 128 or more are rounds of several threads under several
-//! faults at once, as the soak plays them; at the end a table tells which pairs of
-//! faults were met.
+//! Inputs whose first byte is 128 or more are rounds of several threads under several faults at
+//! once, as the soak plays them; at the end a table shows the pairs of faults that were met.
 #![no_main]
 
 #[path = "../shared/fate.rs"]
@@ -55,16 +54,16 @@ enum Step {
     Serve(Work, Through),
     Do(Work, Limit, bool),
     Scope(u8, Work),
-    /// A task with a handle, in a group or not, with a run limit or not.
+    /// Submits a task with a handle, in a group or not, with a run limit or not.
     Await(Work, Through, bool),
-    /// What is done with one of the handles.
+    /// Joins, cancels, drops or detaches one of the handles.
     Use(u8),
-    /// A call from another thread, which may have to wait.
+    /// Makes a call from another thread, which may have to wait.
     Aside(Work, Option<Limit>),
     Open(u8),
-    /// Until all has ended that can.
+    /// Waits until all tasks have ended that can.
     Settle,
-    /// Until idle workers have retired.
+    /// Waits until idle workers have retired.
     Rest,
     Look,
     Wait(bool),
@@ -72,7 +71,7 @@ enum Step {
     Shutdown(u8, Pause),
 }
 
-/// Two or three bytes: see `Work`.
+/// Takes two or three bytes: see `Work`.
 impl Arbitrary<'_> for Step {
     fn arbitrary(u: &mut Unstructured<'_>) -> arbitrary::Result<Self> {
         let byte = u.arbitrary::<u8>()?;
@@ -142,7 +141,7 @@ impl Arbitrary<'_> for Pause {
 enum End {
     Shutdown(u8, Pause),
     Drop,
-    /// With tasks that are held, where the drop does not wait for them.
+    /// Drops the pool while tasks are held, if the drop does not wait for them.
     DropHeld,
 }
 
@@ -159,9 +158,9 @@ struct Input {
     steps: Vec<Step>,
 }
 
-/// Far beyond what anything here takes.
+/// A time far beyond any that a step here takes.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Longer than a run.
+/// A time longer than a run of the fuzzer.
 const LONG: Duration = Duration::from_secs(1_000);
 
 fn mode(n: u8) -> Shutdown {
@@ -193,18 +192,18 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool, state: impl Fn() -> Stri
     }
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Came {
-    /// Accepted by a `serve`.
+    /// A `serve` accepted the task.
     In,
-    /// `TimedOut`.
+    /// The caller left: `TimedOut`.
     Left,
-    /// Of no concern any more.
+    /// The call is over, and its task needs no more attention.
     Done,
 }
 
-/// An accepted task, or one that may yet be.
+/// An accepted task, or one that may still be accepted.
 #[derive(Debug)]
 struct Entry {
     fate: Arc<Fate>,
@@ -212,15 +211,15 @@ struct Entry {
     group: Option<usize>,
     label: bool,
     came: Came,
-    /// Its caller is on another thread and has not come back.
+    /// `true` while its caller is on another thread and has not come back.
     aside: bool,
-    /// Its gate is open, or it has been cancelled.
+    /// `true` once its gate is open, or it was cancelled.
     freed: bool,
-    /// Known to have ended.
+    /// `true` once it is known to have ended.
     ended: bool,
-    /// No shutdown discards it.
+    /// `true` if no shutdown discards it.
     kept: bool,
-    /// By its handle.
+    /// `true` once its handle has cancelled it.
     cancelled: bool,
     handle: Option<Handle<Value>>,
 }
@@ -230,7 +229,7 @@ impl Entry {
         self.fate.is_dropped() && !self.fate.has_run()
     }
 
-    /// It stands at its gate, or will unless it is discarded.
+    /// Returns `true` if the task waits at its gate, or will unless it is discarded.
     fn is_held(&self) -> bool {
         let holds = self.work.hold != Hold::Nothing && !self.freed && !self.ended;
         holds && !self.fate.is_dropped()
@@ -247,18 +246,19 @@ struct Play<'a> {
     threads: u64,
     entries: Vec<Entry>,
     asides: Vec<(usize, thread::JoinHandle<Came>)>,
-    /// For each caller that may have taken its task out of the queue: how many entries are
-    /// older than that task, at most.
+    /// For each caller that may have taken its task out of the queue: the number of entries that
+    /// are older than that task, at most.
     taken_out: Vec<usize>,
     groups: [Group; 2],
     cancelled: [bool; 2],
     closed: Option<Shutdown>,
-    /// Nothing has been submitted or freed since all had settled.
+    /// `true` if nothing has been submitted or freed since all tasks had settled.
     settled: Cell<bool>,
     rests: u32,
 }
 
-/// How many accepted tasks have not ended, at least; and how many places are taken, at most.
+/// The least number of accepted tasks that have not ended, and the greatest number of places that
+/// are taken.
 struct Load {
     least: usize,
     most: usize,
@@ -281,7 +281,8 @@ impl Play<'_> {
         self.entries.iter().filter(holding).count()
     }
 
-    /// Accepted tasks that no worker has started; exact while every worker is held.
+    /// Returns the number of accepted tasks that no worker has started. It is exact while every
+    /// worker is held.
     fn waiting(&self) -> usize {
         let waits = |f: &Fate| !f.has_run() && !f.is_dropped();
         let own = |e: &&Entry| e.came == Came::In && !e.aside && !e.ended && waits(&e.fate);
@@ -289,8 +290,8 @@ impl Play<'_> {
         self.entries.iter().filter(own).count() + nested.iter().filter(|f| waits(f)).count()
     }
 
-    /// Places in the queue whose task was taken out, at most: they are taken while an older task
-    /// is queued.
+    /// Returns the greatest possible number of dead places in the queue. The place of a task that
+    /// was taken out stays taken while an older task is queued.
     fn dead(&self) -> usize {
         let waits = |f: &Fate| !f.has_run() && !f.is_dropped();
         let all_held = self.holding() == self.max;
@@ -308,7 +309,7 @@ impl Play<'_> {
     }
 
     fn load(&self) -> Load {
-        // With those they submit.
+        // Each call of another thread may also submit a task from inside.
         let asides: usize = self.asides.len() * 2;
         let more = asides + self.dead();
         if self.holding() == self.max {
@@ -331,7 +332,8 @@ impl Play<'_> {
             load.least += usize::from(entry.is_held() && !may_go);
         }
         if self.input.hooks & 1 != 0 {
-            // A worker in a hook is busy, also without a task; an idle one may come to its stop hook.
+            // A worker in a hook is busy even without a task, and an idle worker may come to its
+            // stop hook.
             let stats = self.pool.stats();
             let idle = if self.input.retires { 0 } else { stats.idle };
             let busy = stats.workers.saturating_sub(idle);
@@ -340,7 +342,7 @@ impl Play<'_> {
         load
     }
 
-    /// By its group or its handle.
+    /// Returns `true` if its group or its handle has cancelled the task.
     fn is_cancelled(&self, entry: &Entry) -> bool {
         entry.cancelled || entry.group.is_some_and(|g| self.cancelled[g])
     }
@@ -349,7 +351,7 @@ impl Play<'_> {
         self.max + self.room
     }
 
-    /// Every task without a gate will run without this thread's help.
+    /// Returns `true` if every task without a gate will run without this thread's help.
     fn flows(&self) -> bool {
         self.held() < self.max
     }
@@ -382,7 +384,7 @@ impl Play<'_> {
 
     // ---- submitting -----------------------------------------------------------------
 
-    /// Whether this refusal was due.
+    /// Asserts that this refusal was right.
     fn check_refusal(&self, why: Why, load: &Load, cancelled: bool) {
         let due = match why {
             Why::Saturated => !self.blocks && self.closed.is_none() && load.most >= self.capacity(),
@@ -410,7 +412,8 @@ impl Play<'_> {
         );
     }
 
-    /// A worker that idles is taken before a thread is started.
+    /// Returns the number of threads started so far, if a worker is certainly idle: that one must
+    /// be used before another thread is started.
     fn idle(&self) -> Option<u64> {
         let s = self.pool.stats();
         let sure = !self.input.retires && self.settled.get() && self.asides.is_empty();
@@ -505,7 +508,7 @@ impl Play<'_> {
                 assert!(!all_held && work.hold == Hold::Nothing, "{}", self.state());
                 self.check_accepted(&load);
                 self.check_lazy(idle, work);
-                // What it submitted may be under way.
+                // A task that it submitted may still be under way.
                 entry.ended = work.nest != Nest::Serve;
                 entry.came = Came::Left;
                 self.check_counted(was_settled && entry.ended);
@@ -514,7 +517,7 @@ impl Play<'_> {
             Outcome::TimedOut => {
                 assert!(!all_held, "{}", self.state());
                 self.check_accepted(&load);
-                // To see that it was told so.
+                // Freed, so that the task can see that its caller has left.
                 entry.freed = work.hold == Hold::Watch;
                 entry.came = Came::Left;
             }
@@ -528,7 +531,7 @@ impl Play<'_> {
             }
             Outcome::Refused(why) => {
                 self.check_refusal(why, &load, false);
-                // It was queued at no time: nobody could have discarded it.
+                // The task was never queued, so no shutdown could have discarded it.
                 add(&sums.refused);
                 return;
             }
@@ -578,7 +581,7 @@ impl Play<'_> {
                 accepted.iter().for_each(|&n| self.free_entry(n));
             });
         }));
-        // One from the body would be this target's own.
+        // Otherwise a panic from the scope's body would be a fault of this target itself.
         let panics = !accepted.is_empty() && (work.panics() || work.fault == Fault::ResultExplodes);
         match scope {
             Ok(()) => assert!(!panics),
@@ -600,7 +603,7 @@ impl Play<'_> {
         self.settled.set(false);
         let mut entry = self.entry(work);
         entry.aside = true;
-        // When its caller leaves, it goes without a word to this thread.
+        // When the caller leaves, the task goes on and this thread is not told.
         let leaves = limit.is_some_and(|l| !matches!(l, Limit::Long | Limit::Never));
         entry.freed = leaves && work.hold == Hold::Watch;
         let (pool, sums) = (Arc::clone(&self.pool), Arc::clone(&self.sums));
@@ -628,7 +631,7 @@ impl Play<'_> {
                 Outcome::Expired => Came::Done,
                 Outcome::Refused(why) => {
                     saturated(why);
-                    // Or discarded from the queue by a shutdown.
+                    // The pool was closed, or a shutdown discarded the task from the queue.
                     add(if why == Why::Closed {
                         &sums.closed
                     } else {
@@ -642,7 +645,7 @@ impl Play<'_> {
         self.entries.push(entry);
     }
 
-    /// Meets those that have come back; all of them, if asked to.
+    /// Joins the threads that have come back, or with `all` every thread.
     fn meet(&mut self, all: bool) {
         for (index, helper) in std::mem::take(&mut self.asides) {
             if all || helper.is_finished() {
@@ -651,7 +654,7 @@ impl Play<'_> {
                 (entry.came, entry.aside) = (came, false);
                 entry.ended = came == Came::Done;
                 if entry.ended {
-                    // It may have come to the queue later than all that have an entry.
+                    // The task may have been queued after all tasks that have an entry.
                     self.taken_out.push(self.entries.len());
                 }
                 self.settled.set(false);
@@ -695,7 +698,7 @@ impl Play<'_> {
 
     fn cancel(&mut self, second: bool) {
         let n = usize::from(second);
-        // Else a worker that the cancel frees may start one before it is found.
+        // Otherwise a worker that the cancel frees may start a task before the cancel finds it.
         let frees = self
             .members(n)
             .any(|e| e.work.hold == Hold::Watch && e.fate.is_holding());
@@ -741,8 +744,8 @@ impl Play<'_> {
         self.settled.set(true);
     }
 
-    /// Whether the pool's figures are those of the ledger, all that can end having
-    /// ended.
+    /// Returns an error if the pool's figures are not those of the ledger. Right only once all
+    /// tasks have ended that can.
     fn balance(&self) -> Result<(), String> {
         let (held, holding) = (self.held(), self.holding());
         if holding != held.min(self.max) {
@@ -811,9 +814,10 @@ impl Play<'_> {
         }
     }
 
-    /// Who is told that tasks have ended finds them counted and their workers free.
+    /// Asserts that a caller that learns of the end of tasks finds them counted and their workers
+    /// free.
     fn check_counted(&self, was_settled: bool) {
-        // The panic of a worker's hook may just be on its way into the figures.
+        // The panic of a worker's hook may not be counted yet.
         let hooks = self.input.hooks & 9 == 9;
         if was_settled && self.asides.is_empty() && !hooks {
             if let Err(text) = self.balance() {
@@ -822,7 +826,7 @@ impl Play<'_> {
         }
     }
 
-    /// At any moment.
+    /// Asserts what must hold at any moment.
     fn look(&self) {
         let (load, holds) = (self.load(), self.holding());
         let s = self.pool.stats();
@@ -843,7 +847,7 @@ impl Play<'_> {
         let labeled = self.entries.iter().filter(holding).filter(|e| e.label);
         let left = self.entries.iter().filter(holding);
         let left = left.filter(|e| (e.came == Came::Left || e.cancelled) && !e.aside);
-        // Counted first: more tasks may start.
+        // Counted before the pool is read: more tasks may start.
         let (labeled, left) = (labeled.count(), left.count());
         let workers = self.pool.workers();
         let shown = workers.iter().filter(|w| w.label == Some(LABEL)).count();
@@ -853,7 +857,7 @@ impl Play<'_> {
         assert!(abandoned >= left, "{workers:?}: {}", self.state());
     }
 
-    /// Until idle workers have retired.
+    /// Waits until idle workers have retired.
     fn rest(&mut self) {
         self.settle();
         if !self.settled.get() || !self.input.retires || self.rests == 2 {
@@ -905,7 +909,7 @@ impl Play<'_> {
             let s = self.pool.stats();
             assert_eq!((s.workers, s.running, s.queued), (0, 0, 0), "{s:?}");
             assert!(s.discarded >= report.discarded, "{report:?}, {s:?}");
-            // A worker that finds a task after its stop hook starts once more.
+            // A worker that finds a task after its stop hook runs its start hook again.
             let (starts, stops) = (get(&self.sums.starts), get(&self.sums.stops));
             let hooked = starts == stops && starts >= s.spawned;
             assert!(hooked || self.input.hooks & 1 == 0, "{}", self.state());
@@ -971,7 +975,7 @@ impl Play<'_> {
             cancelled,
             ..
         } = self;
-        // The last handle to the pool, unless a task holds one for the moment.
+        // This is the last handle to the pool, unless a task holds one for the moment.
         drop(pool);
         entries.iter().for_each(|e| e.fate.open());
         wait_for(
@@ -1016,7 +1020,7 @@ enum Outcome {
     Refused(Why),
 }
 
-/// One `do_with_deadline`, with what must hold of it wherever it comes from.
+/// Makes one `do_with_deadline`, and asserts what must hold for any caller.
 fn call(
     pool: &Pool,
     sums: &Arc<Sums>,
@@ -1070,7 +1074,7 @@ where
         pool.do_with_deadline(f, d)
     };
     let took = start.elapsed();
-    // It and what it captured are gone before its caller is back.
+    // The closure and its captures are gone before its caller is back.
     let gone = || {
         fate.check_ended();
         assert!(fate.has_run() && Arc::strong_count(fate) <= 2, "{fate:?}");
@@ -1163,7 +1167,7 @@ fn build(input: &Input, max: usize, sums: &Arc<Sums>) -> Pool {
     builder.build().expect("valid settings")
 }
 
-/// How many rounds under several faults there were, and what they met.
+/// The number of rounds under several faults, and the pairs of faults that they met.
 static MET: Mutex<(u64, Option<Table>)> = Mutex::new((0, None));
 
 extern "C" fn tell() {
@@ -1175,7 +1179,7 @@ extern "C" fn tell() {
 fn combined(bytes: &[u8]) {
     static TELL: Once = Once::new();
     TELL.call_once(|| {
-        // SAFETY: a function that may run at any time.
+        // SAFETY: `tell` may run at the end of the process, at any time.
         assert_eq!(unsafe { libc::atexit(tell) }, 0);
     });
     let seen = Round::of(bytes).play();

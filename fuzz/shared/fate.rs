@@ -1,4 +1,4 @@
-//! What closures are made of in the `pool` target, and what became of each.
+//! The parts of the closures of the `pool` target, and the record of each closure's fate.
 
 use lazypool::{task, DeadlineError, Pool, Refusal, Refused};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
@@ -12,9 +12,9 @@ pub const LABEL: &str = "view";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Hold {
     Nothing,
-    /// Until its gate opens.
+    /// The task waits until its gate opens.
     Gate,
-    /// Until its gate opens or it is cancelled.
+    /// The task waits until its gate opens or it is cancelled.
     Watch,
 }
 
@@ -27,7 +27,7 @@ pub enum Fault {
     ResultExplodes,
 }
 
-/// What a task submits to its own pool.
+/// The calls that a task makes on its own pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Nest {
     Nothing,
@@ -41,13 +41,13 @@ pub struct Work {
     pub hold: Hold,
     pub fault: Fault,
     pub nest: Nest,
-    /// More than fits into a task without a box.
+    /// `true` if the closure does not fit into a task without a box.
     pub large: bool,
-    /// It ends only when its run limit has passed.
+    /// `true` if the task ends only when its run limit has passed.
     pub overruns: bool,
 }
 
-/// One byte, so that a short input is a long play; mostly plain.
+/// Takes one byte, so that a short input makes many calls. Most tasks are plain.
 impl Arbitrary<'_> for Work {
     fn arbitrary(u: &mut Unstructured<'_>) -> arbitrary::Result<Self> {
         let byte = u.arbitrary::<u8>()?;
@@ -90,18 +90,18 @@ impl Work {
     }
 }
 
-/// Counts of what callers, closures and hooks of one pool saw.
+/// Counts of the events that the callers, closures and hooks of one pool saw.
 #[derive(Debug, Default)]
 pub struct Sums {
     /// Submissions, without those with a deadline of zero.
     pub offered: AtomicU64,
-    /// Of these, handed back.
+    /// Submissions whose closure came back.
     pub back: AtomicU64,
-    /// Of these, certainly never accepted.
+    /// Submissions that were certainly never accepted.
     pub refused: AtomicU64,
-    /// Of these, expired: accepted or not.
+    /// Submissions that expired, accepted or not.
     pub expired: AtomicU64,
-    /// Of these, refused or discarded by a shutdown.
+    /// Submissions that a shutdown refused or discarded.
     pub closed: AtomicU64,
     pub timed_out: AtomicU64,
     pub ran: AtomicU64,
@@ -114,10 +114,10 @@ pub struct Sums {
     pub hook_panics: AtomicU64,
     pub starts: AtomicU64,
     pub stops: AtomicU64,
-    /// Accepted by `serve` from inside tasks.
+    /// The fates of tasks that `serve` accepted from inside tasks.
     pub nested: Mutex<Vec<Arc<Fate>>>,
     pub pool: OnceLock<Weak<Pool>>,
-    /// What a worker found wrong; a panic there would be taken for a task's.
+    /// The first fault that a worker found. A panic there would pass for a panic of the task.
     pub wrong: Mutex<Option<String>>,
 }
 
@@ -141,7 +141,7 @@ impl Sums {
     }
 }
 
-/// One closure's.
+/// The fate of one closure, and its gate.
 #[derive(Debug, Default)]
 pub struct Fate {
     ran: AtomicU64,
@@ -160,7 +160,7 @@ impl Fate {
         get(&self.dropped) > 0
     }
 
-    /// Whether it stands at its gate, which it passes if opened or cancelled.
+    /// Returns `true` if the task waits at its gate.
     pub fn is_holding(&self) -> bool {
         self.holding.load(SeqCst)
     }
@@ -180,7 +180,7 @@ impl Fate {
     }
 }
 
-/// Captured by each closure.
+/// Captured by each closure, to record its fate.
 #[derive(Debug)]
 pub struct Token {
     pub sums: Arc<Sums>,
@@ -197,7 +197,7 @@ impl Token {
         }
     }
 
-    /// The body of every task. `timed`: whether it has a deadline.
+    /// Runs the body of a task. `timed` is `true` if the task has a deadline.
     pub fn run(self, label: Option<&'static str>, timed: bool) -> Value {
         let (sums, fate, work) = (Arc::clone(&self.sums), Arc::clone(&self.fate), self.work);
         add(&fate.ran);
@@ -238,13 +238,13 @@ impl Token {
             }
             Fault::PayloadExplodes => {
                 add(&sums.panics);
-                // `resume_unwind`: not heard by the fuzzer's panic hook.
+                // By `resume_unwind`, which the fuzzer's panic hook does not see.
                 resume_unwind(Box::new(Bomb));
             }
             _ => {}
         }
         let value = Value::new(&sums, work.fault == Fault::ResultExplodes);
-        // Not at the closing brace, where a panic would leak the value
+        // Not at the closing brace, where a panic of this drop would leak the value
         // (rust-lang/rust#47949).
         drop(self);
         value
@@ -267,7 +267,7 @@ impl Drop for Token {
     }
 }
 
-/// What a task returns.
+/// The result of a task.
 #[derive(Debug)]
 pub struct Value {
     sums: Arc<Sums>,
@@ -283,7 +283,8 @@ impl Value {
         }
     }
 
-    /// Only a result without a taker may explode.
+    /// Defuses the result, as it has arrived: only a result that no caller takes may panic in its
+    /// drop.
     pub fn arrived(mut self) {
         self.bomb = false;
     }
@@ -309,21 +310,21 @@ impl Drop for Bomb {
     }
 }
 
-/// A panic that the fuzzer's panic hook does not hear of.
+/// Raises a panic that the fuzzer's panic hook does not see.
 pub fn explode() -> ! {
     resume_unwind(Box::new("meant"))
 }
 
-/// Drops what may explode.
+/// Drops a value whose drop may panic, and catches the panic.
 pub fn defuse<T>(what: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(what))) {
-        // Its own payload is a text.
+        // The payload of that panic is a text.
         drop(payload);
     }
 }
 
-/// Inside a task nothing waits for room, and only `serve` queues: none of this
-/// can hang.
+/// Makes a call from inside a task. There no call waits for space, and only `serve` queues, so none
+/// of this can hang.
 fn nest(sums: &Arc<Sums>, nest: Nest) {
     if nest == Nest::Nothing {
         return;
@@ -380,7 +381,7 @@ fn nest(sums: &Arc<Sums>, nest: Nest) {
     }
 }
 
-/// A refusal that can be kept.
+/// The reason of a refusal, without the closure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Why {
     Saturated,
@@ -389,7 +390,7 @@ pub enum Why {
     Other,
 }
 
-/// Drops what came back, which was not run.
+/// Drops a closure that came back, and asserts that it has not run.
 pub fn take_back<F>(refused: Refused<F>, fate: &Fate) -> Why {
     fate.check_unrun();
     let why = match refused.reason() {

@@ -1,4 +1,4 @@
-//! Tasks with a handle, as the `pool` target plays them.
+//! Tasks with a handle, as the `pool` target uses them.
 
 use super::{fate, Came, Entry, Play, Through};
 use fate::{add, defuse, take_back, Fate, Fault, Hold, Nest, Token, Value, Why, Work, LABEL};
@@ -6,12 +6,13 @@ use lazypool::{Handle, Shutdown, TaskError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Passed by each task that has it.
+/// A run limit that each task that has it runs past.
 const SHORT: Duration = Duration::from_micros(50);
 
 type Outcome = Result<Value, TaskError>;
 
-/// What a handle has is what became of its closure, which is gone.
+/// Asserts that the handle's outcome is in accord with the fate of the closure, and that the
+/// closure is gone.
 pub(super) fn check(outcome: Outcome, entry: &Entry, cancelled: bool, discarded: bool) {
     entry.fate.check_ended();
     let ran = matches!(outcome, Ok(_) | Err(TaskError::Panicked(_)));
@@ -37,12 +38,14 @@ impl Play<'_> {
         if self.blocks && self.closed.is_none() && load.most >= self.capacity() && !self.flows() {
             return;
         }
-        // Whether the pool counts the panic of a value that nobody takes depends on when it is left.
+        // If no caller takes the value, the pool counts the panic of the value's drop or does not,
+        // which depends on the moment at which the handle is dropped. So such a value must not
+        // panic.
         if work.fault == Fault::ResultExplodes {
             work.fault = Fault::Nothing;
         }
         let limited = limited && !matches!(through, Through::Group(_));
-        // One that watches would see a short limit.
+        // A task that waits for its cancellation would see a short limit as one.
         work.overruns = limited && work.hold == Hold::Nothing;
         let limit = match (limited, work.overruns) {
             (false, _) => Duration::MAX,
@@ -140,14 +143,14 @@ impl Play<'_> {
         let discards = self.closed.is_some_and(|mode| mode != Shutdown::Drain);
         let entry = &self.entries[index];
         check(outcome, entry, self.is_cancelled(entry), discards);
-        // What it submitted may be under way.
+        // A task that it submitted may still be under way.
         let is_last = entry.work.nest != Nest::Serve;
         self.entries[index].ended |= is_last;
     }
 
     fn cancel_handle(&mut self, index: usize, cancel: impl FnOnce()) {
         let entry = &self.entries[index];
-        // Else a worker that the cancel frees may start it before it is found.
+        // Otherwise a worker that the cancel frees may start the task before the cancel finds it.
         let frees = entry.work.hold == Hold::Watch && entry.fate.is_holding();
         let settled = self.holding() == self.max && !frees;
         cancel();

@@ -1,5 +1,5 @@
-/// The threads of this process. `/proc/self/task` would not do: its listing ends
-/// early where a thread ends meanwhile.
+/// Returns the number of threads of this process. Not by a listing of `/proc/self/task`: it ends
+/// early if a thread ends meanwhile.
 pub fn threads() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));

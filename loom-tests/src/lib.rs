@@ -1,5 +1,5 @@
-//! What the models share. Everything here is empty without `--cfg lazypool_loom`;
-//! run `cargo loom`.
+//! Helpers that the models share. This crate is empty without `--cfg lazypool_loom`; run `cargo
+//! loom`.
 
 #[cfg(not(lazypool_loom))]
 const _: () = assert!(
@@ -11,10 +11,10 @@ const _: () = assert!(
 mod check {
     use std::time::Instant;
 
-    /// Explores a model up to a number of preemptions; `None`: all of it.
+    /// Explores a model up to a number of preemptions; with `None`, explores all of it.
     ///
-    /// Nothing else bounds it: the limits that would end it early and green
-    /// are refused.
+    /// Nothing else bounds the exploration: the environment variables with which loom would stop
+    /// early, and report success, are refused.
     pub fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
         assert!(
@@ -46,8 +46,8 @@ mod parts {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A pool whose workers do not sweep, though models may do it for them: of the
-    /// timeout of a nanosecond nothing is left at a second sweep.
+    /// Returns a pool whose idle workers never sweep, so that a model sweeps for them (`cleaner`).
+    /// The timeout is one nanosecond: a model's sweep always finds it expired.
     pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
         Pool::builder()
             .max_workers(max_workers)
@@ -57,7 +57,7 @@ mod parts {
             .expect("valid settings")
     }
 
-    /// Runs `f` in one interleaving only, as what comes before the subject.
+    /// Runs `f` in one interleaving only. For the steps that lead up to a model's subject.
     pub fn quietly<R>(f: impl FnOnce() -> R) -> R {
         loom::stop_exploring();
         let result = f();
@@ -65,7 +65,7 @@ mod parts {
         result
     }
 
-    /// A [`pool`] whose one worker is idle, and this thread's affinity.
+    /// Returns a [`pool`] with one worker, which is idle and is this thread's affinity.
     pub fn warm_pool(queue_capacity: usize) -> Pool {
         quietly(|| {
             let pool = pool(1, queue_capacity);
@@ -74,8 +74,8 @@ mod parts {
         })
     }
 
-    /// A [`pool`] whose workers end with a [`hook`], one of which is idle, and this thread's
-    /// affinity.
+    /// Returns a [`pool`] whose workers end with a [`hook`]. One worker is idle, and is this
+    /// thread's affinity.
     pub fn warm_pool_with_stop_hook(max_workers: usize, queue_capacity: usize) -> Pool {
         quietly(|| {
             let pool = Pool::builder()
@@ -90,7 +90,8 @@ mod parts {
         })
     }
 
-    /// A [`pool`] whose first two workers have each run a task, and are or go idle.
+    /// Returns a [`pool`] whose first two workers have each run a task, and are idle or about to
+    /// be.
     pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Pool {
         quietly(|| {
             let pool = pool(max_workers, queue_capacity);
@@ -102,7 +103,7 @@ mod parts {
         })
     }
 
-    /// A task each from two threads: both are accepted, and run.
+    /// Submits a task from each of two threads. Both are accepted, and both run.
     pub fn two_serve(pool: Pool) {
         let pool = Arc::new(pool);
         let ran = Ran::new();
@@ -114,8 +115,8 @@ mod parts {
         assert_eq!((ran.times(), ran.alive()), (2, 0));
     }
 
-    /// A hook in which other threads may have their turn. It does not yield: a
-    /// thread that has goes on only once all others wait.
+    /// Returns a hook in which other threads may run. It does not yield: in loom, a thread that has
+    /// yielded goes on only once all others wait.
     pub fn hook() -> impl Fn(usize) + Send + Sync + 'static {
         let step = AtomicUsize::new(0);
         move |_| {
@@ -123,7 +124,7 @@ mod parts {
         }
     }
 
-    /// A thread that does this with a handle of its own on what is shared.
+    /// Spawns a thread that runs a closure with its own handle on the shared value.
     pub fn beside<T: Clone + 'static, R: 'static>(
         shared: &T,
         act: impl FnOnce(&T) -> R + 'static,
@@ -132,8 +133,8 @@ mod parts {
         loom::thread::spawn(move || act(&shared))
     }
 
-    /// A thread that sweeps twice as the cleaner does: it benches idle workers, then retires those
-    /// that still are on the bench.
+    /// Spawns a thread that sweeps twice, as the cleaner does: it benches idle workers, then
+    /// retires those that are still on the bench.
     pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
         beside(pool, |pool| {
             sweep(pool);
@@ -141,9 +142,9 @@ mod parts {
         })
     }
 
-    /// Two tasks behind a worker that looks at the queue, the first of which ends after the second.
+    /// Submits two tasks to a worker that looks at the queue. The first ends only after the second.
     pub fn one_waits_for_the_next(pool: &Pool) {
-        // Its worker looks at the queue after this.
+        // The worker of this task looks at the queue once it has ended.
         assert!(pool.serve(|| ()).is_ok());
         let (open, gate) = loom::sync::mpsc::channel();
         assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
@@ -151,7 +152,7 @@ mod parts {
         assert!(second.is_ok());
     }
 
-    /// Ends the model, in one interleaving only: the pool must come to rest.
+    /// Ends the model, in one interleaving only, and asserts that the pool comes to rest.
     pub fn end(pool: &Pool) {
         loom::stop_exploring();
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
@@ -162,7 +163,7 @@ mod parts {
         assert_at_rest(pool);
     }
 
-    /// Tasks that count how often they ran, and how many are left, run or not.
+    /// Tasks that count how often they ran, and how many of them still exist, run or not.
     #[derive(Debug, Clone)]
     pub struct Ran {
         times: Arc<AtomicUsize>,
@@ -178,7 +179,7 @@ mod parts {
     }
 
     impl Ran {
-        /// None yet.
+        /// Returns a counter without tasks.
         #[allow(clippy::new_without_default)]
         pub fn new() -> Self {
             Self {
@@ -187,7 +188,7 @@ mod parts {
             }
         }
 
-        /// One more task.
+        /// Returns one more task.
         pub fn task(&self) -> impl FnOnce() + Send + 'static {
             self.alive.fetch_add(1, Ordering::AcqRel);
             let alive = Alive(Arc::clone(&self.alive));
@@ -198,17 +199,66 @@ mod parts {
             }
         }
 
-        /// How often one ran.
+        /// Returns how often one of the tasks ran.
         pub fn times(&self) -> usize {
             self.times.load(Ordering::Acquire)
         }
 
-        /// Tasks neither run nor dropped.
+        /// Returns the number of tasks that have neither run nor been dropped.
         pub fn alive(&self) -> usize {
             self.alive.load(Ordering::Acquire)
         }
     }
 }
+
+#[cfg(lazypool_loom)]
+mod flag {
+    use loom::sync::{Condvar, Mutex};
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    /// A waker that counts how often it is woken.
+    #[derive(Debug)]
+    pub struct Flag {
+        woken: Mutex<usize>,
+        told: Condvar,
+    }
+
+    impl Flag {
+        /// Returns a flag and its waker.
+        #[allow(clippy::new_ret_no_self)]
+        pub fn new() -> (Arc<Self>, Waker) {
+            let flag = Arc::new(Self {
+                woken: Mutex::new(0),
+                told: Condvar::new(),
+            });
+            (Arc::clone(&flag), Waker::from(flag))
+        }
+
+        /// Waits until the flag has been woken.
+        pub fn wait(&self) {
+            let mut woken = self.woken.lock().unwrap();
+            while *woken == 0 {
+                woken = self.told.wait(woken).unwrap();
+            }
+        }
+
+        /// Returns how often the flag was woken.
+        pub fn times(&self) -> usize {
+            *self.woken.lock().unwrap()
+        }
+    }
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            *self.woken.lock().unwrap() += 1;
+            self.told.notify_one();
+        }
+    }
+}
+
+#[cfg(lazypool_loom)]
+pub use flag::Flag;
 
 #[cfg(lazypool_loom)]
 pub use parts::{

@@ -1,5 +1,5 @@
-//! A worker's decision and a caller's node alone (`src/parts/completion`). The model's own thread is a
-//! caller; that a touch of its memory after it has gone is one, loom sees.
+//! A worker's decision and a caller's node alone (`src/parts/completion`). The model's own thread
+//! is a caller. If a worker touches the caller's memory after the caller has left, loom reports it.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, Call, Decision, Task};
@@ -7,13 +7,14 @@ use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// The task from its start to its end; whether its caller gets the result.
+/// Runs the task from its start to its end. Returns `true` if its caller gets the result.
 fn run(decision: &Decision, task: &Task, result: usize) -> bool {
     decision.start(task);
     decision.end(task, result)
 }
 
-/// What the caller has got, which has gone since, is what the worker has delivered.
+/// Asserts that the caller got the result exactly if the worker delivered it. The caller has left
+/// by now.
 fn assert_agreed(decision: &Decision, got: Option<usize>, delivered: bool, result: usize) {
     assert_eq!(got, delivered.then_some(result));
     assert!(!decision.is_abandoned());
@@ -32,23 +33,24 @@ fn leaves(call: fn() -> Call) {
     });
 }
 
-/// A caller at its deadline, while the task starts and ends. Excludes: a result that both or neither
-/// own; a caller that goes without it although it is being delivered; one that is touched
-/// after it left. All interleavings.
+/// A caller leaves at its deadline while the task starts and ends. Excludes: a result that both or
+/// neither own; a caller that leaves without the result although it is being delivered; a caller
+/// whose node is touched after it left. All interleavings.
 #[test]
 fn end_against_leaving() {
     leaves(|| Call::by_mailbox(1));
 }
 
-/// The same with a task from the queue. Excludes: a caller that leaves before it has been told where
-/// its task runs, and is told then. All interleavings.
+/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes:
+/// a caller that leaves before it is told where its task runs, and whose node is written
+/// after that. All interleavings.
 #[test]
 fn told_the_place_against_leaving() {
     leaves(|| Call::by_queue(8));
 }
 
-/// A caller parks while its result is delivered. Excludes: a lost wake-up; a result read before it was
-/// written; a handle read after the caller has gone. All interleavings.
+/// A caller parks while its result is delivered. Excludes: a lost wake-up; a result read before it
+/// was written; a thread handle read after the caller has left. All interleavings.
 #[test]
 fn release_against_park() {
     check(None, || {
@@ -62,8 +64,9 @@ fn release_against_park() {
     });
 }
 
-/// The same with a deadline that passes at any moment. Excludes: a caller that sleeps past its
-/// deadline, or past its result; and all of the two above. Preemptions: 3.
+/// A caller with a deadline, which passes at any moment, parks while its result is delivered.
+/// Excludes: a caller that sleeps past its deadline or past its result; and all that
+/// `end_against_leaving` and `release_against_park` exclude. Preemptions: 3.
 #[test]
 fn release_against_deadline() {
     check(Some(3), || {
@@ -80,9 +83,9 @@ fn release_against_deadline() {
     });
 }
 
-/// A task asks for its deadline while its caller tells it, and leaves. Excludes: a deadline that the
-/// caller has not told; a look for it in the node of a caller that has left; a caller that
-/// takes that look for the end. All interleavings.
+/// A task asks for its deadline while its caller publishes it, and leaves. Excludes: a deadline
+/// that the caller has not published; a read in the node of a caller that has left; a caller that
+/// takes that read for the end of its task. All interleavings.
 #[test]
 fn asked_against_leaving() {
     check(None, || {
@@ -104,9 +107,9 @@ fn asked_against_leaving() {
     });
 }
 
-/// Two tasks of one worker: the first one's caller leaves, the second one's waits. Excludes: a caller that
-/// takes the decision on the other's task for its own; one that is still leaving when the
-/// worker goes on. Preemptions: 3.
+/// Two tasks of one worker: the first one's caller leaves, the second one's waits. Excludes: a
+/// caller that takes the decision on the other task for its own; a caller that is still leaving
+/// when the worker goes on. Preemptions: 3.
 #[test]
 fn the_next_task_against_leaving() {
     check(Some(3), || {

@@ -1,4 +1,5 @@
-//! The counts of workers that no ring shows (`src/parts/in_flight.rs`): who is counted is seen.
+//! The counts of workers that are in no ring (`src/parts/in_flight.rs`): a submitter that looks for
+//! such a worker sees it.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Counts;
@@ -7,13 +8,13 @@ use loom::thread;
 use loom_tests::check;
 use std::sync::Arc;
 
-/// A worker is counted, then looks; a submitter says so, then asks who is counted. One of the two
-/// sees the other, whatever becomes of the worker after its look.
+/// A worker adds itself to a count, then looks for submissions; a submitter announces itself, then
+/// reads the counts. One of the two sees the other, also if the worker is in another count by then.
 fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Counts) -> bool) {
     check(None, move || {
         let counts = Arc::new(Counts::new());
         let asked = Arc::new(AtomicUsize::new(0));
-        // Every write `SeqCst`, the first one, too: see the README.
+        // Every write must be `SeqCst`, the first one included: see the README.
         asked.store(0, Ordering::SeqCst);
         let submitter = thread::spawn({
             let (counts, asked) = (Arc::clone(&counts), Arc::clone(&asked));
@@ -30,14 +31,15 @@ fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Count
     });
 }
 
-/// A worker that is told to look at the queue, and comes there. Excludes: "nobody" between the two
-/// counts. All interleavings.
+/// A worker is told to look at the queue, and arrives there. Excludes: a submitter that finds it in
+/// neither count. All interleavings.
 #[test]
 fn from_notified_to_awake() {
     counted_is_seen(Counts::notify, Counts::arrive, Counts::is_nobody);
 }
 
-/// A worker that watches, and is told to end. Excludes: the same. All interleavings.
+/// A worker that watches the queue is told to end. Excludes: a submitter that finds it in neither
+/// count. All interleavings.
 #[test]
 fn from_awake_to_its_end() {
     let awake = |counts: &Counts| {
@@ -51,8 +53,8 @@ fn from_awake_to_its_end() {
     counted_is_seen(awake, ends, Counts::is_nobody);
 }
 
-/// A worker on its way to the queue, and there. Excludes: "nobody searches" from then on. All
-/// interleavings.
+/// A worker on its way to the queue begins to search. Excludes: a submitter that announces itself
+/// after that and finds no worker searching. All interleavings.
 #[test]
 fn who_searches_is_seen() {
     counted_is_seen(Counts::notify, Counts::arrive, |counts| {

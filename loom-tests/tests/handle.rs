@@ -1,53 +1,21 @@
-//! Handles (`src/handle.rs`, `src/parts/completion/shared.rs`): the two sides of a node on the heap, first
-//! alone, then with a pool. That a touch of it after it was freed is one, loom sees. Law 21.
+//! Handles (`src/handle.rs`, `src/parts/completion/shared.rs`): the two sides of a node on the
+//! heap, first alone, then with a pool. If one side touches the node after it was freed, loom
+//! reports it. Law 21.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, join_until, promise, Decision};
-use lazypool::{Handle, Pool, TaskError};
-use loom::sync::{mpsc, Condvar, Mutex};
+use lazypool::{Handle, Pool, Shutdown, TaskError};
+use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pool, Flag, Ran};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
-/// Says that it was woken.
-struct Flag {
-    woken: Mutex<usize>,
-    told: Condvar,
-}
-
-impl Flag {
-    fn new() -> (Arc<Self>, Waker) {
-        let flag = Arc::new(Self {
-            woken: Mutex::new(0),
-            told: Condvar::new(),
-        });
-        (Arc::clone(&flag), Waker::from(flag))
-    }
-
-    fn wait(&self) {
-        let mut woken = self.woken.lock().unwrap();
-        while *woken == 0 {
-            woken = self.told.wait(woken).unwrap();
-        }
-    }
-
-    fn times(&self) -> usize {
-        *self.woken.lock().unwrap()
-    }
-}
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap() += 1;
-        self.told.notify_one();
-    }
-}
-
-/// A handle goes while its task ends. Excludes: a value dropped twice or never; a node freed twice, never,
-/// or before the other side's last touch. All interleavings.
+/// A handle is dropped while its task ends. Excludes: a value dropped twice or never; a node freed
+/// twice, never, or before the other side's last touch. All interleavings.
 #[test]
 fn end_against_drop() {
     check(None, || {
@@ -61,7 +29,8 @@ fn end_against_drop() {
     });
 }
 
-/// The same after a poll. Excludes also: a waker that is kept, or called twice. All interleavings.
+/// A handle is polled and dropped while its task ends. Excludes: all that `end_against_drop`
+/// excludes; a waker that is never dropped, or called twice. All interleavings.
 #[test]
 fn end_against_poll_and_drop() {
     check(None, || {
@@ -79,9 +48,9 @@ fn end_against_poll_and_drop() {
     });
 }
 
-/// A poll, then one with another waker, while the task ends. Excludes: a lost wake-up; a wake-up of the
-/// first waker once the second poll has returned `Pending` before the end; a waker that the worker and
-/// the handle both own. All interleavings.
+/// A handle is polled, then polled with another waker, while the task ends. Excludes: a lost
+/// wake-up; a call of the first waker once the second poll has returned `Pending`; a waker that the
+/// worker and the handle both own. All interleavings.
 #[test]
 fn end_against_a_change_of_waker() {
     check(None, || {
@@ -109,7 +78,8 @@ fn end_against_a_change_of_waker() {
     });
 }
 
-/// The same waker polls again, which changes nothing. All interleavings.
+/// A handle is polled twice with one waker while the task ends. The second poll
+/// changes nothing. All interleavings.
 #[test]
 fn end_against_a_second_poll() {
     check(None, || {
@@ -126,9 +96,9 @@ fn end_against_a_second_poll() {
     });
 }
 
-/// A thread joins until a deadline that passes at any moment, then as long as it takes. Excludes: a
-/// lost wake-up; a thread woken that waits no more, in place of the one that does; an outcome lost at the
-/// limit. Preemptions: 3.
+/// A thread joins until a deadline that passes at any moment, then joins without one. Excludes: a
+/// lost wake-up; a wake-up of a thread that no longer waits, in place of the one that does; an
+/// outcome lost at the deadline. Preemptions: 3.
 #[test]
 fn end_against_join_at_its_limit() {
     check(Some(3), || {
@@ -146,7 +116,8 @@ fn end_against_join_at_its_limit() {
     });
 }
 
-/// The same, and then as a future. Preemptions: 3.
+/// A thread joins until a deadline that passes at any moment, then polls the handle as a future.
+/// Excludes: a lost wake-up; an outcome lost at the deadline. Preemptions: 3.
 #[test]
 fn end_against_join_and_then_poll() {
     check(Some(3), || {
@@ -167,8 +138,8 @@ fn end_against_join_and_then_poll() {
     });
 }
 
-/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither tells the worker nor
-/// is found by it. All interleavings.
+/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither tells the
+/// worker nor is found by it. All interleavings.
 #[test]
 fn cancel_against_start() {
     check(None, || {
@@ -185,7 +156,8 @@ fn cancel_against_start() {
     });
 }
 
-/// A poll, then a join: the task's end may just take the waker of the first, and wakes nobody else.
+/// A handle is polled, then joined. If the end of the task takes the poll's waker, it must wake the
+/// joining thread as well.
 #[test]
 fn a_poll_and_then_a_join() {
     check(Some(3), || {
@@ -200,7 +172,7 @@ fn a_poll_and_then_a_join() {
 
 // ---- with a pool ---------------------------------------------------------------------------
 
-/// A task that counts its runs, and a value that counts its drops.
+/// Submits a task that counts its runs, and whose value counts its drops.
 fn serve(pool: &Pool, ran: &Ran, values: &Ran) -> Handle<impl FnOnce() + Send + 'static> {
     let (f, value) = (ran.task(), values.task());
     let run = move || {
@@ -221,27 +193,28 @@ fn assert_all_gone(pool: &Pool, ran: &Ran, values: &Ran) {
     assert_eq!((stats.expired, stats.timed_out), (0, 0));
 }
 
-/// A handle that is dropped while its task is handed over, starts and ends.
+/// Drops a handle while its task is handed over, starts and ends.
 fn drops(pool: &Pool) {
     let (ran, values) = (Ran::new(), Ran::new());
     drop(serve(pool, &ran, &values));
     assert_all_gone(pool, &ran, &values);
 }
 
-/// Excludes: a task that ran and counts as discarded, or the reverse; a value dropped twice or never.
-/// Preemptions: 3.
+/// A handle is dropped while its task is handed to an idle worker. Excludes: a task that ran and
+/// counts as discarded, or the reverse; a value dropped twice or never. Preemptions: 3.
 #[test]
 fn drop_in_the_mailbox() {
     check(Some(3), || drops(&warm_pool(0)));
 }
 
-/// The same with a worker that is just being started. Preemptions: 2.
+/// A handle is dropped while its task is given to a worker that is just being started. Preemptions:
+/// 2.
 #[test]
 fn drop_in_the_hands_of_a_new_worker() {
     check(Some(2), || drops(&pool(1, 0)));
 }
 
-/// The same by way of the queue. Preemptions: 2.
+/// A handle is dropped while its task is in the queue. Preemptions: 2.
 #[test]
 fn drop_in_the_queue() {
     check(Some(2), || {
@@ -251,8 +224,8 @@ fn drop_in_the_queue() {
     });
 }
 
-/// A handle that cancels its task and waits. Excludes: `Cancelled` of one that runs; a wait without end;
-/// a pool of one that refuses once the handle is ready.
+/// Cancels a task by its handle and waits. Excludes: `Cancelled` for a task that runs; a wait
+/// without end; a pool of one that refuses once the handle is ready.
 fn cancels(pool: &Pool) {
     let (ran, values) = (Ran::new(), Ran::new());
     let handle = serve(pool, &ran, &values);
@@ -271,13 +244,13 @@ fn cancels(pool: &Pool) {
     assert_all_gone(pool, &ran, &values);
 }
 
-/// Preemptions: 3.
+/// A task that is handed to an idle worker is cancelled by its handle. Preemptions: 3.
 #[test]
 fn cancel_in_the_mailbox() {
     check(Some(3), || cancels(&warm_pool(0)));
 }
 
-/// Preemptions: 2.
+/// A queued task is cancelled by its handle. Preemptions: 2.
 #[test]
 fn cancel_in_the_queue() {
     check(Some(2), || {
@@ -287,7 +260,7 @@ fn cancel_in_the_queue() {
     });
 }
 
-/// A handle is detached while its task starts and ends: it runs. Preemptions: 3.
+/// A handle is detached while its task starts and ends. The task runs. Preemptions: 3.
 #[test]
 fn detach_against_the_end() {
     check(Some(3), || {
@@ -299,7 +272,7 @@ fn detach_against_the_end() {
     });
 }
 
-/// A join until a deadline that passes at any moment, then a drop. Preemptions: 2.
+/// A handle is joined until a deadline that passes at any moment, then dropped. Preemptions: 2.
 #[test]
 fn join_at_its_limit_and_drop() {
     check(Some(2), || {
@@ -314,7 +287,8 @@ fn join_at_its_limit_and_drop() {
     });
 }
 
-/// A future: it is woken once the value is there, and the worker free. Preemptions: 2.
+/// A handle is awaited as a future. It is woken once the value is there and the worker is free.
+/// Preemptions: 2.
 #[test]
 fn awaited() {
     check(Some(2), || {
@@ -333,8 +307,8 @@ fn awaited() {
     });
 }
 
-/// A group is cancelled while a handle of a queued task of it is dropped: one of the two discards it.
-/// Preemptions: 2.
+/// A group is cancelled while the handle of its queued task is dropped. One of the two discards the
+/// task. Preemptions: 2.
 #[test]
 fn group_cancel_against_drop() {
     check(Some(2), || {
@@ -352,5 +326,144 @@ fn group_cancel_against_drop() {
         open.send(()).unwrap();
         end(&pool);
         assert_eq!(pool.stats().discarded, 1);
+    });
+}
+
+// ---- discarded tasks are settled first, and dropped later ------------------------------------
+
+/// Returns a pool of one with a queue. Its worker runs a task until the gate is opened.
+fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
+    let pool = warm_pool(queue_capacity);
+    let (open, gate) = mpsc::channel();
+    quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+    (Arc::new(pool), open)
+}
+
+/// A shutdown discards a task while its handle is dropped. Excludes: a task that both or neither
+/// discard; a node freed twice, never, or while the other side uses it. Preemptions: 3.
+#[test]
+fn discard_against_drop() {
+    check(Some(3), || {
+        let (pool, open) = occupied(1);
+        let ran = Ran::new();
+        let handle = pool.awaitable().serve(ran.task()).unwrap();
+        let closer = beside(&pool, |pool| {
+            drop(pool.shutdown(Shutdown::Discard, Duration::ZERO));
+        });
+        drop(handle);
+        closer.join().unwrap();
+        assert_eq!((ran.times(), ran.alive()), (0, 0));
+        assert_eq!(pool.stats().discarded, 1);
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A capture whose drop waits until another thread has opened its gate.
+struct WaitsInDrop(mpsc::Receiver<()>);
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        self.0.recv().unwrap();
+    }
+}
+
+/// Cancels a group with two queued tasks. The drop of the first one's capture waits until another
+/// thread has seen the end of the second task. Excludes: a second task that is settled only after a
+/// capture was dropped: the capture and the thread would wait for each other (laws 8 and 21). `see`
+/// is given the second task's handle.
+fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync + Copy + 'static) {
+    check(Some(3), move || {
+        let (pool, open) = occupied(2);
+        let group = pool.group();
+        let (say, seen) = mpsc::channel();
+        let capture = WaitsInDrop(seen);
+        let handle = quietly(|| {
+            assert!(group.serve(move || drop(capture)).is_ok());
+            group.awaitable().serve(|| ()).unwrap()
+        });
+        let canceller = beside(&group, |group| group.cancel());
+        see(handle, &group);
+        say.send(()).unwrap();
+        canceller.join().unwrap();
+        assert_eq!(pool.stats().discarded, 2);
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// The other thread joins the handle of the second task. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_join() {
+    settled_before_drops(|handle, _| {
+        assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
+    });
+}
+
+/// The other thread polls the handle of the second task. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_poll() {
+    settled_before_drops(|mut handle, _| {
+        let (flag, waker) = Flag::new();
+        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        let mut outcome = poll();
+        if outcome.is_pending() {
+            flag.wait();
+            outcome = poll();
+        }
+        assert!(matches!(outcome, Poll::Ready(Err(TaskError::Cancelled))));
+    });
+}
+
+/// The other thread waits for the group. Preemptions: 3.
+#[test]
+fn settled_before_drops_for_a_groups_wait() {
+    settled_before_drops(|handle, group| {
+        group.wait();
+        assert_eq!((group.pending(), group.discarded()), (0, 2));
+        assert!(handle.join().is_err());
+    });
+}
+
+// ---- wakers after the release ----------------------------------------------------------------
+
+/// A waker that submits a task.
+struct Submits {
+    pool: Arc<Pool>,
+    ran: Ran,
+    flag: Arc<Flag>,
+}
+
+impl Wake for Submits {
+    fn wake(self: Arc<Self>) {
+        let served = self.pool.serve(self.ran.task());
+        assert!(served.is_ok(), "its worker is free");
+        Arc::clone(&self.flag).wake();
+    }
+}
+
+/// A waker submits to the pool of one whose worker calls it. Excludes: a worker that calls the
+/// waker before it is free, or that waits for itself; a submission that is lost. Preemptions: 3.
+#[test]
+fn a_waker_that_submits() {
+    check(Some(3), || {
+        let pool = Arc::new(warm_pool(0));
+        let (ran, (flag, _)) = (Ran::new(), Flag::new());
+        let waker = Waker::from(Arc::new(Submits {
+            pool: Arc::clone(&pool),
+            ran: ran.clone(),
+            flag: Arc::clone(&flag),
+        }));
+        let mut handle = pool.awaitable().serve(|| 7).unwrap();
+        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        let mut value = poll();
+        let is_woken = value.is_pending();
+        if is_woken {
+            flag.wait();
+            value = poll();
+        }
+        assert!(matches!(value, Poll::Ready(Ok(7))));
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (usize::from(is_woken), 0));
     });
 }

@@ -5,13 +5,16 @@ use lazypool::{Pool, Refusal, Shutdown};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Flag, Ran};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-/// The limit is lowered beside a submission, with two idle workers: one of them ends, and the
-/// task runs. Excludes: a task given to a worker that ends without it, both workers ended, a slot
-/// lost. Preemptions: 2.
+/// The limit is lowered beside a submission, with two idle workers: one of them ends, and the task
+/// runs. Excludes: a task given to a worker that ends without running it; two workers that end; a
+/// slot that is lost. Preemptions: 2.
 #[test]
 fn lowered_against_a_hand_over() {
     check(Some(2), || {
@@ -25,14 +28,14 @@ fn lowered_against_a_hand_over() {
     });
 }
 
-/// Two workers run a task each, and more are submitted; the limit is lowered beside them. Law 4: the
-/// surplus worker runs no more than one task that it was not running then. Whoever starts a task later
-/// than that is alone. `queue`: by way of the queue, or by hand-over.
+/// Two workers run a task each, and more are submitted; the limit is lowered to one meanwhile. Law
+/// 4: the surplus worker starts at most one more task. A task that starts after that one runs
+/// alone. `queue` is the queue's capacity; with 0, tasks are handed over.
 fn law04_one_more_at_most(queue: usize) {
     check(Some(2), move || {
         let ran = Ran::new();
         let pool = Arc::new(warm_pair(2, queue));
-        // Tasks that begin while another runs, once `set_limit` has returned.
+        // Tasks that start while another runs, once `set_limit` has returned.
         let lowered = Arc::new(AtomicUsize::new(0));
         let running = Arc::new(AtomicUsize::new(0));
         let beside_another = Arc::new(AtomicUsize::new(0));
@@ -80,20 +83,71 @@ fn law04_one_more_at_most(queue: usize) {
     });
 }
 
-/// Excludes: a second task that a surplus worker starts, though none ended between. Preemptions: 2.
+/// Tasks are handed over. Excludes: a second task that a surplus worker starts. Preemptions: 2.
 #[test]
 fn law04_one_more_at_most_by_hand_over() {
     law04_one_more_at_most(0);
 }
 
-/// The same by way of the queue (the limit is read before the next task is taken). Preemptions: 2.
+/// Tasks come from the queue: the limit is read before the next task is popped. Excludes: a second
+/// task that a surplus worker starts. Preemptions: 2.
 #[test]
 fn law04_one_more_at_most_from_the_queue() {
     law04_one_more_at_most(2);
 }
 
-/// The same with a queue and an occupied pair: a surplus worker ends with a task queued, which
-/// the other runs (P1 across a worker that does not look). Preemptions: 2.
+/// A waker that submits a task, which must be refused.
+struct IsRefused(Arc<Pool>, Ran, Arc<Flag>);
+
+impl Wake for IsRefused {
+    fn wake(self: Arc<Self>) {
+        assert!((self.0.serve(self.1.task())).is_err_and(|e| e.is_saturated()));
+        Arc::clone(&self.2).wake();
+    }
+}
+
+/// Two workers run a task each as the limit is lowered to one. Then the first task ends, whose
+/// handle has a waker, beside a submission. Law 4: the worker of that task is one too many, and
+/// ends without another task. Excludes: a surplus worker that goes idle before it calls the waker:
+/// the waker's submission, or the other one, would claim it. Preemptions: 2.
+#[test]
+fn law04_a_surplus_worker_with_a_waker() {
+    check(Some(2), || {
+        let pool = Arc::new(warm_pair(2, 0));
+        let (ran, (flag, _)) = (Ran::new(), Flag::new());
+        let [(open, gate), (open_last, last)] = [mpsc::channel(), mpsc::channel()];
+        let handle = quietly(|| {
+            let mut handle = (pool.awaitable())
+                .serve(move || gate.recv().unwrap())
+                .unwrap();
+            let tries = IsRefused(Arc::clone(&pool), ran.clone(), Arc::clone(&flag));
+            let waker = Waker::from(Arc::new(tries));
+            let poll = Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+            assert!(poll.is_pending());
+            assert!(pool.serve(move || last.recv().unwrap()).is_ok());
+            pool.set_limit(1).unwrap();
+            handle
+        });
+        let task = ran.task();
+        let other = beside(&pool, |pool| {
+            assert!(pool.serve(task).is_err_and(|e| e.is_saturated()));
+        });
+        open.send(()).unwrap();
+        flag.wait();
+        handle.join().unwrap();
+        while pool.stats().workers > 1 {
+            thread::yield_now();
+        }
+        other.join().unwrap();
+        open_last.send(()).unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (0, 0));
+    });
+}
+
+/// The limit is lowered beside a push, while both workers are occupied: a surplus worker ends with
+/// a task queued, which the other worker runs (P1, where the first one does not look). Preemptions:
+/// 2.
 #[test]
 fn lowered_against_a_push() {
     check(Some(2), || {
@@ -111,7 +165,8 @@ fn lowered_against_a_push() {
 }
 
 /// The limit is lowered while a thread is started for a task, and raised again. Excludes: a slot
-/// withheld for good, a task whose thread was not to be. Preemptions: 2.
+/// that is withheld for ever; a task whose thread is not started and that is accepted. Preemptions:
+/// 2.
 #[test]
 fn lowered_against_a_spawn() {
     check(Some(2), || {
@@ -137,8 +192,8 @@ fn lowered_against_a_spawn() {
     });
 }
 
-/// The limit is lowered while one of two tasks ends: its worker does, too. Excludes: a worker that
-/// is one too many and stays, because it is not told (P3). Preemptions: 2.
+/// The limit is lowered while one of two tasks ends: its worker ends, too. Excludes: a surplus
+/// worker that stays because it is not told (P3). Preemptions: 2.
 #[test]
 fn lowered_against_going_idle() {
     check(Some(2), || {
@@ -160,9 +215,9 @@ fn lowered_against_going_idle() {
     });
 }
 
-/// The limit is lowered beside a push that relies on a worker that watches: that one is told to end,
-/// and its stop hook waits for the task. Excludes: a task that waits for the hook beside an idle
-/// worker. Preemptions: 2.
+/// The limit is lowered beside a push that relies on a worker that watches the queue. That worker
+/// is told to end, and its stop hook waits for the task. Excludes: a task that waits for the hook
+/// beside an idle worker. Preemptions: 2.
 #[test]
 fn lowered_beside_a_stop_hook() {
     check(Some(2), || {
@@ -184,7 +239,7 @@ fn lowered_beside_a_stop_hook() {
             both.wait();
             pool
         }));
-        // Its worker watches after this.
+        // The worker of this task watches the queue once it has ended.
         assert!(pool.serve(|| ()).is_ok());
         let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
         assert!(pool.serve(move || told.send(()).unwrap()).is_ok());
@@ -193,8 +248,8 @@ fn lowered_beside_a_stop_hook() {
     });
 }
 
-/// The limit is lowered while the pool closes. Excludes: of the two changes of the pool's phase,
-/// one that is lost. Preemptions: 2.
+/// The limit is lowered while the pool closes. Excludes: a lost change, of the two that are made to
+/// the pool's phase. Preemptions: 2.
 #[test]
 fn lowered_against_a_shutdown() {
     check(Some(2), || {
@@ -207,9 +262,9 @@ fn lowered_against_a_shutdown() {
     });
 }
 
-/// The limit is raised while a task is pushed behind the only worker, which is occupied by a
-/// task that waits for the pushed one. Excludes: a task that is queued beside a slot that has
-/// come free, and for which nobody starts a thread. Preemptions: 2.
+/// The limit is raised while a task is pushed behind the only worker, whose task waits for the
+/// pushed one. Excludes: a task that stays queued beside a slot that the raised limit made usable,
+/// because no thread is started. Preemptions: 2.
 #[test]
 fn raised_against_a_push() {
     check(Some(2), || {
@@ -227,16 +282,15 @@ fn raised_against_a_push() {
     });
 }
 
-/// How many workers count as abandoned beside a task of no group.
+/// Returns how many workers count as abandoned while a task without a group runs.
 fn abandoned_during_the_next_task(pool: &Arc<Pool>) -> usize {
     let seen = Arc::clone(pool);
     let next = pool.do_with_deadline(move || seen.stats().abandoned, Duration::MAX);
     next.expect("a worker")
 }
 
-/// A group is cancelled while its task is on the way to an idle worker: whichever is first, the
-/// worker is seen to be abandoned while it runs the task, by whoever looks again, and by nobody later.
-/// Preemptions: 2.
+/// A group is cancelled while its task is handed to an idle worker. From then on until the task
+/// ends, `stats` counts the worker as abandoned; after that it does not. Preemptions: 2.
 #[test]
 fn cancelled_on_the_way() {
     check(Some(2), || {
@@ -252,7 +306,7 @@ fn cancelled_on_the_way() {
             while !flag.is_cancelled() {
                 thread::yield_now();
             }
-            // The canceller may not have said so yet.
+            // The cancelling thread may not have tagged the worker's record yet.
             while seen.stats().abandoned == 0 {
                 thread::yield_now();
             }
@@ -268,8 +322,8 @@ fn cancelled_on_the_way() {
     });
 }
 
-/// A group is cancelled as its only task ends. Excludes: a worker taken for abandoned after the
-/// task, because the cancel writes to its record without looking. Preemptions: 2.
+/// A group is cancelled as its only task ends. Excludes: a worker that counts as abandoned after
+/// its task, because the cancel tags its record without a check of which task runs. Preemptions: 2.
 #[test]
 fn cancelled_at_the_end() {
     check(Some(2), || {

@@ -1,5 +1,5 @@
-//! The members of a group alone (`src/parts/members.rs`): who waits for their end is woken, and the set
-//! is freed once, by the last who can reach it. loom sees a set that is not freed, or touched after.
+//! The members of a group alone (`src/parts/members.rs`): a thread that waits for their end is
+//! woken at the end and no sooner; a limit holds; a cancel and a new member see each other.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Member, Members};
@@ -9,26 +9,26 @@ use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// What a task has made.
+/// A value that a task writes.
 struct Made(UnsafeCell<usize>);
 
-// SAFETY: loom reports it where accesses are not ordered.
+// SAFETY: loom reports accesses that are not ordered.
 unsafe impl Sync for Made {}
 
 impl Made {
     fn assert_seen(&self) {
-        // SAFETY: as loom sees.
+        // SAFETY: the task has ended; loom reports it if its write is not ordered before this read.
         assert_eq!(self.0.with(|made| unsafe { *made }), 7);
     }
 
-    /// A thread that makes it in a task, which then ends.
+    /// Spawns a thread that writes the value in a task, which then ends.
     fn by(
         member: Member,
         end: impl FnOnce(Member) + 'static,
     ) -> (Arc<Self>, thread::JoinHandle<()>) {
         let made = Arc::new(Self(UnsafeCell::new(0)));
         let task = beside(&made, move |made| {
-            // SAFETY: as above.
+            // SAFETY: no other thread reads the value before the task has ended.
             made.0.with_mut(|made| unsafe { *made = 7 });
             end(member);
         });
@@ -36,20 +36,19 @@ impl Made {
     }
 }
 
-/// A thread that ends a task.
+/// Spawns a thread that ends a task.
 fn ends(members: &Members) -> thread::JoinHandle<()> {
-    let member = members.enter();
+    let member = members.enter().unwrap();
     thread::spawn(move || member.complete())
 }
 
-/// The last task ends, while the handle's holder waits for it. Excludes: a waiter that sleeps on; one
-/// that goes on before what the task did; a set that the task touches after its waiter
-/// dropped it. All interleavings.
+/// The last task ends while the holder of the handle waits for it. Excludes: a waiter that sleeps
+/// on; a waiter that goes on before it sees the task's writes. All interleavings.
 #[test]
 fn wait_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let (made, task) = Made::by(members.enter(), Member::complete);
+        let (made, task) = Made::by(members.enter().unwrap(), Member::complete);
         members.wait();
         made.assert_seen();
         drop(members);
@@ -57,21 +56,26 @@ fn wait_against_last_end() {
     });
 }
 
-/// The last task ends, while somebody looks. Excludes: a look that finds nothing pending, and not what
-/// the task did. By a panic, as in `one_is_always_pending`. All interleavings.
+/// The last task ends while a thread reads the pending count. Excludes: a thread that reads zero
+/// and does not see the task's writes. The task ends by a panic, for the reason given at
+/// `one_is_always_pending`. All interleavings.
 #[test]
 fn look_against_last_end() {
     check(None, || {
         let members = Members::new();
-        let (made, task) = Made::by(members.enter(), Member::panic);
-        if members.pending() == 0 {
-            made.assert_seen();
-        }
+        let (made, task) = Made::by(members.enter().unwrap(), Member::panic);
+        let look = thread::spawn(move || {
+            if members.pending() == 0 {
+                made.assert_seen();
+            }
+        });
+        look.join().unwrap();
         task.join().unwrap();
     });
 }
 
-/// Two waiters. Excludes: one that sleeps on beside the other. Preemptions: 3.
+/// Two threads wait for one task. Excludes: a waiter that sleeps on beside the other. Preemptions:
+/// 3.
 #[test]
 fn two_wait_against_last_end() {
     check(Some(3), || {
@@ -84,8 +88,28 @@ fn two_wait_against_last_end() {
     });
 }
 
-/// Two waiters, one of which leaves at its deadline. Excludes: the other sleeps on, because nobody
-/// seems to wait any more. Preemptions: 3.
+/// A task ends, the next one enters, and then a thread waits. Excludes: a wait that returns because
+/// nothing was pending at a moment before the call. Preemptions: 3.
+#[test]
+fn no_moment_before_the_call() {
+    check(Some(3), || {
+        let members = Members::new();
+        let first = ends(&members);
+        let next = members.enter().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let task = beside(&over, move |over| {
+            over.store(true, Ordering::SeqCst);
+            next.complete();
+        });
+        members.wait();
+        assert!(over.load(Ordering::SeqCst), "the next has ended");
+        first.join().unwrap();
+        task.join().unwrap();
+    });
+}
+
+/// Two threads wait, and one of them leaves at its deadline. Excludes: the other sleeps on, because
+/// the task's end finds no waiter. Preemptions: 3.
 #[test]
 fn one_leaves_and_one_waits() {
     check(Some(3), || {
@@ -100,69 +124,29 @@ fn one_leaves_and_one_waits() {
     });
 }
 
-/// A waiter at its deadline drops the handle, while the last task ends. Excludes: a task that wakes where
-/// nothing is any more. All interleavings.
-#[test]
-fn leaving_waiter_against_last_end() {
-    check(None, || {
-        let members = Members::new();
-        let task = ends(&members);
-        let ended = members.wait_no_longer();
-        assert!(!ended || members.pending() == 0);
-        drop(members);
-        task.join().unwrap();
-    });
-}
-
-/// Two tasks end, and the handle is dropped. Excludes: a set freed twice or never, or while one of the
-/// three is still at it. All interleavings.
-#[test]
-fn two_ends_against_drop() {
-    check(None, || {
-        let members = Members::new();
-        let (one, other) = (ends(&members), ends(&members));
-        drop(members);
-        one.join().unwrap();
-        other.join().unwrap();
-    });
-}
-
-/// A task panics, and the handle is dropped. Excludes: a set that is freed while the task lets go of
-/// its lock, or never. All interleavings.
-#[test]
-fn panic_against_drop() {
-    check(None, || {
-        let members = Members::new();
-        let member = members.enter();
-        let task = thread::spawn(move || member.panic());
-        drop(members);
-        task.join().unwrap();
-    });
-}
-
-/// A submission is refused that was what a waiter waited for. Excludes: a waiter that sleeps on. All
-/// interleavings.
+/// A thread waits for a group whose only pending submission is refused. Excludes: a waiter that
+/// sleeps on. All interleavings.
 #[test]
 fn wait_against_refused() {
     check(None, || {
         let members = Arc::new(Members::new());
-        let member = members.enter();
-        let submitter = beside(&members, move |members| members.refused(member));
+        let member = members.enter().unwrap();
+        let submitter = thread::spawn(move || member.refuse());
         members.wait();
         submitter.join().unwrap();
         assert_eq!(members.completed(), 0);
     });
 }
 
-/// The same beside a task that ends: whichever is last wakes. Excludes: two that each leave it to the
-/// other. Preemptions: 3.
+/// A thread waits while a task ends and a submission is refused: the last of the two wakes it.
+/// Excludes: two ends that each leave the wake-up to the other. Preemptions: 3.
 #[test]
 fn wait_against_end_and_refused() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
         let task = ends(&members);
-        let member = members.enter();
-        let submitter = beside(&members, move |members| members.refused(member));
+        let member = members.enter().unwrap();
+        let submitter = thread::spawn(move || member.refuse());
         members.wait();
         task.join().unwrap();
         submitter.join().unwrap();
@@ -170,12 +154,13 @@ fn wait_against_end_and_refused() {
     });
 }
 
-/// A task panics, while somebody looks. Excludes: a look at which it has completed. All interleavings.
+/// A task panics while a thread reads the counts. Excludes: a read that finds the
+/// task completed. All interleavings.
 #[test]
 fn panic_against_looks() {
     check(None, || {
         let members = Members::new();
-        let member = members.enter();
+        let member = members.enter().unwrap();
         let task = thread::spawn(move || member.panic());
         assert_eq!(members.completed(), 0);
         members.wait();
@@ -184,16 +169,17 @@ fn panic_against_looks() {
     });
 }
 
-/// A task ends once the next one has entered, while somebody looks. Excludes: a look that finds the
-/// first gone and the second not there yet. By a panic: a completion first reads the word that it
-/// changes, and that hides the looks from loom. All interleavings.
+/// A task ends once the next one has entered, while a thread reads the pending count. Excludes: a
+/// read that finds the first gone and the second not there yet. The task ends by a panic: a
+/// completion first loads the word that it changes, and that load hides the reads from loom. All
+/// interleavings.
 #[test]
 fn one_is_always_pending() {
     check(None, || {
         let members = Arc::new(Members::new());
-        let first = members.enter();
+        let first = members.enter().unwrap();
         let task = beside(&members, |members| {
-            let second = members.enter();
+            let second = members.enter().unwrap();
             first.panic();
             second
         });
@@ -204,33 +190,34 @@ fn one_is_always_pending() {
     });
 }
 
-/// A wait is under way, the last task ends, and the next one enters at once: it is pending until the
-/// wait has returned. Excludes: a moment at which nothing is pending that the waiter misses. All
+/// A thread waits, the last task ends, and the next one enters at once and stays pending until the
+/// wait has returned. Excludes: a waiter that misses the moment at which nothing was pending. All
 /// interleavings.
 #[test]
 fn no_moment_is_missed() {
     for end in [Member::complete, Member::panic, Member::discard] {
         check(None, move || {
             let members = Arc::new(Members::new());
-            let first = members.enter();
+            let first = members.enter().unwrap();
             let waiter = beside(&members, |members| members.wait());
             while !members.is_waited_for() {
                 thread::yield_now();
             }
             end(first);
-            let next = members.enter();
+            let next = members.enter().unwrap();
             waiter.join().unwrap();
             next.complete();
         });
     }
 }
 
-/// The same by two that end, one of which may find the other pending. Preemptions: 3.
+/// A thread waits while two tasks end, one of which may find the other pending; the next one enters
+/// at once. Excludes: a waiter that misses the moment at which nothing was pending. Preemptions: 3.
 #[test]
 fn no_moment_is_missed_between_two_ends() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
-        let member = members.enter();
+        let member = members.enter().unwrap();
         let waiter = beside(&members, |members| members.wait());
         let task = ends(&members);
         while !members.is_waited_for() {
@@ -238,24 +225,25 @@ fn no_moment_is_missed_between_two_ends() {
         }
         member.complete();
         task.join().unwrap();
-        let next = members.enter();
+        let next = members.enter().unwrap();
         waiter.join().unwrap();
         next.complete();
     });
 }
 
-/// The last task ends beside a wait; another thread sees that nothing is pending, and submits the next
-/// one. Excludes: the end looks only after that. Preemptions: 4.
+/// The last task ends while a thread waits; another thread reads that nothing is pending, and
+/// submits the next task. Excludes: an end that looks for waiters only after that, and so misses
+/// the moment. Preemptions: 4.
 #[test]
 fn no_moment_is_missed_that_another_sees() {
     for end in [Member::complete, Member::panic] {
         check(Some(4), move || {
             let members = Arc::new(Members::new());
-            let first = members.enter();
+            let first = members.enter().unwrap();
             let waiter = beside(&members, |members| members.wait());
             let task = thread::spawn(move || end(first));
             let sees = members.is_waited_for() && members.pending() == 0;
-            let next = sees.then(|| members.enter());
+            let next = sees.then(|| members.enter().unwrap());
             waiter.join().unwrap();
             task.join().unwrap();
             if let Some(next) = next {
@@ -265,26 +253,114 @@ fn no_moment_is_missed_that_another_sees() {
     }
 }
 
-/// The next task enters before the one before it ends, again and again, beside a wait. Excludes: a
-/// wait that returns although one was always pending. Preemptions: 3.
+/// Again and again the next task enters before the one before it ends, while a thread waits.
+/// Excludes: a wait that returns although a task was always pending. Preemptions: 3.
 #[test]
 fn no_moment_is_invented() {
     check(Some(3), || {
         let members = Arc::new(Members::new());
-        let first = members.enter();
+        let first = members.enter().unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let waiter = beside(&members, move |members| {
             members.wait();
             assert!(seen.load(Ordering::SeqCst));
         });
-        let second = members.enter();
+        let second = members.enter().unwrap();
         let task = thread::spawn(move || first.complete());
-        let third = members.enter();
-        members.refused(second);
+        let third = members.enter().unwrap();
+        second.refuse();
         task.join().unwrap();
         over.store(true, Ordering::SeqCst);
         third.complete();
         waiter.join().unwrap();
+    });
+}
+
+// ---- a limit -------------------------------------------------------------------------------
+
+/// Two tasks enter a group with a limit of one. Excludes: both enter, or neither. All
+/// interleavings.
+#[test]
+fn two_enter_a_group_of_one() {
+    check(None, || {
+        let members = Members::limited(1);
+        let other = beside(&members, |members| members.enter());
+        let mine = members.enter();
+        let other = other.join().unwrap();
+        assert!(mine.is_some() != other.is_some());
+        assert_eq!(members.pending(), 1);
+    });
+}
+
+/// A task enters a full group while the task in it ends. Excludes: more tasks pending than the
+/// limit, as a third thread reads it; a group that stays full. Preemptions: 3.
+#[test]
+fn enter_against_end_in_a_full_group() {
+    check(Some(3), || {
+        let members = Members::limited(1);
+        let task = ends(&members);
+        let look = beside(&members, |members| assert!(members.pending() <= 1));
+        if let Some(second) = members.enter() {
+            second.complete();
+        }
+        look.join().unwrap();
+        task.join().unwrap();
+        assert!(members.enter().is_some());
+    });
+}
+
+// ---- cancelling ----------------------------------------------------------------------------
+
+/// A task enters, then reads whether the group is cancelled; a cancel sets the flag, then reads
+/// the pending count. Excludes: neither sees the other (P3). All interleavings.
+#[test]
+fn cancel_against_enter() {
+    for limit in [u64::MAX, 2] {
+        check(None, move || {
+            let members = Members::limited(limit);
+            let canceller = beside(&members, |members| {
+                members.cancel();
+                members.pending() > 0
+            });
+            let member = members.enter().unwrap();
+            let is_cancelled = members.is_cancelled();
+            assert!(canceller.join().unwrap() || is_cancelled);
+            member.refuse();
+        });
+    }
+}
+
+/// A submission queues a task, notes its position, then reads whether the group is cancelled; a
+/// cancel sets the flag, then takes the positions that are noted. Excludes: a position that neither
+/// takes, or that both take. All interleavings.
+#[test]
+fn cancel_against_note() {
+    check(None, || {
+        let members = Members::new();
+        let canceller = beside(&members, |members| {
+            members.cancel();
+            members.take_queued().len()
+        });
+        members.note(8, 0);
+        let mine = members.is_cancelled().then(|| members.take_queued().len());
+        assert_eq!(canceller.join().unwrap() + mine.unwrap_or(0), 1);
+    });
+}
+
+/// Two positions are noted in a full list, one entry of which the queue's head has passed.
+/// Excludes: a position that is lost; a position that is kept although it was passed. All
+/// interleavings.
+#[test]
+fn two_notes_in_a_full_list() {
+    check(None, || {
+        let members = Members::new();
+        (1..=8).for_each(|position| members.note(position, 0));
+        let other = beside(&members, |members| members.note(9, 2));
+        members.note(10, 2);
+        other.join().unwrap();
+        let mut noted = members.take_queued();
+        noted.sort_unstable();
+        assert_eq!(noted, (2..=10).collect::<Vec<_>>());
     });
 }

@@ -1,5 +1,4 @@
-//! The whole pool, of one worker unless a model says otherwise: how a task
-//! finds its worker.
+//! A whole pool, of one worker unless a model says otherwise: how a task finds its worker.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::assert_at_rest;
@@ -12,11 +11,10 @@ use loom_tests::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `do_with_deadline`, `serve` and a shutdown, one after the other, from a pool
-/// without threads. Excludes: an end to the first task that leaves its worker
-/// unclaimable (the second call would be refused), a lost wake-up of worker,
-/// caller or shutdown, a worker left behind, a result or task read before it was
-/// written. Preemptions: 3.
+/// `do_with_deadline`, `serve` and a shutdown, one after the other, on a pool without threads.
+/// Excludes: an end of the first task that leaves its worker unclaimable (the second call would be
+/// refused); a lost wake-up of the worker, the caller or the shutdown; a worker that is left; a
+/// result or task read before it was written. Preemptions: 3.
 #[test]
 fn do_serve_shutdown() {
     check(Some(3), || {
@@ -31,8 +29,8 @@ fn do_serve_shutdown() {
     });
 }
 
-/// A task is seen to have ended by its counter alone. Excludes: one counted before its worker
-/// is free. Preemptions: 3.
+/// A thread learns from the counters alone that a task has ended. Excludes: a task that is counted
+/// before its worker is free. Preemptions: 3.
 #[test]
 fn counted_is_free() {
     check(Some(3), || {
@@ -46,8 +44,8 @@ fn counted_is_free() {
     });
 }
 
-/// The first task of a pool submits another, which finds the queue awake. Excludes: a worker that
-/// lives beside a queue that sleeps. Preemptions: 3.
+/// The first task of a pool submits another. Its submission finds the queue awake. Excludes: a live
+/// worker beside a queue that sleeps. Preemptions: 3.
 #[test]
 fn the_first_task_queues() {
     check(Some(3), || {
@@ -59,10 +57,9 @@ fn the_first_task_queues() {
     });
 }
 
-/// Calls back to back on a pool of one, whose worker spins not at all and parks
-/// whenever it can: each hand-over goes to an idle worker, asleep or about to be.
-/// Excludes: a lost wake-up between claim and park, a refusal of a free worker.
-/// Preemptions: 4.
+/// Two calls, one after the other, on a pool of one whose worker never spins and parks whenever it
+/// can. Each hand-over goes to an idle worker, parked or about to park. Excludes: a lost wake-up
+/// between claim and park; a refusal beside a free worker. Preemptions: 4.
 #[test]
 fn claim_against_park() {
     check(Some(4), || {
@@ -78,10 +75,9 @@ fn claim_against_park() {
     });
 }
 
-/// One thread claims by affinity, past the entry in the ready ring; another pops
-/// that entry while the worker lists itself again. Excludes: an idle worker
-/// without an entry, which a thread without an affinity would never find; a refusal
-/// of both. Preemptions: 3.
+/// One thread claims the worker by affinity, which leaves its entry in the ready ring; another pops
+/// that entry while the worker lists itself again. Excludes: an idle worker without an entry, which
+/// a thread without an affinity would never find; a refusal of both. Preemptions: 3.
 #[test]
 fn stale_entry_against_relisting() {
     check(Some(3), || {
@@ -102,9 +98,9 @@ fn stale_entry_against_relisting() {
     });
 }
 
-/// A burst onto a pool without threads: two submissions, two workers allowed.
-/// Excludes: a refusal while a slot is free or is just being taken, a slot given
-/// to two threads, two threads for one slot. Preemptions: 2.
+/// Two submissions at once to a pool without threads, which may have two workers. Excludes: a
+/// refusal while a slot is free or is just being taken; a slot given to two threads; two threads
+/// for one slot. Preemptions: 2.
 #[test]
 fn burst_onto_no_threads() {
     check(Some(2), || {
@@ -112,10 +108,10 @@ fn burst_onto_no_threads() {
     });
 }
 
-/// Two submissions to one worker and one cell, no thread yet: there is room for
-/// both, whoever starts it. The other waits for its task: nobody else would look
-/// again. Excludes: a push that neither a worker in flight nor the new one looks at, a
-/// refusal with room in the queue. Preemptions: 2.
+/// Two submissions at once to a pool without threads, which may have one worker and one queued
+/// task. Both have space, whichever of them starts the worker. The other waits for its task, so no
+/// later call looks at the queue. Excludes: a push that neither a worker in flight nor the new one
+/// looks at; a refusal beside space in the queue. Preemptions: 2.
 #[test]
 fn burst_onto_one_worker_and_a_queue() {
     check(Some(2), || {
@@ -131,9 +127,9 @@ fn burst_onto_one_worker_and_a_queue() {
     });
 }
 
-/// A push while the worker ends its task, looks at the queue in vain, publishes
-/// that it is idle, looks again and parks. Excludes: a queued task beside a
-/// sleeping worker; nobody but the two is there to look. Preemptions: 3.
+/// A task is pushed while the worker ends its task, finds the queue empty, publishes that it is
+/// idle, looks again and parks. No other thread looks at the queue. Excludes: a queued task beside
+/// a sleeping worker. Preemptions: 3.
 #[test]
 fn push_against_park() {
     check(Some(3), || {
@@ -146,9 +142,9 @@ fn push_against_park() {
     });
 }
 
-/// The same with a worker that no ring has an entry of, so that the submission need not
-/// look who is awake: it sees that nothing came into the rings. Excludes: a queued task
-/// whose worker came into the ready ring meanwhile. Preemptions: 3.
+/// A task is pushed while a worker that has no entry in a ring parks for the first time. The
+/// submission sees that nothing came into the rings, and does not look whether a worker is awake.
+/// Excludes: a queued task whose worker came into the ready ring meanwhile. Preemptions: 3.
 #[test]
 fn push_against_first_park() {
     check(Some(3), || {
@@ -161,9 +157,9 @@ fn push_against_first_park() {
     });
 }
 
-/// A worker between two tasks, looking at the queue: one more task than fits into
-/// that. Excludes: a refusal because the queue is full while a worker without a
-/// task looks at it. Preemptions: 3.
+/// A worker between two tasks looks at the queue, while one more task is submitted than the queue
+/// has cells. Excludes: a refusal because the queue is full, while a worker without a task looks at
+/// it. Preemptions: 3.
 #[test]
 fn room_for_a_worker_and_a_cell() {
     check(Some(3), || {
@@ -177,9 +173,9 @@ fn room_for_a_worker_and_a_cell() {
     });
 }
 
-/// Two tasks in the queue, one worker looking at it, another that may be
-/// started; the first task waits for the second. Excludes: a worker that takes a
-/// task and leaves the next one to nobody. Preemptions: 2.
+/// Two tasks are queued, one worker looks at the queue, and another may be started; the first task
+/// waits for the second. Excludes: a worker that takes a task and leaves the next one to no other
+/// worker. Preemptions: 2.
 #[test]
 fn a_burst_spreads() {
     check(Some(2), || {
@@ -193,9 +189,9 @@ fn a_burst_spreads() {
     });
 }
 
-/// Two threads that each push a task for a worker that sleeps, and notify it, while it
-/// comes, takes one and goes to sleep again. Excludes: a task left in the queue beside a
-/// sleeping worker; a count of the notified that loses one of two changes. Preemptions: 3.
+/// Two threads each push a task for a sleeping worker and notify it, while it arrives, takes one
+/// and goes to sleep again. Excludes: a task left in the queue beside a sleeping worker; a lost
+/// change of the count of notified workers. Preemptions: 3.
 #[test]
 fn notified_by_two() {
     check(Some(3), || {
@@ -203,9 +199,9 @@ fn notified_by_two() {
     });
 }
 
-/// Two workers that sleep and two tasks that wait for each other: the second is notified,
-/// too, though the first has yet to come. Excludes: tasks that wait one behind the other
-/// beside a sleeping worker. Preemptions: 1.
+/// Two workers sleep, and two tasks that wait for each other are pushed. The second worker is
+/// notified, too, though the first has not arrived yet. Excludes: tasks that wait one behind the
+/// other beside a sleeping worker. Preemptions: 1.
 #[test]
 fn two_are_notified() {
     check(Some(1), || {
@@ -215,8 +211,8 @@ fn two_are_notified() {
     });
 }
 
-/// Two workers that end their tasks at once, and look at the queue. Excludes: a count of
-/// those awake that loses one of two changes. Preemptions: 2.
+/// Two workers end their tasks at once, and look at the queue. Excludes: a lost change of the count
+/// of workers that are awake. Preemptions: 2.
 #[test]
 fn two_search() {
     check(Some(2), || {
@@ -233,15 +229,15 @@ fn two_search() {
     });
 }
 
-/// A worker whose last task came from the queue watches it, stops, looks once more and
-/// parks; a push that sees it awake notifies nobody. Excludes: a queued task beside a
-/// worker that has stopped watching. Preemptions: 4.
+/// A worker whose last task came from the queue watches the queue, stops, looks once more and
+/// parks. A push that sees it awake notifies no worker. Excludes: a queued task beside a worker
+/// that has stopped watching. Preemptions: 4.
 #[test]
 fn push_against_stop_watching() {
     check(Some(4), || {
         let pool = warm_pool(2);
         let ran = Ran::new();
-        // Pushed for the sleeping worker, which watches after it.
+        // Pushed for the sleeping worker, which watches the queue after this task.
         assert!(pool.serve(ran.task()).is_ok());
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
         assert_eq!(ran.times(), 1);
@@ -249,10 +245,10 @@ fn push_against_stop_watching() {
     });
 }
 
-/// A worker that watches: it claims itself for a task that one thread pushes, while another,
-/// whose affinity it is, hands it a task. Excludes: a task for a worker that looks at the
-/// queue; a queued task that nobody looks at because its worker was given another; a count
-/// of those awake that goes wrong. Preemptions: 2.
+/// A worker that watches the queue claims itself for a task that one thread pushes, while another
+/// thread, whose affinity it is, hands it a task. Excludes: a task handed to a worker that looks at
+/// the queue; a queued task that no worker looks at because its worker was given another; a wrong
+/// count of workers that are awake. Preemptions: 2.
 #[test]
 fn self_claim_against_hand_over() {
     check(Some(2), || {
@@ -269,8 +265,8 @@ fn self_claim_against_hand_over() {
     });
 }
 
-/// A sleeping worker that one thread notifies of a queued task, while another hands it one.
-/// Excludes: two orders for one worker; a queued task left beside it. Preemptions: 2.
+/// One thread notifies a sleeping worker of a queued task, while another hands it a task. Excludes:
+/// two orders for one worker; a queued task left beside it. Preemptions: 2.
 #[test]
 fn notify_against_hand_over() {
     check(Some(2), || {
@@ -287,9 +283,9 @@ fn notify_against_hand_over() {
     });
 }
 
-/// A task ends, and its caller is released, while another thread pushes: the worker has
-/// looked at the queue before that, and must look again. Excludes: a task whose push was half
-/// done at the first look, and that nobody comes back to. Preemptions: 3.
+/// A task ends and its caller is released, while another thread pushes. The worker looked at the
+/// queue before it released the caller, and must look again. Excludes: a task whose push was half
+/// done at the first look, and that no worker looks at later. Preemptions: 3.
 #[test]
 fn half_done_push_against_end() {
     check(Some(3), || {
@@ -305,9 +301,9 @@ fn half_done_push_against_end() {
     });
 }
 
-/// A worker whose task is awaited does not watch the queue after it. Another call pushes
-/// meanwhile. Excludes: a worker that went idle between that call's look at the rings and its
-/// push, and does not look at the queue once it is idle. Preemptions: 2.
+/// A worker whose task is awaited does not watch the queue after it. Another call pushes meanwhile.
+/// Excludes: a worker that goes idle between that call's look at the rings and its push, and does
+/// not look at the queue once it is idle. Preemptions: 2.
 #[test]
 fn push_against_end_of_an_awaited_task() {
     check(Some(2), || {
@@ -321,9 +317,9 @@ fn push_against_end_of_an_awaited_task() {
     });
 }
 
-/// Two idle workers and two tasks, one of which waits for the other. Excludes: a thread
-/// that is started because the task that the other worker is about to take was still
-/// seen. Preemptions: 2.
+/// Two workers are idle, and two tasks come, one of which waits for the other. Excludes: a third
+/// thread that is started because the first task still seemed to be queued while a worker was
+/// taking it. Preemptions: 2.
 #[test]
 fn two_idle_workers_and_no_third() {
     check(Some(2), || {
@@ -343,10 +339,10 @@ fn two_idle_workers_and_no_third() {
     });
 }
 
-/// A task is pushed while the only worker is occupied, and the ready ring still has an entry
-/// of that worker: the attempt to notify it finds nobody. The occupied worker's task waits for
-/// the one that is pushed. Excludes: a submission that leaves it at an attempt in vain, though
-/// a thread could be started. Preemptions: 2.
+/// A task is pushed while the only worker is occupied, and the ready ring still has an entry of
+/// that worker: the submission pops the entry and notifies no worker. The occupied worker's task
+/// waits for the pushed one. Excludes: a submission that stops there although it could start a
+/// thread. Preemptions: 2.
 #[test]
 fn behind_a_stale_entry() {
     check(Some(2), || {
@@ -356,7 +352,7 @@ fn behind_a_stale_entry() {
             pool
         });
         let (open, gate) = mpsc::channel();
-        // Notified by affinity: its entry stays in the ready ring.
+        // Notified by affinity, so its entry stays in the ready ring.
         assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
         let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
         assert!(second.is_ok());
@@ -364,8 +360,8 @@ fn behind_a_stale_entry() {
     });
 }
 
-/// A worker that goes idle sees a task that was queued meanwhile, and claims itself. One task
-/// has ended, one is queued, a third comes: there is room for it. Excludes: a refusal because
+/// A worker that goes idle sees a task that was queued meanwhile, and claims itself. One task has
+/// ended, one is queued, and a third comes, for which there is space. Excludes: a refusal because
 /// the worker is neither idle nor counted. Preemptions: 3.
 #[test]
 fn self_claim_against_refusal() {

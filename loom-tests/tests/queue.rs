@@ -1,5 +1,5 @@
-//! Tasks that wait for a worker (`src/parts/queue`): each is taken out once, in every
-//! way there is, and space is neither denied nor doubled.
+//! Tasks that wait for a worker (`src/parts/queue`): each is taken out once, however it is taken
+//! out, and space is neither denied nor given twice.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{NotPushed, Popped, Queue};
@@ -9,7 +9,7 @@ use loom_tests::{beside, check};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Pushes as `submit` does: "full" counts only where `is_full` agrees.
+/// Pushes as `submit` does: trusts "full" only if `is_full` agrees.
 fn push_until_full(queue: &Queue, name: usize) -> Result<u64, NotPushed> {
     loop {
         match queue.push(name) {
@@ -19,9 +19,9 @@ fn push_until_full(queue: &Queue, name: usize) -> Result<u64, NotPushed> {
     }
 }
 
-/// Two producers who are two consumers, over the edge of a lap. Excludes: a pop that says "empty"
-/// while a push is half done, a push that says "full" while a pop is, a task
-/// lost or popped twice, a task read before it was written. All interleavings.
+/// Two threads each push and pop, over the end of a lap. Excludes: a pop that says "empty" while a
+/// push is half done; a push that says "full" while a pop is half done; a task lost or popped
+/// twice; a task read before it was written. All interleavings.
 #[test]
 fn push_and_pop() {
     check(None, || {
@@ -42,9 +42,9 @@ fn push_and_pop() {
     });
 }
 
-/// One cell, so each push needs the pop of the lap before; a producer that has seen its task popped
-/// finds space. Excludes: a cell filled before its task was read, "full" after space was made. All
-/// interleavings.
+/// A queue of one cell: each push needs the pop of the lap before. A producer that has seen its
+/// task popped finds space. Excludes: a cell filled before its task was read; "full" after space
+/// was made. All interleavings.
 #[test]
 fn the_same_cell_again() {
     check(None, move || {
@@ -61,7 +61,7 @@ fn the_same_cell_again() {
     });
 }
 
-/// A thread pops and sees the space that it has made; another pushes by what that one has seen.
+/// A thread pops and then reads the free space, while another pushes as soon as there is space.
 /// Excludes: a cell filled while the pop still reads it (M1). All interleavings.
 #[test]
 fn space_that_another_saw() {
@@ -79,8 +79,8 @@ fn space_that_another_saw() {
     });
 }
 
-/// A push moves `head` past a task that its caller is taking out. Excludes: a cell filled while it is
-/// still read (M1). All interleavings.
+/// A push moves `head` past a task that its caller is taking out. Excludes: a cell filled while the
+/// caller still reads it (M1). All interleavings.
 #[test]
 fn take_against_skip_and_push() {
     check(None, || {
@@ -95,7 +95,8 @@ fn take_against_skip_and_push() {
     });
 }
 
-/// The same where a pop moves `head` past it. Excludes: as above. Preemptions: 3.
+/// A pop moves `head` past a task that its caller is taking out. Excludes: a cell filled while the
+/// caller still reads it (M1). Preemptions: 3.
 #[test]
 fn take_against_skip_and_push_of_another() {
     check(Some(3), || {
@@ -112,8 +113,8 @@ fn take_against_skip_and_push_of_another() {
     });
 }
 
-/// A caller at its deadline against a worker, and a task behind. Excludes: a
-/// closure that ran and came back, or neither; a dead cell that hides what is behind
+/// A caller at its deadline takes its task out while a worker pops; another task is behind it.
+/// Excludes: a closure that ran and came back, or neither; a dead cell that hides the task behind
 /// it. All interleavings.
 #[test]
 fn take_against_pop() {
@@ -133,8 +134,9 @@ fn take_against_pop() {
     });
 }
 
-/// Who took the only task out of a full queue finds space for another, while a worker
-/// pops. Excludes: "full" though no older task is queued; a capacity exceeded, a task lost. Preemptions: 3.
+/// The only task of a full queue is taken out, while a worker pops. The thread that took it out
+/// then finds space for another. Excludes: "full" although no older task is queued; more tasks than
+/// the capacity; a lost task. Preemptions: 3.
 #[test]
 fn law01_a_dead_cell_at_the_head_is_space() {
     check(Some(3), || {
@@ -157,8 +159,8 @@ fn law01_a_dead_cell_at_the_head_is_space() {
     });
 }
 
-/// Two submitters and one dead cell. Excludes: space for both or for neither; a capacity
-/// exceeded. Preemptions: 3.
+/// Two threads push into a full queue with one dead cell. Excludes: space for both or for neither;
+/// more tasks than the capacity. Preemptions: 3.
 #[test]
 fn one_dead_cell_for_one() {
     check(Some(3), || {
@@ -174,7 +176,8 @@ fn one_dead_cell_for_one() {
     });
 }
 
-/// Two submitters and two dead cells. Excludes: space for one only. All interleavings.
+/// Two threads push into a full queue with two dead cells. Excludes: space for only one
+/// of them. All interleavings.
 #[test]
 fn two_dead_cells_for_two() {
     check(None, || {
@@ -197,9 +200,9 @@ fn two_dead_cells_for_two() {
     });
 }
 
-/// A push into a full queue skips the dead cell at `head`, while a worker pops: the same cell, or
-/// the task behind it. Excludes: a `head` moved twice or not at all; a task lost, or popped before it
-/// was written. All interleavings.
+/// A push into a full queue skips the dead cell at `head`, while a worker pops that cell or the
+/// task behind it. Excludes: a `head` that moves twice or not at all; a task that is lost or popped
+/// before it was written. All interleavings.
 #[test]
 fn skip_by_push_against_skip_by_pop() {
     check(None, || {
@@ -215,8 +218,8 @@ fn skip_by_push_against_skip_by_pop() {
     });
 }
 
-/// The place of a task that was taken out from behind an older one stays taken; once that is popped
-/// it is space. Excludes: "full" after the pop; a push before it. All interleavings.
+/// A task is taken out from behind an older one. Its cell stays taken until the older task is
+/// popped; then it is space. Excludes: "full" after that pop; space before it. All interleavings.
 #[test]
 fn law01_a_dead_cell_behind_another_is_none() {
     check(None, || {
@@ -238,21 +241,21 @@ fn law01_a_dead_cell_behind_another_is_none() {
     });
 }
 
-/// One takes its task out of a full queue, then looks whether another has begun to
-/// ask for space; that one says so and then asks. Excludes: "full" after the cell at `head` was
-/// dead (P5). All interleavings.
+/// The oldest task is taken out of the full queue, which leaves a dead cell at `head`. Excludes:
+/// "full" after that, to a thread that the first one did not see (P5). All interleavings.
 #[test]
 fn a_dead_head_is_seen() {
     is_seen(|queue| queue.take(0));
 }
 
-/// One takes the only task, then looks whether another has begun to ask for space; that one
-/// says so and then asks.
+/// Runs two threads: one takes the only task by `take`, then reads whether the other has begun to
+/// ask for space; the other announces itself, then asks whether the queue is full. One of them must
+/// see the other.
 fn is_seen(take: fn(&Queue) -> Option<usize>) {
     check(None, move || {
         let queue = Arc::new(Queue::new(1));
         let asked = Arc::new(AtomicUsize::new(0));
-        // Every write `SeqCst`, the first one, too: see the README.
+        // Every write must be `SeqCst`, the first one included: see the README.
         asked.store(0, Ordering::SeqCst);
         assert_eq!(queue.push(1), Ok(0));
         queue.store_again(0);
@@ -272,14 +275,16 @@ fn is_seen(take: fn(&Queue) -> Option<usize>) {
     });
 }
 
-/// Excludes: "full" after the task was popped (P2). All interleavings.
+/// The task is popped. Excludes: "full" after that, to a thread that the first one did not see
+/// (P2). All interleavings.
 #[test]
 fn a_pop_is_seen() {
     is_seen(Queue::pop);
 }
 
-/// Two pops at once: each holds its cell, then alone moves `head`. Excludes: a `head` that falls
-/// back, where every later pop would wait for ever; a task popped twice. All interleavings.
+/// Two pops at once: each holds its cell and then is the only thread that moves `head` past it.
+/// Excludes: a `head` that falls back, where every later pop would wait for ever; a task popped
+/// twice. All interleavings.
 #[test]
 fn head_only_grows() {
     check(None, || {
@@ -296,8 +301,8 @@ fn head_only_grows() {
     });
 }
 
-/// A shutdown that discards against a submission into a full queue whose oldest cell is dead.
-/// Excludes: a task accepted after the queue was emptied for good. All interleavings.
+/// A shutdown discards while a submission pushes into a full queue whose oldest cell is dead.
+/// Excludes: a task accepted after the shutdown has emptied the queue. All interleavings.
 #[test]
 fn close_against_push_past_a_dead_cell() {
     check(None, || {
@@ -320,7 +325,8 @@ fn close_against_push_past_a_dead_cell() {
     });
 }
 
-/// The same, into an empty queue. All interleavings.
+/// A shutdown discards while a submission pushes into an empty queue. Excludes: a task accepted
+/// after the shutdown has emptied the queue. All interleavings.
 #[test]
 fn close_against_push() {
     check(None, || {
@@ -335,10 +341,9 @@ fn close_against_push() {
     });
 }
 
-/// A group being cancelled looks at every task, and holds its cell for that, while
-/// the caller of another takes it back. Excludes: one that gives up on a
-/// cell that is held only for a look (its caller would wait for a worker that never
-/// comes). All interleavings.
+/// A group's cancel looks at every task, and holds its cell for the time of the look, while another
+/// task's caller takes it back. Excludes: a caller that gives up because the cell is held for a
+/// look (it would wait for a worker that never comes). All interleavings.
 #[test]
 fn a_look_is_no_pop() {
     check(None, || {
@@ -352,8 +357,8 @@ fn a_look_is_no_pop() {
     });
 }
 
-/// A group being cancelled against a worker. Excludes: a task discarded and run,
-/// or neither; a task of another group taken. All interleavings.
+/// A group's cancel looks at the queue while a worker pops. Excludes: a task discarded and run, or
+/// neither; a task of another group that is taken. All interleavings.
 #[test]
 fn cancel_against_pop() {
     check(None, || {
@@ -369,9 +374,9 @@ fn cancel_against_pop() {
     });
 }
 
-/// A push, then a look at the group's flag; beside it the flag is set, then the queue looked
-/// through (P3). Excludes: a cancel that does not see the push, beside a push that reads that nothing
-/// is cancelled. All interleavings.
+/// One thread pushes, then reads the group's flag; another sets the flag, then looks through the
+/// queue (P3). Excludes: a cancel that does not see the push, although the push does not see the
+/// flag either. All interleavings.
 #[test]
 fn cancel_against_push() {
     check(None, || {
@@ -393,8 +398,9 @@ fn cancel_against_push() {
     });
 }
 
-/// Two cancels at once look through a queue of each group's task. Excludes: one that passes over a
-/// cell that the other holds for a look. All interleavings.
+/// Two groups are cancelled at once; each cancel looks through a queue that has a task of each
+/// group. Excludes: a cancel that skips a cell because the other holds it for a look. All
+/// interleavings.
 #[test]
 fn two_looks() {
     check(None, || {
@@ -410,8 +416,8 @@ fn two_looks() {
 }
 
 /// A cancel looks through the queue while a push skips the dead cell where the look begins, and
-/// fills its cell again. Excludes: a cancel that takes the newcomer for an older task, or waits for it
-/// for ever. All interleavings.
+/// fills that cell again. Excludes: a cancel that takes the new task for an older one, or waits for
+/// it for ever. All interleavings.
 #[test]
 fn a_look_against_skip_and_push() {
     check(None, || {
@@ -426,9 +432,8 @@ fn a_look_against_skip_and_push() {
     });
 }
 
-/// The last worker puts the queue to sleep while a task is pushed. Excludes: a task in a
-/// queue that sleeps; a worker that stays, and nothing queued. Both outcomes come up. All
-/// interleavings.
+/// The last worker puts the queue to sleep while a task is pushed. Excludes: a task in a queue that
+/// sleeps; a worker that stays although nothing is queued. Both outcomes occur. All interleavings.
 #[test]
 fn sleep_against_push() {
     static SEEN: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
@@ -450,8 +455,9 @@ fn sleep_against_push() {
     }
 }
 
-/// The same where the last task has just been taken out: its dead cell is still to be skipped, by the
-/// worker or by the push. Excludes: a queue that sleeps with a task in it. All interleavings.
+/// The last worker puts the queue to sleep while a task is pushed, just after the last task was
+/// taken out. The worker or the push has to skip its dead cell. Excludes: a queue that sleeps with
+/// a task in it. All interleavings.
 #[test]
 fn sleep_against_push_past_a_dead_cell() {
     check(None, || {
@@ -476,8 +482,8 @@ fn sleep_against_push_past_a_dead_cell() {
     });
 }
 
-/// A spawner wakes the queue while a second submitter pushes. Excludes: a push that is lost
-/// with the flag; one that is refused afterwards. All interleavings.
+/// A thread that starts a worker wakes the queue while a second submitter pushes. Excludes: a push
+/// that is lost as the flag changes; a push that is refused after that. All interleavings.
 #[test]
 fn wake_against_push() {
     check(None, || {
@@ -497,8 +503,8 @@ fn wake_against_push() {
     });
 }
 
-/// A shutdown closes the queue while the last worker puts it to sleep, or a new one wakes
-/// it. Excludes: one flag that is lost with the change of the other. All interleavings.
+/// A shutdown closes the queue while the last worker puts it to sleep, or a new worker wakes it.
+/// Excludes: one flag that is lost as the other changes. All interleavings.
 #[test]
 fn close_against_sleep_and_wake() {
     check(None, || {
@@ -515,8 +521,9 @@ fn close_against_sleep_and_wake() {
     });
 }
 
-/// One try beside a push. Excludes: a try that waits for a push that is half done, in which
-/// case it says so. Each of the three answers comes up. All interleavings.
+/// A worker tries once to pop while a task is pushed. Excludes: a try that waits for a push that is
+/// half done; it must say `InProgress` instead. Each of the three answers occurs. All
+/// interleavings.
 #[test]
 fn try_pop_against_push() {
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
@@ -539,8 +546,8 @@ fn try_pop_against_push() {
     }
 }
 
-/// What a worker does whose task has ended: one look, beside a push. Excludes: a task taken
-/// before it was written, one taken and left. All interleavings.
+/// A worker whose task has ended looks at the queue once while a task is pushed. Excludes: a task
+/// taken before it was written; a task taken and left in the queue. All interleavings.
 #[test]
 fn try_pop_ready_against_push() {
     check(None, || {
@@ -557,8 +564,8 @@ fn try_pop_ready_against_push() {
     });
 }
 
-/// One try beside a caller that takes its task back, with a task behind. Excludes: "empty"
-/// because the oldest cell is held; a task popped twice. All interleavings.
+/// A worker tries once to pop while a caller takes the oldest task back, with another task behind.
+/// Excludes: "empty" because the oldest cell is held; a task popped twice. All interleavings.
 #[test]
 fn try_pop_against_take() {
     check(None, || {
@@ -579,8 +586,8 @@ fn try_pop_against_take() {
     });
 }
 
-/// One try beside a group that looks at a task of another. Excludes: "empty" because the
-/// cell is held for a look; a task lost in it. All interleavings.
+/// A worker tries once to pop while the cancel of another group looks at the task. Excludes:
+/// "empty" because the cell is held for a look; a task that is lost. All interleavings.
 #[test]
 fn try_pop_against_a_look() {
     check(None, || {
@@ -599,8 +606,8 @@ fn try_pop_against_a_look() {
     });
 }
 
-/// One try beside a push that skips the dead cell at the oldest position. Excludes: a task skipped
-/// with the dead cell. All interleavings.
+/// A worker tries once to pop while a push skips the dead cell at the oldest position. Excludes: a
+/// task that is skipped with the dead cell. All interleavings.
 #[test]
 fn try_pop_against_skip() {
     check(None, || {
@@ -619,8 +626,8 @@ fn try_pop_against_skip() {
     });
 }
 
-/// A look for space (`space`), while the head goes and a push comes. Excludes: more space than there
-/// is. All interleavings.
+/// A thread reads the free space (`space`) while `head` moves and a task is pushed. Excludes: more
+/// space than the capacity. All interleavings.
 #[test]
 fn space_is_never_more_than_all() {
     check(None, || {

@@ -1,4 +1,4 @@
-//! Retirement (`src/engine/retirement.rs`, `Worker::end`) against everything else. Models have no
+//! Retirement (`src/engine/retirement.rs`, `Worker::end`) beside other calls. Models have no
 //! clock: another thread sweeps in the place of an idle worker.
 #![cfg(lazypool_loom)]
 
@@ -12,10 +12,10 @@ use loom_tests::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The cleaner benches and then retires the idle worker of a pool of one while
-/// a task is handed over. Excludes: a task given to a worker that ends, a
-/// refusal on the way from the ready ring to the bench, or from there to the free slot; a slot with two threads or none
-/// (retirement against respawn). Preemptions: 3.
+/// The cleaner benches and then retires the idle worker of a pool of one while a task is handed
+/// over. Excludes: a task given to a worker that ends; a refusal while the worker moves from the
+/// ready ring to the bench, or its slot becomes free; a slot with two threads or none (retirement
+/// against a new start). Preemptions: 3.
 #[test]
 fn cleaner_against_claim() {
     check(Some(3), || {
@@ -28,9 +28,9 @@ fn cleaner_against_claim() {
     });
 }
 
-/// The same with a queue: the task may be pushed while its only worker is told
-/// to end. Excludes: a task stranded in the queue of a pool without threads.
-/// Preemptions: 2.
+/// The cleaner retires the idle worker of a pool of one with a queue, while a task comes, which may
+/// be pushed just as the worker is told to end. Excludes: a task in the queue of a pool without
+/// threads. Preemptions: 2.
 #[test]
 fn cleaner_against_push() {
     check(Some(2), || {
@@ -44,9 +44,8 @@ fn cleaner_against_push() {
     });
 }
 
-/// The cleaner against a worker on its way from a task to idle. Excludes: a
-/// worker retired while it holds a task, one that is idle, and neither listed nor on the bench.
-/// Preemptions: 3.
+/// The cleaner sweeps while a worker ends its task and goes idle. Excludes: a worker retired while
+/// it holds a task; an idle worker that is neither listed nor on the bench. Preemptions: 3.
 #[test]
 fn cleaner_against_going_idle() {
     check(Some(3), || {
@@ -63,8 +62,9 @@ fn cleaner_against_going_idle() {
     });
 }
 
-/// A worker on the bench while two threads submit, one of which has no affinity. Excludes: a worker
-/// on the bench that nobody finds, or two find; a thread started beside it. Preemptions: 2.
+/// A worker is on the bench while two threads submit, one of which has no affinity. Excludes: a
+/// worker on the bench that neither or both of them claim; a thread started beside it. Preemptions:
+/// 2.
 #[test]
 fn on_the_bench_against_claims() {
     check(Some(2), || {
@@ -87,7 +87,8 @@ fn on_the_bench_against_claims() {
 }
 
 /// A sweep moves the only worker from the ring to the bench while a thread without an affinity
-/// submits. Excludes: a refusal, or a second thread, because the worker is in neither. Preemptions: 3.
+/// submits. Excludes: a refusal, or a second thread, because the worker is in neither. Preemptions:
+/// 3.
 #[test]
 fn law05_bench_against_claim() {
     check(Some(3), || {
@@ -105,8 +106,8 @@ fn law05_bench_against_claim() {
     });
 }
 
-/// A task is queued while the worker that is to take it is on the bench, or on its way there.
-/// Excludes: a queued task that nobody is told of (P1). Preemptions: 3.
+/// A task is queued while the worker that should take it is on the bench, or is being moved there.
+/// Excludes: a queued task that no worker is notified of (P1). Preemptions: 3.
 #[test]
 fn bench_against_push() {
     check(Some(3), || {
@@ -119,9 +120,8 @@ fn bench_against_push() {
     });
 }
 
-/// A worker that ends while a submission waits for its slot, and a queue with a
-/// task in it: it goes back to the queue. Excludes: a worker that ends beside a
-/// queued task. Preemptions: 2.
+/// A worker ends while a submission waits for its slot and a task is queued: the worker goes back
+/// to the queue. Excludes: a worker that ends beside a queued task. Preemptions: 2.
 #[test]
 fn retiring_against_push() {
     check(Some(2), || {
@@ -138,8 +138,8 @@ fn retiring_against_push() {
     });
 }
 
-/// A submission that notifies the worker that the cleaner benches and retires. Excludes: a
-/// queued task whose worker has gone. Preemptions: 3.
+/// A submission notifies the worker that the cleaner benches and retires. Excludes: a queued task
+/// whose worker has ended. Preemptions: 3.
 #[test]
 fn notify_against_cleaner() {
     check(Some(3), || {
@@ -152,9 +152,9 @@ fn notify_against_cleaner() {
     });
 }
 
-/// A push while the only worker is in its stop hook, between its two looks at
-/// the queue: nobody waits for it, so it must look again. Excludes: a queued task
-/// that went in during the hook and has no worker after it. Preemptions: 2.
+/// A task is pushed while the only worker is in its stop hook, between its two looks at the queue.
+/// No submission waits for the worker, so it must look again. Excludes: a task queued during the
+/// hook that no worker takes. Preemptions: 2.
 #[test]
 fn stop_hook_against_push() {
     check(Some(2), || {
@@ -167,9 +167,9 @@ fn stop_hook_against_push() {
     });
 }
 
-/// One of two workers ends while the other is occupied, by a task that waits for the one that is
-/// pushed meanwhile. Excludes: a task that was queued before the slot was free, and for which
-/// nobody starts a thread. Preemptions: 2.
+/// One of two workers ends while the other runs a task that waits for one that is pushed meanwhile.
+/// Excludes: a task that was queued before the slot was free, and for which no thread is started.
+/// Preemptions: 2.
 #[test]
 fn a_free_slot_against_push() {
     check(Some(2), || {
@@ -184,11 +184,11 @@ fn a_free_slot_against_push() {
     });
 }
 
-/// A pool whose one worker has ended, its listing still in the ready ring.
+/// Returns a pool whose only worker has ended, and still has an entry in the ready ring.
 fn listed_and_ended(queue: usize) -> Arc<Pool> {
     let pool = Arc::new(warm_pool(queue));
     quietly(|| {
-        // Claimed by affinity: its entry stays.
+        // Claimed by affinity, so its entry stays in the ready ring.
         assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
         while pool.stats().workers > 0 {
             sweep(&pool);
@@ -198,9 +198,8 @@ fn listed_and_ended(queue: usize) -> Arc<Pool> {
     pool
 }
 
-/// Two submissions, one of which drops the listing of a worker that has ended
-/// while the other starts the next one on its slot; the system gives none of the
-/// first `refused` threads.
+/// Makes two submissions at once: one drops the listing of a worker that has ended, while the other
+/// starts the next worker on its slot. The OS refuses the first `refused` threads.
 fn dropped_listing_against_start(queue: usize, refused: u32) {
     check(Some(2), move || {
         let pool = listed_and_ended(queue);
@@ -215,28 +214,27 @@ fn dropped_listing_against_start(queue: usize, refused: u32) {
     });
 }
 
-/// Excludes: a listing that comes back, or a state lost, because one of two
-/// changes of the word is. Preemptions: 2.
+/// Without a queue. Excludes: a listing that comes back, or a state that is lost, because one of
+/// two changes of the slot's word is lost. Preemptions: 2.
 #[test]
 fn dropped_listing_against_first_task() {
     dropped_listing_against_start(0, 0);
 }
 
-/// The same with a queue. Preemptions: 2.
+/// With a queue: the new worker looks at it first. Preemptions: 2.
 #[test]
 fn dropped_listing_against_first_look() {
     dropped_listing_against_start(1, 0);
 }
 
-/// The same where the system gives no thread at first. Preemptions: 2.
+/// Without a queue, and the OS refuses the first thread. Preemptions: 2.
 #[test]
 fn dropped_listing_against_no_thread() {
     dropped_listing_against_start(0, 1);
 }
 
-/// The cleaner, with one worker to bench and retire, while a submission starts
-/// another. Excludes: a slot that is neither free nor in use, for which one is refused.
-/// Preemptions: 2.
+/// The cleaner, which has one worker to bench and retire, sweeps while a submission starts another
+/// worker. Excludes: a refusal because a slot is neither free nor in use. Preemptions: 2.
 #[test]
 fn cleaner_against_start() {
     check(Some(2), || {
@@ -253,8 +251,9 @@ fn cleaner_against_start() {
     });
 }
 
-/// The same where the worker ends with a hook: it is busy until that is over, and a submission may be
-/// refused for it. Excludes: a slot that is lost. Preemptions: 2.
+/// The cleaner retires a worker that ends with a hook, while a submission starts another worker.
+/// The first worker is busy until its hook is over, and a submission may be refused for that.
+/// Excludes: a slot that is lost. Preemptions: 2.
 #[test]
 fn law01_cleaner_against_start_with_stop_hook() {
     check(Some(2), || {
@@ -265,7 +264,7 @@ fn law01_cleaner_against_start_with_stop_hook() {
             assert!(refused.is_saturated());
         }
         cleaner.join().unwrap();
-        // Both may be on their way to their end, and busy until their hooks are over.
+        // Both workers may be on their way to their end, and are busy until their hooks are over.
         let is_busy = |s: &lazypool::Stats| s.running > 0 || s.workers == 2 && s.idle == 0;
         while is_busy(&pool.stats()) {
             thread::yield_now();
@@ -275,9 +274,9 @@ fn law01_cleaner_against_start_with_stop_hook() {
     });
 }
 
-/// The last worker leaves and puts the queue to sleep while two threads submit. Excludes: a
-/// task in a queue that sleeps; a submission refused because the slot was on its way; a
-/// spawner that wakes the queue and loses the other's push. Preemptions: 2.
+/// The last worker ends and puts the queue to sleep while two threads submit. Excludes: a task in a
+/// queue that sleeps; a submission refused because the slot is not free yet; a submission that
+/// starts a worker, wakes the queue, and loses the other's push. Preemptions: 2.
 #[test]
 fn last_worker_leaves_against_two() {
     check(Some(2), || {
@@ -296,8 +295,9 @@ fn last_worker_leaves_against_two() {
     });
 }
 
-/// The same with one submitter whose thread the system refuses. Excludes: a task accepted
-/// as the last worker leaves, without another. Preemptions: 3.
+/// The last worker ends and puts the queue to sleep while a thread submits, for which the OS
+/// refuses a thread. Excludes: a task that is accepted as the last worker ends, without another
+/// worker. Preemptions: 3.
 #[test]
 fn last_worker_leaves_against_no_thread() {
     check(Some(3), || {
@@ -313,7 +313,7 @@ fn last_worker_leaves_against_no_thread() {
     });
 }
 
-/// A scope's task, a discarding shutdown, and a worker that the cleaner tells to end at the
+/// A scope's task is queued, a shutdown discards, and the cleaner tells the worker to end at the
 /// same time. Excludes: a last worker that leaves the task behind. Preemptions: 2.
 #[test]
 fn retiring_against_discard() {
@@ -333,7 +333,8 @@ fn retiring_against_discard() {
     });
 }
 
-/// The cleaner looks at two workers once more, after `looks`, while tasks are handed over.
+/// Sweeps a pool of two idle workers `looks` times, then sweeps once more while tasks are handed
+/// over. The tasks must find a worker each.
 fn two_workers_against_claims(looks: usize, tasks: usize) {
     check(Some(2), move || {
         let pool = Arc::new(warm_pair(2, 0));
@@ -347,13 +348,14 @@ fn two_workers_against_claims(looks: usize, tasks: usize) {
     });
 }
 
-/// Two workers are benched while two tasks are handed over. Excludes: a refusal of one. Preemptions: 2.
+/// Two workers are benched while two tasks are handed over. Excludes: a refusal of one.
+/// Preemptions: 2.
 #[test]
 fn benches_against_claims() {
     two_workers_against_claims(0, 2);
 }
 
-/// Two workers on the bench are told to end while a task is handed over. Excludes: the same.
+/// Two workers on the bench are told to end while a task is handed over. Excludes: a refusal of it.
 /// Preemptions: 2.
 #[test]
 fn ends_of_benched_against_claim() {

@@ -1,5 +1,5 @@
-//! The ring of slot indices (`src/parts/ring.rs`): an index pushed is popped once, and
-//! neither end is mistaken.
+//! The ring of slot indices (`src/parts/ring.rs`): each index that is pushed is popped once, and
+//! neither a push nor a pop is mistaken about "full" and "empty".
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Ring;
@@ -8,13 +8,13 @@ use loom::thread;
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// What belongs to whoever holds an index.
+/// Data that only the thread that holds the index may touch.
 struct Owned(UnsafeCell<usize>);
 
-// SAFETY: loom reports it where accesses are not ordered.
+// SAFETY: loom reports accesses that are not ordered.
 unsafe impl Sync for Owned {}
 
-/// A ring whose next push is the last of its first lap.
+/// Returns a ring whose next push is the last of its first lap.
 fn about_to_wrap() -> Arc<Ring> {
     let ring = Ring::new(2, 0);
     ring.push(7).unwrap();
@@ -22,10 +22,9 @@ fn about_to_wrap() -> Arc<Ring> {
     Arc::new(ring)
 }
 
-/// Two producers who are two consumers, over the edge of a lap: whoever pops
-/// after a push of its own finds something. Excludes: a pop that says "empty"
-/// because another push is half done, an index lost or popped twice. All
-/// interleavings.
+/// Two threads each push and pop, over the end of a lap. A pop that follows a push of its own
+/// thread finds an index. Excludes: a pop that says "empty" because another push is half done; an
+/// index lost or popped twice. All interleavings.
 #[test]
 fn no_false_empty() {
     check(None, || {
@@ -42,9 +41,9 @@ fn no_false_empty() {
     });
 }
 
-/// Two threads that take an index each and put it back, one of them twice, over
-/// the edge of a lap: there is always room for it. Excludes: a push that says "full" because a pop
-/// is half done (an idle worker would vanish). All interleavings.
+/// Two threads each take an index and put it back, one of them twice, over the end of a lap: there
+/// is always space for it. Excludes: a push that says "full" because a pop is half done (an idle
+/// worker would vanish). All interleavings.
 #[test]
 fn no_false_full() {
     check(None, || {
@@ -64,9 +63,9 @@ fn no_false_full() {
     });
 }
 
-/// One index and three threads, a cell that serves a new lap each time: two
-/// that take it if it is there, a third that looks. Excludes: two owners of one
-/// index, an ABA of the cell across laps. Preemptions: 3.
+/// One index in a ring whose cell serves a new lap each time: two threads take the index if it is
+/// there, a third only looks. Excludes: two owners of the index; an ABA problem of the cell across
+/// laps. Preemptions: 3.
 #[test]
 fn one_owner_at_a_time() {
     check(Some(3), || {
@@ -76,7 +75,7 @@ fn one_owner_at_a_time() {
             let Some(index) = ring.pop() else {
                 return false;
             };
-            // SAFETY: loom reports it if this is not exclusive.
+            // SAFETY: the popped index makes this exclusive; loom reports it if not.
             owner.0.with_mut(|o| unsafe { *o += 1 });
             if put_back {
                 ring.push(index).expect("room for it");
@@ -93,7 +92,7 @@ fn one_owner_at_a_time() {
     });
 }
 
-/// Each pushes to one ring and then looks at the other's.
+/// Runs two threads: each pushes to one ring and then looks at the other thread's ring.
 fn announce_and_look(finds_nothing: fn(&Ring) -> bool) {
     check(None, move || {
         let rings = Arc::new([Ring::new(1, 0), Ring::new(1, 0)]);
@@ -107,30 +106,31 @@ fn announce_and_look(finds_nothing: fn(&Ring) -> bool) {
     });
 }
 
-/// One of two that announce and look sees the other. This is what `SeqCst` buys (the
-/// pairs of the protocol page), and shows that the shim gives it to models as C++20 gives
-/// it to programs. All interleavings.
+/// Two threads each announce themselves and then look; one of them sees the other. This needs
+/// `SeqCst` (the pairs of the protocol page), and shows that the shim gives it to models as C++20
+/// gives it to programs. All interleavings.
 #[test]
 fn who_announces_and_looks_is_seen() {
     announce_and_look(Ring::is_empty);
 }
 
-/// The same with a pop for the look: "empty" is as exact as `is_empty`. All
-/// interleavings.
+/// Two threads each push and then pop from the other's ring; one of them gets an index. The "empty"
+/// of a pop is as exact as `is_empty`. All interleavings.
 #[test]
 fn who_announces_and_pops_is_seen() {
     announce_and_look(|ring| ring.pop().is_none());
 }
 
-/// The same with the number of pushes for the look. All interleavings.
+/// Two threads each push and then read the other ring's number of pushes; one of them sees the
+/// other. All interleavings.
 #[test]
 fn who_announces_and_counts_is_seen() {
     announce_and_look(|ring| ring.pushes() == 0);
 }
 
-/// A push that is slow to say so, while another thread pushes, helps and pops.
-/// Excludes: a `tail` that falls back to a cell popped since, where every later
-/// push would look for ever. All interleavings.
+/// A push is slow to move `tail`, while another thread pushes, helps and pops. Excludes: a `tail`
+/// that falls back to a cell popped since, where every later push would look for ever. All
+/// interleavings.
 #[test]
 fn ends_only_grow() {
     check(None, || {
@@ -147,8 +147,8 @@ fn ends_only_grow() {
     });
 }
 
-/// One index that stays or makes place for another, while a submitter looks at the two
-/// ends. Excludes: "drained" where one was there at every moment. All interleavings.
+/// An index stays in the ring, or is replaced by another, while a submitter compares the two ends.
+/// Excludes: "drained" although an index was there at every moment. All interleavings.
 #[test]
 fn drained_is_empty() {
     check(None, || {

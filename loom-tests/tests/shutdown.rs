@@ -1,5 +1,5 @@
-//! The end of a pool (`src/engine/shutdown.rs`): accepted tasks run or are discarded, and
-//! nobody is left.
+//! The end of a pool (`src/engine/shutdown.rs`): accepted tasks run or are discarded, and no worker
+//! is left.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{assert_at_rest, sweep};
@@ -10,8 +10,8 @@ use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After a shutdown in `mode`: the pool is at rest, its figures add up, and every
-/// task that was accepted ran once or was discarded, as the mode allows.
+/// Asserts that after a shutdown in `mode` the pool is at rest, its figures add up, and every
+/// accepted task ran once or was discarded, as the mode allows.
 fn check_end(pool: &Pool, mode: Shutdown, ran: &Ran, accepted: usize) {
     let s = pool.stats();
     assert_eq!((s.workers, s.queued, s.running), (0, 0, 0), "{s}");
@@ -39,27 +39,29 @@ fn going_idle(mode: Shutdown, queue: usize) {
     });
 }
 
-/// A worker that ends its task and goes idle while the pool closes. Excludes: a
-/// worker that misses both the closing and the order to end, and is left behind.
-/// Preemptions: 3.
+/// A worker ends its task and goes idle while the pool closes. Excludes: a worker that misses both
+/// the closing and the order to end, and is left. Preemptions: 3.
 #[test]
 fn going_idle_against_drain() {
     going_idle(Shutdown::Drain, 0);
 }
 
-/// With a queued task behind: it runs. Preemptions: 3.
+/// A worker ends its task while a pool that drains closes; a queued task behind it runs.
+/// Preemptions: 3.
 #[test]
 fn queue_against_drain() {
     going_idle(Shutdown::Drain, 1);
 }
 
-/// With a queued task behind: it runs or is discarded. Preemptions: 3.
+/// A worker ends its task while a pool that discards closes; a queued task behind it runs or is
+/// discarded. Preemptions: 3.
 #[test]
 fn queue_against_discard() {
     going_idle(Shutdown::Discard, 1);
 }
 
-/// The same, for the strictest mode. Preemptions: 3.
+/// A worker ends its task while a pool that discards and cancels closes; a queued task behind it
+/// runs or is discarded. Preemptions: 3.
 #[test]
 fn queue_against_cancel() {
     going_idle(Shutdown::Cancel, 1);
@@ -79,8 +81,8 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
         let spawned = pool.stats().spawned;
         let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
         assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
-        // A submission that was on its way may have been accepted after the
-        // report, but not for a worker that then stays.
+        // A submission may be accepted after the report, if it was under way before; its worker
+        // must not stay.
         loom::stop_exploring();
         let last = pool.shutdown(mode, Duration::MAX);
         assert!(last.is_clean());
@@ -90,16 +92,16 @@ fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
     });
 }
 
-/// Submissions to an idle worker that is being told to end. Excludes: a task
-/// accepted and lost, a worker left behind. Preemptions: 3.
+/// Tasks are submitted to an idle worker that is being told to end. Excludes: a task accepted and
+/// lost; a worker that is left. Preemptions: 3.
 #[test]
 fn claim_against_drain() {
     submission(3, Shutdown::Drain, false, 0);
 }
 
-/// A queued task that its group cancels, when the only worker has ended, and a shutdown
-/// right after; its submitter has yet to look whether somebody will take it. Excludes:
-/// a thread that is started for a dead cell, after a clean report. Preemptions: 2.
+/// A group's queued task is cancelled after the only worker has ended, and a shutdown follows at
+/// once; the task's submitter has yet to check whether a worker will take it. Excludes: a thread
+/// that is started for a dead cell after a clean report. Preemptions: 2.
 #[test]
 fn cancelled_and_clean() {
     check(Some(2), || {
@@ -124,9 +126,8 @@ fn cancelled_and_clean() {
     });
 }
 
-/// A dead cell in the queue of a pool whose worker ends, and one who pushes past it
-/// while the pool closes. Excludes: a task accepted after a clean report.
-/// Preemptions: 1.
+/// The queue has a dead cell and the worker ends; a thread pushes past the dead cell while the pool
+/// closes. Excludes: a task accepted after a clean report. Preemptions: 1.
 #[test]
 fn push_past_a_dead_cell_against_clean() {
     check(Some(1), || {
@@ -152,27 +153,27 @@ fn push_past_a_dead_cell_against_clean() {
     });
 }
 
-/// Submissions that notify a worker that is being told to end. Preemptions: 2.
+/// Submissions notify a worker that is being told to end. Preemptions: 2.
 #[test]
 fn notify_against_drain() {
     submission(2, Shutdown::Drain, false, 2);
 }
 
-/// The same; what was pushed is discarded. Preemptions: 2.
+/// Submissions notify a worker that is being told to end; a pushed task may be discarded.
+/// Preemptions: 2.
 #[test]
 fn notify_against_discard() {
     submission(2, Shutdown::Discard, false, 2);
 }
 
-/// Submissions that start the first thread of a closing pool. Preemptions: 3.
+/// Submissions start the first thread of a closing pool. Preemptions: 3.
 #[test]
 fn spawn_against_drain() {
     submission(3, Shutdown::Drain, true, 0);
 }
 
-/// A push behind a worker that ends with the pool, while the queue is still open.
-/// Excludes: a task pushed behind a worker that had looked for the last time.
-/// Preemptions: 3.
+/// A task is pushed behind a worker that ends with the pool, while the queue is still open.
+/// Excludes: a task pushed after the worker's last look at the queue. Preemptions: 3.
 #[test]
 fn push_against_last_look() {
     check(Some(3), || {
@@ -188,21 +189,21 @@ fn push_against_last_look() {
     });
 }
 
-/// Submissions into the queue of a closing pool: pushed before it closed, each
-/// has a worker that takes it. Preemptions: 3.
+/// Tasks are pushed into the queue of a closing pool. If one is pushed before the queue closes, a
+/// worker pops it. Preemptions: 3.
 #[test]
 fn push_against_drain() {
     submission(3, Shutdown::Drain, false, 1);
 }
 
-/// Submissions into a queue that is being emptied. Preemptions: 3.
+/// Tasks are pushed into a queue that a shutdown empties. Preemptions: 3.
 #[test]
 fn push_against_discard() {
     submission(3, Shutdown::Discard, false, 1);
 }
 
-/// A caller that waits for a queued task which a shutdown discards. Excludes: a
-/// caller that waits for ever, a closure that ran and came back. Preemptions: 2.
+/// A shutdown discards a queued task whose caller waits. Excludes: a caller that waits for ever; a
+/// closure that ran and came back. Preemptions: 2.
 #[test]
 fn caller_against_discard() {
     check(Some(2), || {
@@ -225,7 +226,7 @@ fn caller_against_discard() {
     });
 }
 
-/// Two shutdowns at once, a mild and a strict one. Excludes: one that never
+/// Two shutdowns at once, one that drains and one that is stricter. Excludes: a shutdown that never
 /// returns, or returns while a thread is left. Preemptions: 2.
 #[test]
 fn two_shutdowns() {
@@ -242,8 +243,8 @@ fn two_shutdowns() {
     });
 }
 
-/// Two shutdowns at once, a mild and a strict one, and a task that runs on.
-/// Excludes: a mild one that takes the strict one back. Preemptions: 3.
+/// Two shutdowns at once, one that drains and one that is stricter, and a task that runs on.
+/// Excludes: a change back to the milder mode. Preemptions: 3.
 #[test]
 fn the_strictest_mode_stays() {
     check(Some(3), || {
@@ -264,8 +265,8 @@ fn the_strictest_mode_stays() {
     });
 }
 
-/// Two submissions to a closed pool. Excludes: a refusal that is not counted, or that loses
-/// the other. Preemptions: 2.
+/// Two submissions to a closed pool. Excludes: a lost increment of the count of refusals.
+/// Preemptions: 2.
 #[test]
 fn two_are_refused() {
     check(Some(2), || {
@@ -279,9 +280,9 @@ fn two_are_refused() {
     });
 }
 
-/// A worker that has been claimed by affinity, so that its listing is old, ends with
-/// the pool while a submission drops that listing. Excludes: a listing that comes
-/// back, or a state lost, because one of two changes of the word is. Preemptions: 3.
+/// A worker was claimed by affinity and so has an old entry in the ready ring. It ends with the
+/// pool while a submission drops that listing. Excludes: a listing that comes back, or a state that
+/// is lost, because one of two changes of the slot's word is lost. Preemptions: 3.
 #[test]
 fn dropped_listing_against_drain() {
     check(Some(3), || {
@@ -296,9 +297,9 @@ fn dropped_listing_against_drain() {
     });
 }
 
-/// A worker ends its task in a pool that is closed meanwhile, with a task queued behind: it takes
-/// itself from `Busy` to look (`Searching`), runs that task, and ends by itself. Excludes: a worker that
-/// goes to sleep as nobody tells it to end; one that ends beside a queued task. Preemptions: 3.
+/// A worker ends its task while the pool closes, with a task queued behind. It goes from `Busy` to
+/// `Searching`, runs that task, and ends by itself. Excludes: a worker that goes to sleep because
+/// no thread tells it to end; a worker that ends beside a queued task. Preemptions: 3.
 #[test]
 fn end_of_a_task_against_drain() {
     check(Some(3), || {
@@ -317,7 +318,7 @@ fn end_of_a_task_against_drain() {
     });
 }
 
-/// A discarding shutdown takes queued tasks out where they are; a scope's task between them stays.
+/// A discarding shutdown takes queued tasks out and leaves a scope's task between them in place.
 /// Excludes: a scope's task that is discarded; a task behind it that is missed. Preemptions: 2.
 #[test]
 fn law15_discard_leaves_a_scopes_task() {

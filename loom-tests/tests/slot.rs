@@ -1,32 +1,34 @@
-//! One slot alone (`src/parts/slot`): one order at a time reaches its worker, which wakes
-//! for it, and an idle worker can be found. The model's own thread is the worker.
+//! One slot alone (`src/parts/slot`): one order at a time reaches its worker, which wakes up for
+//! it, and an idle worker can be found. The model's own thread is the worker.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Held, Slot, Told};
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// A slot of this thread, idle.
+/// Returns a slot whose worker is this thread, and idle.
 fn idle() -> Arc<Slot> {
     let slot = Slot::of_this_thread();
     slot.publish_idle();
     Arc::new(slot)
 }
 
-/// A claim by affinity fails where the worker is just saying that it parks; then by its entry.
+/// Claims the worker by affinity. That fails while the worker announces that it parks; then claims
+/// it by its entry in the ready ring.
 fn claim(slot: &Slot) -> Held {
     let claimed = slot.claim_last_used().or_else(|| slot.claim_ready());
     claimed.expect("idle, and listed")
 }
 
-/// A task for the worker, if there is an entry and it is idle; whether it got it.
+/// Claims the worker by its entry and hands it a task. Returns `false` if there is no entry or the
+/// worker is not idle.
 fn give_by_entry(slot: &Slot) -> bool {
     let claimed = slot.claim_ready();
     claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
 }
 
-/// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read
-/// before it was written. All interleavings.
+/// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read before it
+/// was written. All interleavings.
 #[test]
 fn hand_over_against_park() {
     check(None, || {
@@ -40,7 +42,8 @@ fn hand_over_against_park() {
     });
 }
 
-/// The same with the order to look at the queue. All interleavings.
+/// The worker is told to look at the queue while it parks. Excludes: a lost wake-up. All
+/// interleavings.
 #[test]
 fn notify_against_park() {
     check(None, || {
@@ -55,10 +58,9 @@ fn notify_against_park() {
     });
 }
 
-/// Two claims, one by affinity and past the entry in the ready ring, one by that entry,
-/// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that
-/// is neither listed nor on the bench (but see `dropped_listing_against_going_idle`).
-/// Preemptions: 4.
+/// Two claims, one by affinity, which leaves the entry in the ready ring, and one by that entry,
+/// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that is
+/// neither listed nor on the bench (see also `dropped_listing_against_going_idle`). Preemptions: 4.
 #[test]
 fn claims_against_going_idle() {
     check(Some(4), || {
@@ -85,10 +87,10 @@ fn claims_against_going_idle() {
     });
 }
 
-/// A worker goes idle after a task that came past its entry in the ready ring, while that
-/// entry is popped, and the next one. Excludes: an idle worker that is neither listed nor on the bench,
-/// as far as loom's reduction comes there (a listing dropped before its worker is idle is
-/// shown by `waiters::blocked_against_room`). All interleavings.
+/// A worker goes idle after a task that it got by affinity, while its old entry in the ready ring
+/// is popped, and then the next one. Excludes: an idle worker that is neither listed nor on the
+/// bench, as far as loom's reduction explores that (`wait_for_space::blocked_against_space` fails
+/// if a listing is dropped before its worker is idle). All interleavings.
 #[test]
 fn dropped_listing_against_going_idle() {
     check(None, || {
@@ -109,9 +111,9 @@ fn dropped_listing_against_going_idle() {
     });
 }
 
-/// A caller takes its task back while the worker starts it, and sends the worker to the queue.
-/// Excludes: a task that ran and came back, or neither; a worker that sleeps past the order. All
-/// interleavings.
+/// A caller takes its task back while the worker starts it, and tells the worker to look at
+/// the queue. Excludes: a task that ran and came back, or neither; a worker that sleeps past
+/// the order. All interleavings.
 #[test]
 fn revoke_against_start() {
     check(None, || {
@@ -135,9 +137,9 @@ fn revoke_against_start() {
     });
 }
 
-/// A worker ends its start hook while a caller takes its task back. Excludes: a worker that goes
-/// on with a slot that the caller holds; one that is starting for ever, or does not learn that it
-/// is to look at the queue; a task that ran and came back, or neither. All interleavings.
+/// A worker ends its start hook while a caller takes its task back. Excludes: a worker that uses a
+/// slot that the caller still holds; a worker that stays in `Starting`, or does not learn that it
+/// should look at the queue; a task that ran and came back, or neither. All interleavings.
 #[test]
 fn revoke_against_end_of_start_hook() {
     check(None, || {
@@ -145,7 +147,7 @@ fn revoke_against_end_of_start_hook() {
         let generation = slot.hand_first(1, true);
         let caller = beside(&slot, move |slot| {
             let task = slot.revoke(generation)?;
-            // It stays so as long as the caller holds the slot.
+            // The worker stays in `Starting` as long as the caller holds the slot.
             let was_starting = slot.is_starting();
             slot.search_first();
             Some((task, was_starting))
@@ -170,16 +172,16 @@ fn revoke_against_end_of_start_hook() {
     });
 }
 
-/// The cleaner benches the worker while a submission asks for it as it asks all: by the entry in
-/// the ready ring, then on the bench. Excludes: a worker that leaves the ring and is not yet on
-/// the bench when looked at. All interleavings.
+/// The cleaner benches the worker while a submission looks for it as usual: by the entry in the
+/// ready ring, then on the bench. Excludes: a worker that has left the ring and is not yet on the
+/// bench when the submission looks there. All interleavings.
 #[test]
 fn bench_against_claim() {
     check(None, || {
         let slot = idle();
         let cleaner = beside(&slot, |slot| slot.bench());
         let by_entry = slot.claim_ready();
-        // The engine's submission takes the registry's lock here, which the cleaner holds.
+        // In the engine a submission takes the registry's lock here, which the cleaner holds.
         let benched = cleaner.join().unwrap();
         let claimed = by_entry.or_else(|| slot.claim_benched());
         slot.hand_over(claimed.expect("idle all the time"), 1, false);
@@ -190,8 +192,8 @@ fn bench_against_claim() {
     });
 }
 
-/// The cleaner benches the worker while its last submitter claims it past its entry. Excludes: two
-/// owners; a worker that is idle later and has no entry. All interleavings.
+/// The cleaner benches the worker while a submission claims it by affinity. Excludes: two owners; a
+/// worker that is idle later and has no entry. All interleavings.
 #[test]
 fn bench_against_claim_by_affinity() {
     check(None, || {
@@ -199,7 +201,7 @@ fn bench_against_claim_by_affinity() {
         let cleaner = beside(&slot, |slot| slot.bench());
         let held = slot.claim_last_used();
         let benched = cleaner.join().unwrap();
-        // A claim by affinity fails if the word moves meanwhile, and on the bench.
+        // A claim by affinity fails while the word changes, and fails for a worker on the bench.
         let held = held
             .or_else(|| slot.claim_benched())
             .or_else(|| slot.claim_last_used());
@@ -212,9 +214,9 @@ fn bench_against_claim_by_affinity() {
     });
 }
 
-/// A worker that was claimed past its entry goes idle again, while the cleaner follows that entry.
-/// Excludes: an idle worker that neither has an entry nor is on the bench, or is on the bench
-/// without the cleaner's knowledge. All interleavings.
+/// A worker that was claimed by affinity goes idle again, while the cleaner pops its old entry and
+/// benches it. Excludes: an idle worker that neither has an entry nor is on the bench; a worker
+/// that is on the bench without the cleaner's knowledge. All interleavings.
 #[test]
 fn bench_against_going_idle() {
     check(None, || {
@@ -230,8 +232,8 @@ fn bench_against_going_idle() {
     });
 }
 
-/// The cleaner benches the worker while it says that it sleeps. Excludes: one of the two changes
-/// of the word lost. All interleavings.
+/// The cleaner benches the worker while the worker announces that it parks. Excludes: a lost
+/// change, of the two changes of the word. All interleavings.
 #[test]
 fn bench_against_park() {
     check(None, || {
@@ -246,9 +248,9 @@ fn bench_against_park() {
     });
 }
 
-/// The cleaner benches the worker and then retires it, if it is still there, while a
-/// submission claims it from the ring. Excludes: a worker retired although it was needed since; one
-/// that is told to end and to run. Preemptions: 4.
+/// The cleaner benches the worker and then retires it, if it is still on the bench, while a
+/// submission claims it from the ring. Excludes: a worker that is retired although it was needed
+/// since; a worker that is told both to end and to run. Preemptions: 4.
 #[test]
 fn retire_against_claim() {
     check(Some(4), || {
@@ -274,8 +276,8 @@ fn retire_against_claim() {
     });
 }
 
-/// The worker is on the bench. It is claimed from there while the cleaner retires it. Excludes: two
-/// orders for one worker, or none. All interleavings.
+/// A submission claims the worker from the bench while the cleaner retires it. Excludes: two orders
+/// for one worker; no order. All interleavings.
 #[test]
 fn claim_benched_against_retire() {
     check(None, || {
@@ -293,9 +295,9 @@ fn claim_benched_against_retire() {
     });
 }
 
-/// A worker goes idle, while another thread looks whether it is. Excludes: an idle worker that
-/// nobody but who knows it can find, as long as the one who makes it idle is stopped. All
-/// interleavings.
+/// A worker goes idle, while another thread reads its state. Excludes: an idle worker without an
+/// entry in the ring, even for the time between two steps of the worker: only a thread that knows
+/// the slot could claim it. All interleavings.
 #[test]
 fn idle_can_be_found() {
     check(None, || {
@@ -312,9 +314,8 @@ fn idle_can_be_found() {
     });
 }
 
-/// The worker is on the bench. It is needed again, and then idle, while the cleaner comes back
-/// to retire it. Excludes: a worker retired although it has been needed since. All
-/// interleavings.
+/// A worker on the bench is claimed and goes idle again, while the cleaner comes back to retire it.
+/// Excludes: a worker that is retired although it was needed since. All interleavings.
 #[test]
 fn needed_against_retire() {
     check(None, || {
@@ -335,9 +336,9 @@ fn needed_against_retire() {
     });
 }
 
-/// A worker that has seen a queued task claims itself, while a submission claims it.
-/// Excludes: a worker that looks at the queue with a task in its mailbox; an order for
-/// nobody; a worker with a task that does not count as busy. All interleavings.
+/// A worker that has seen a queued task claims itself, while a submission claims it. Excludes: a
+/// worker that looks at the queue with a task in its mailbox; an order that no worker obeys; a
+/// worker with a task that does not count as busy. All interleavings.
 #[test]
 fn self_claim_against_claim() {
     check(None, || {
@@ -349,7 +350,7 @@ fn self_claim_against_claim() {
             assert!(slot.is_busy());
             slot.publish_idle();
         }
-        // Given by then, or in vain.
+        // By now the submission has handed over its task or has failed to claim.
         if submitter.join().unwrap() {
             assert_eq!(slot.wait(), Told::Run(1));
             slot.publish_idle();
@@ -360,9 +361,9 @@ fn self_claim_against_claim() {
     });
 }
 
-/// A worker told to end stays, because a task is queued, while a submission drops its old
-/// listing. Excludes: a listing that comes back, or a state lost, because one of two changes
-/// of the word is. All interleavings.
+/// A worker that was told to end stays because a task is queued, while a submission drops its old
+/// listing. Excludes: a listing that comes back, or a state that is lost, because one of two
+/// changes of the word is lost. All interleavings.
 #[test]
 fn dropped_listing_against_staying() {
     check(None, || {
@@ -381,9 +382,9 @@ fn dropped_listing_against_staying() {
     });
 }
 
-/// A worker that was claimed past its entry in the ready ring is sent to the queue, while another
-/// submission drops that listing. Excludes: a listing that comes back, and a worker that lists
-/// itself no more. All interleavings.
+/// A worker that was claimed by affinity is told to look at the queue, while another submission
+/// drops its old listing. Excludes: a listing that comes back; a worker that never lists itself
+/// again. All interleavings.
 #[test]
 fn dropped_listing_against_notifying() {
     check(None, || {
@@ -401,8 +402,9 @@ fn dropped_listing_against_notifying() {
     });
 }
 
-/// A new worker begins on a slot that still has an entry in the ready ring, while a submission
-/// drops that listing. Excludes: as above. All interleavings.
+/// A new worker starts on a slot that still has an entry in the ready ring, while a
+/// submission drops that listing. Excludes: a listing that comes back; a worker that never
+/// lists itself again. All interleavings.
 #[test]
 fn dropped_listing_against_starting() {
     check(None, || {
@@ -422,9 +424,9 @@ fn dropped_listing_against_starting() {
     });
 }
 
-/// A worker whose task has ended looks around instead of going idle (`Searching` from `Busy`),
-/// while a submission drops its old listing. Excludes: a listing that comes back, or a state lost.
-/// All interleavings.
+/// A worker whose task has ended goes from `Busy` to `Searching` instead of idle, while a
+/// submission drops its old listing. Excludes: a listing that comes back; a state that is lost. All
+/// interleavings.
 #[test]
 fn dropped_listing_against_search_after_task() {
     check(None, || {
@@ -440,8 +442,9 @@ fn dropped_listing_against_search_after_task() {
     });
 }
 
-/// The same where it then ends by itself (`Retiring` from `Searching`), and another is started on
-/// its slot. All interleavings.
+/// A worker goes from `Searching` to `Retiring` by itself, and another is started on its slot,
+/// while a submission drops the old listing. Excludes: a listing that comes back; a state that is
+/// lost. All interleavings.
 #[test]
 fn dropped_listing_against_own_end() {
     check(None, || {
@@ -462,8 +465,9 @@ fn dropped_listing_against_own_end() {
     });
 }
 
-/// Whoever lowers the limit or closes the pool tells an idle worker to end, while that one takes
-/// itself, to look whether to end. Excludes: both, or neither. All interleavings.
+/// A thread that lowers the limit or closes the pool tells an idle worker to end, while the worker
+/// claims itself to check whether it must end. Excludes: both succeed, or neither. All
+/// interleavings.
 #[test]
 fn self_claim_against_retire() {
     check(None, || {
@@ -482,7 +486,7 @@ fn self_claim_against_retire() {
 }
 
 /// A new worker ends its start hook while a submission drops an old listing of its slot. Excludes:
-/// a listing that comes back; a worker that is starting for ever. All interleavings.
+/// a listing that comes back; a worker that stays in `Starting`. All interleavings.
 #[test]
 fn dropped_listing_against_end_of_start_hook() {
     check(None, || {

@@ -1,4 +1,4 @@
-//! Threads that the system does not give, and those that begin with a hook.
+//! Threads that the OS refuses, and workers that begin with a start hook.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, do_until, refuse_threads};
@@ -12,7 +12,7 @@ use loom_tests::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A call that runs, or is refused for want of a thread; whether it ran.
+/// Makes a call that runs, or is refused because the OS refused a thread. Returns `true` if it ran.
 fn call(pool: &Pool) -> bool {
     match pool.do_with_deadline(|| (), Duration::MAX) {
         Ok(()) => true,
@@ -24,10 +24,9 @@ fn call(pool: &Pool) -> bool {
     }
 }
 
-/// Two calls onto a pool of one worker and one cell; the first thread asked for
-/// is not given. Excludes: a task queued while nobody lives to run it, a slot
-/// lost with its thread, a later submission that does not try again.
-/// Preemptions: 2.
+/// Two calls onto a pool of one worker and one queued task; the OS refuses the first thread.
+/// Excludes: a task queued while no worker is alive to run it; a slot that is lost with its thread;
+/// a later submission that does not try again. Preemptions: 2.
 #[test]
 fn no_thread_against_push() {
     check(Some(2), || {
@@ -42,10 +41,9 @@ fn no_thread_against_push() {
     });
 }
 
-/// A worker that has taken one task while another was pushed, and has to start a
-/// thread for that. Excludes (by an assertion where threads are started): a caller
-/// that cannot leave meanwhile, because its task is taken and not yet started.
-/// Preemptions: 2.
+/// A worker takes one task while another is pushed, for which it has to start a thread. Excludes
+/// (by an assertion in the code that starts threads): a caller that cannot leave meanwhile, because
+/// its task is taken and not yet started. Preemptions: 2.
 #[test]
 fn a_task_starts_before_a_thread_is_started() {
     check(Some(2), || {
@@ -61,9 +59,9 @@ fn a_task_starts_before_a_thread_is_started() {
     });
 }
 
-/// Two tasks, one after the other, onto no threads, with room in the queue and for a third worker:
-/// each task waits until both run. Excludes: a new worker that counts as awake though it has a
-/// task; a submission that relies on it then asks for a thread, and so does the worker. Preemptions: 4.
+/// Two tasks, one after the other, come to a pool without threads that may have three workers and a
+/// queue; each task waits until both run. Excludes: a new worker that counts as awake although it
+/// has a task, so that a submission relies on it: both would then ask for a thread. Preemptions: 4.
 #[test]
 fn two_threads_for_two_tasks() {
     check(Some(4), || {
@@ -82,8 +80,8 @@ fn two_threads_for_two_tasks() {
     });
 }
 
-/// Without a queue, against a shutdown. Excludes: a shutdown that waits for a
-/// thread that never was. Preemptions: 3.
+/// A submission without a queue is refused a thread while a shutdown runs. Excludes: a shutdown
+/// that waits for a thread that was never started. Preemptions: 3.
 #[test]
 fn no_thread_against_shutdown() {
     check(Some(3), || {
@@ -96,9 +94,9 @@ fn no_thread_against_shutdown() {
     });
 }
 
-/// No thread for a second worker while the cleaner retires the first, nor for one in its place:
-/// the task is handed to or queued for that one, which must look before it ends. Excludes: a task queued
-/// for a worker that has looked for the last time. Preemptions: 3.
+/// The cleaner retires the first worker; the OS refuses a thread for a second, and one in place of
+/// the first. A task is handed to the first worker or queued for it, so it must look at the queue
+/// before it ends. Excludes: a task queued after the worker's last look. Preemptions: 3.
 #[test]
 fn no_thread_against_retirement() {
     check(Some(3), || {
@@ -116,9 +114,10 @@ fn no_thread_against_retirement() {
     });
 }
 
-/// One task runs and one is queued, no thread is to be had, and a raised limit asks for one: a push
-/// that comes meanwhile relies on it. Excludes: a thread that was not given, and whose spawner does
-/// not look again: that push's task stays queued beside an idle worker. Preemptions: 3.
+/// One task runs and one is queued. A raised limit asks for a thread, which the OS refuses, and a
+/// push that comes meanwhile relies on that thread. Excludes: a failed start after which the
+/// starting thread does not look again: the pushed task would stay queued beside an idle worker.
+/// Preemptions: 3.
 #[test]
 fn no_thread_against_a_push_that_relies_on_it() {
     check(Some(3), || {
@@ -147,9 +146,9 @@ fn no_thread_against_a_push_that_relies_on_it() {
     });
 }
 
-/// The only worker is in its stop hook while a task is queued, and the system gives no thread
-/// once it has ended. Excludes: a task that went in during the hook, and is left to a thread that
-/// is not to be had. Preemptions: 2.
+/// The only worker is in its stop hook while a task is queued, and the OS refuses threads once it
+/// has ended. Excludes: a task that was queued during the hook and is left to a thread that cannot
+/// be started. Preemptions: 2.
 #[test]
 fn no_thread_after_the_stop_hook() {
     check(Some(2), || {
@@ -174,8 +173,8 @@ fn hooked(max: usize, min: usize, queue: usize) -> Pool {
         .expect("valid settings")
 }
 
-/// Workers started by `build`, with and without a hook: they are idle when it returns. Excludes: a
-/// worker that nobody finds, a refusal, a further thread. Preemptions: 2.
+/// Workers that `build` starts, with or without a hook, are idle when it returns. Excludes: a
+/// worker that no submission finds; a refusal; a further thread. Preemptions: 2.
 fn law05_built_workers_are_idle(hook: bool) {
     check(Some(2), move || {
         let pool = if hook {
@@ -204,8 +203,9 @@ fn law05_built_workers_are_idle_after_their_hooks() {
     law05_built_workers_are_idle(true);
 }
 
-/// A worker in its start hook has a task; another call finds it busy, or idle later. Excludes: a task
-/// given to it as it ends its hook, and lost; a refusal once it is idle. Preemptions: 3.
+/// A worker in its start hook has a task; another call finds it busy, or idle later. Excludes: a
+/// task that is handed to it as it ends its hook, and lost; a refusal once it is idle. Preemptions:
+/// 3.
 #[test]
 fn start_hook_against_claim() {
     check(Some(3), || {
@@ -223,8 +223,8 @@ fn start_hook_against_claim() {
     });
 }
 
-/// The same where a task may wait for it. Excludes: a task that is queued beside a worker that ends
-/// its hook, and is forgotten. Preemptions: 2.
+/// A task is pushed while a worker with a task is in its start hook. Excludes: a task that stays
+/// queued beside a worker that ends its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_push() {
     check(Some(2), || {
@@ -238,8 +238,8 @@ fn start_hook_against_push() {
     });
 }
 
-/// A task taken back from a worker in its start hook, which is busy until that has ended. Excludes: a
-/// worker that never is idle; a refusal once it is. Preemptions: 2.
+/// A task is taken back from a worker in its start hook; the worker stays busy until the hook has
+/// ended. Excludes: a worker that never becomes idle; a refusal once it is idle. Preemptions: 2.
 #[test]
 fn start_hook_against_withdrawal() {
     check(Some(2), || {
@@ -270,8 +270,9 @@ fn start_hook_against_withdrawal() {
     });
 }
 
-/// The same while a task is pushed: the worker comes out of its hook and looks at the queue. Excludes: a
-/// queued task that nobody looks at, as the worker counts as nothing in its hook. Preemptions: 2.
+/// A task is taken back from a worker in its start hook while another is pushed: the worker ends
+/// its hook and looks at the queue. Excludes: a queued task that no worker looks at, because the
+/// worker is in no count during its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_withdrawal_and_push() {
     check(Some(2), || {
@@ -289,8 +290,8 @@ fn start_hook_against_withdrawal_and_push() {
     });
 }
 
-/// A worker started for a queued task, that begins with a hook. Excludes: a
-/// queued task beside a worker that comes out of its hook. Preemptions: 2.
+/// A worker that was started for a queued task begins with a hook. Excludes: a task that stays
+/// queued beside a worker that ends its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_queue() {
     check(Some(2), || {
@@ -304,8 +305,8 @@ fn start_hook_against_queue() {
     });
 }
 
-/// Two submissions start two workers with hooks. Excludes: a count of those awake that loses one of two
-/// changes. Preemptions: 2.
+/// Two submissions start two workers with hooks. Excludes: a lost change of the count of workers
+/// that are awake. Preemptions: 2.
 #[test]
 fn two_start_hooks() {
     check(Some(2), || {
@@ -313,9 +314,9 @@ fn two_start_hooks() {
     });
 }
 
-/// Two submissions onto a pool without threads, the first of which the system refuses (the
-/// queue sleeps until the second has one), then a shutdown. Excludes: a task accepted
-/// that nobody looks at; a drain that reports clean with a task queued. Preemptions: 3.
+/// Two submissions onto a pool without threads, then a shutdown. The OS refuses the first one's
+/// thread; the queue sleeps until the second one has a thread. Excludes: an accepted task that no
+/// worker looks at; a drain that reports clean with a task queued. Preemptions: 3.
 #[test]
 fn no_thread_for_one_of_two() {
     check(Some(3), || {
@@ -334,15 +335,16 @@ fn no_thread_for_one_of_two() {
     });
 }
 
-/// The same without a thread for either. Excludes: a task accepted without a worker.
-/// Preemptions: 3.
+/// Two submissions onto a pool without threads; the OS refuses both threads. Excludes: a task
+/// accepted without a worker. Preemptions: 3.
 #[test]
 fn no_thread_for_two() {
     no_thread_for_any(1, 3);
 }
 
-/// The same with a slot for each. Excludes: a thread that another submission asks for taken for
-/// a worker, a failure that is not counted. Preemptions: 2.
+/// Two submissions onto a pool without threads and with two slots; the OS refuses both threads.
+/// Excludes: a thread that another submission asks for and that is taken for a worker; a failure
+/// that is not counted. Preemptions: 2.
 #[test]
 fn no_thread_for_either_slot() {
     no_thread_for_any(2, 2);
@@ -364,8 +366,9 @@ fn no_thread_for_any(max_workers: usize, preemptions: usize) {
     });
 }
 
-/// A group's task whose thread the system refuses, a cancel of the group, and a second
-/// submitter. Excludes: a task taken back from the queue that is another's. Preemptions: 2.
+/// A group's task is queued and the OS refuses a thread for it, while the group is cancelled and a
+/// second thread submits. Excludes: a submission that takes another one's task back from the queue.
+/// Preemptions: 2.
 #[test]
 fn no_thread_against_cancel() {
     check(Some(2), || {
@@ -387,8 +390,8 @@ fn no_thread_against_cancel() {
     });
 }
 
-/// A scope's task, another submission whose thread the system refuses, and a discarding
-/// shutdown. Excludes: a scope that waits for a task without a worker. Preemptions: 2.
+/// A scope's task is queued, another submission is refused a thread by the OS, and a shutdown
+/// discards. Excludes: a scope that waits for a task without a worker. Preemptions: 2.
 #[test]
 fn no_thread_against_discard() {
     check(Some(2), || {

@@ -1,5 +1,5 @@
-//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two decisions between a caller and its
-//! task, with a deadline that passes at any moment.
+//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two decisions between a
+//! caller and its task, with a deadline that passes at any moment.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, do_labeled_until, do_until};
@@ -11,9 +11,9 @@ use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Calls with a deadline that another thread lets pass, and checks that the
-/// closure ran or came back, and that it and its result are dropped once, by
-/// the end of the pool at the latest.
+/// Makes calls with a deadline that another thread lets pass. Asserts that the closure ran or came
+/// back, and that the closure and its result are dropped once, at the latest by the end of the
+/// pool.
 fn call_and_check(pool: &Pool) -> bool {
     let (deadline, alarm) = deadline();
     let clock = thread::spawn(move || alarm.go_off());
@@ -43,7 +43,7 @@ fn call_and_check(pool: &Pool) -> bool {
         Err(other) => panic!("{other}"),
     };
     if free {
-        // Value or closure in hand, the worker is free: law 1.
+        // The caller has its value or its closure, so the worker is free: law 1.
         assert!(pool.serve(|| ()).is_ok());
     }
     clock.join().unwrap();
@@ -54,10 +54,9 @@ fn call_and_check(pool: &Pool) -> bool {
     free
 }
 
-/// The task goes from hand to hand to an idle worker. Excludes: a closure that
-/// ran and came back; a result that both or neither own; a worker that touches
-/// the node of a caller that left; a pool of one that refuses after `Expired`.
-/// Preemptions: 3.
+/// The task is handed to an idle worker. Excludes: a closure that ran and came back; a result that
+/// both or neither own; a worker that touches the node of a caller that left; a pool of one that
+/// refuses after `Expired`. Preemptions: 3.
 #[test]
 fn in_the_mailbox() {
     check(Some(3), || {
@@ -65,7 +64,7 @@ fn in_the_mailbox() {
     });
 }
 
-/// The same with a worker that is just being started. Preemptions: 3.
+/// The task is given to a worker that is just being started. Preemptions: 3.
 #[test]
 fn in_the_hands_of_a_new_worker() {
     check(Some(3), || {
@@ -73,8 +72,8 @@ fn in_the_hands_of_a_new_worker() {
     });
 }
 
-/// The same by way of the queue, behind another task: the caller must learn
-/// which worker took it. Preemptions: 2.
+/// The task is queued behind another one: the caller must learn which worker popped it.
+/// Preemptions: 2.
 #[test]
 fn in_the_queue() {
     check(Some(2), || {
@@ -86,7 +85,7 @@ fn in_the_queue() {
     });
 }
 
-/// The same, pushed for a worker that sleeps and is notified. Preemptions: 2.
+/// The task is pushed for a sleeping worker, which is notified. Preemptions: 2.
 #[test]
 fn in_the_queue_of_a_notified_worker() {
     check(Some(2), || {
@@ -94,8 +93,8 @@ fn in_the_queue_of_a_notified_worker() {
     });
 }
 
-/// A task that ends only after its caller has left, on a worker that has run one
-/// before: the caller must find its own decision, and in time.
+/// A task ends only after its caller has left, on a worker that has run one task before: the caller
+/// must find its own decision, and leave in time.
 fn left_in_time(pool: &Pool) {
     let (deadline, alarm) = deadline();
     let clock = thread::spawn(move || alarm.go_off());
@@ -109,16 +108,15 @@ fn left_in_time(pool: &Pool) {
     end(pool);
 }
 
-/// Excludes: a caller that takes the decision on the task before for its own
-/// (ids tell them apart), or waits for the end of a task that it could
-/// leave. Preemptions: 3.
+/// The task is handed to an idle worker. Excludes: a caller that takes the decision on the task
+/// before for its own (ids tell them apart); a caller that waits for the end of a task that it
+/// could leave. Preemptions: 3.
 #[test]
 fn left_in_time_from_the_mailbox() {
     check(Some(3), || left_in_time(&warm_pool(0)));
 }
 
-/// The same by way of the queue. Excludes: a caller that is not told which
-/// worker to leave. Preemptions: 2.
+/// The task is pushed. Excludes: a caller that is not told which worker to leave. Preemptions: 2.
 #[test]
 fn left_in_time_from_the_queue() {
     check(Some(2), || {
@@ -128,9 +126,8 @@ fn left_in_time_from_the_queue() {
     });
 }
 
-/// A labeled task, whose worker reads the label in its caller's node before the
-/// caller may leave. Excludes: a read that is not over when the node goes.
-/// Preemptions: 2.
+/// The worker of a labeled task reads the label in its caller's node before the caller may leave.
+/// Excludes: a read that goes on after the node is gone. Preemptions: 2.
 #[test]
 fn the_label_of_a_caller_that_leaves() {
     check(Some(2), || {
@@ -148,7 +145,7 @@ fn the_label_of_a_caller_that_leaves() {
     });
 }
 
-/// A task that asks for its deadline, which may pass meanwhile.
+/// Runs a task that asks for its deadline, which may pass meanwhile.
 fn asks(pool: &Pool) {
     let (deadline, alarm) = deadline();
     let clock = thread::spawn(move || alarm.go_off());
@@ -161,22 +158,22 @@ fn asks(pool: &Pool) {
     end(pool);
 }
 
-/// Excludes: a worker that looks into the node of a caller that has left, one
-/// that reads a deadline before it is written. Preemptions: 2.
+/// The task is handed to an idle worker. Excludes: a worker that reads the node of a caller that
+/// has left; a deadline read before it was written. Preemptions: 2.
 #[test]
 fn asked_from_the_mailbox() {
     check(Some(2), || asks(&warm_pool(0)));
 }
 
-/// The same by way of the queue. Preemptions: 2.
+/// The task is pushed. Preemptions: 2.
 #[test]
 fn asked_from_the_queue() {
     check(Some(2), || asks(&warm_pool(1)));
 }
 
-/// A task that ends as its caller leaves, and the next one on the same worker.
-/// Excludes: a word written by a caller that has left over the next task's, whose
-/// caller would wait for ever. Preemptions: 3.
+/// A task ends as its caller leaves, and the next one starts on the same worker. Excludes: a caller
+/// that has left and writes over the next task's word: that task's caller would wait for ever.
+/// Preemptions: 3.
 #[test]
 fn the_next_task_against_leaving() {
     check(Some(3), || {
@@ -190,7 +187,7 @@ fn the_next_task_against_leaving() {
     });
 }
 
-/// A gate for two, and what waits at it.
+/// Returns a gate for two tasks: the first part opens it, the second waits until it is open.
 fn gate_for_two() -> (impl FnOnce(), impl Fn() + Clone + Send + Sync + 'static) {
     let (open, gate) = mpsc::channel();
     let gate = Arc::new(Mutex::new(gate));
@@ -198,7 +195,8 @@ fn gate_for_two() -> (impl FnOnce(), impl Fn() + Clone + Send + Sync + 'static) 
     (open, move || gate.lock().unwrap().recv().unwrap())
 }
 
-/// Two calls, whose deadlines both pass once the tasks are where `are_there` says.
+/// Makes two calls whose deadlines both pass once the tasks are where `are_there` waits for them to
+/// be.
 fn two_leave<F: Fn() + Clone + Send + 'static>(
     pool: &Arc<Pool>,
     task: F,
@@ -226,8 +224,8 @@ fn two_leave<F: Fn() + Clone + Send + 'static>(
     callers.map(|caller| caller.join().unwrap())
 }
 
-/// Two callers leave their running tasks. Excludes: a count of those timed out that loses one.
-/// Preemptions: 2.
+/// Two callers leave their running tasks. Excludes: a lost increment of the count of timed-out
+/// calls. Preemptions: 2.
 #[test]
 fn two_time_out() {
     check(Some(2), || {
@@ -249,8 +247,8 @@ fn two_time_out() {
     });
 }
 
-/// Two callers take their tasks back from workers in their start hooks. Excludes: a count of
-/// those expired that loses one. Preemptions: 2.
+/// Two callers take their tasks back from workers in their start hooks. Excludes: a lost increment
+/// of the count of expired calls. Preemptions: 2.
 #[test]
 fn two_expire_in_the_mailbox() {
     check(Some(2), || {
@@ -272,8 +270,8 @@ fn two_expire_in_the_mailbox() {
     });
 }
 
-/// Two callers take their tasks back from the queue. Excludes: a count of those expired, or
-/// removed from the queue, that loses one. Preemptions: 2.
+/// Two callers take their tasks back from the queue. Excludes: a lost increment of the count of
+/// expired calls, or of tasks removed from the queue. Preemptions: 2.
 #[test]
 fn two_expire_in_the_queue() {
     check(Some(2), || {
@@ -290,9 +288,8 @@ fn two_expire_in_the_queue() {
     });
 }
 
-/// A task that asks for its deadline and ends only after its caller has left.
-/// Excludes: a caller that takes the reading of its deadline for the task's end.
-/// Preemptions: 2.
+/// A task asks for its deadline and ends only after its caller has left. Excludes: a caller that
+/// takes the read of its deadline for the end of the task. Preemptions: 2.
 #[test]
 fn asked_by_a_task_that_outlives_its_caller() {
     check(Some(2), || {
@@ -315,8 +312,9 @@ fn asked_by_a_task_that_outlives_its_caller() {
 }
 
 /// A caller takes its task back from a worker that sleeps or starts it, while another call comes.
-/// Excludes: a call refused once the first has its task back and its worker is idle; a worker that is
-/// told to look at the queue and is lost, or counted for ever. Preemptions: 2.
+/// Excludes: a call refused once the first caller has its task back and its worker is idle; a
+/// worker that is told to look at the queue and never does, or stays counted for ever. Preemptions:
+/// 2.
 #[test]
 fn taken_back_against_the_next_call() {
     check(Some(2), || {

@@ -1,4 +1,4 @@
-//! Any verb with any options, and tasks that look at what they are told of themselves.
+//! Any verb with any options, and tasks that check what the pool tells them about themselves.
 
 use crate::{planned_panic, step, ticks, Bench, Dice};
 use lazypool::{task, Group, Refusal, Submitter, WhenFull};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of different lengths: what is made of two of them is none.
+/// Labels of different lengths: a label that mixes the parts of two is none of them.
 pub(crate) const LABELS: [&str; 3] = ["a", "bee", "a longer one"];
 
-/// What a submitter adds to its tasks.
+/// The options that a submitter adds to its tasks.
 #[derive(Debug, Clone, Copy)]
 pub struct Adds {
     label: Option<&'static str>,
@@ -20,7 +20,7 @@ pub struct Adds {
 }
 
 impl Adds {
-    /// Nothing.
+    /// The submitter adds no options.
     pub const NOTHING: Self = Self {
         label: None,
         deadline: Duration::MAX,
@@ -28,7 +28,7 @@ impl Adds {
         when_full: None,
     };
 
-    /// Each option with some chance.
+    /// Draws each option with some chance.
     pub fn any(dice: &mut Dice) -> Self {
         let mut adds = Self::NOTHING;
         if dice.one_in(3) {
@@ -49,7 +49,7 @@ impl Adds {
 
     fn to<'a>(&self, bench: &'a Bench) -> Submitter<'a> {
         let mut submitter = bench.pool.with_deadline(self.deadline);
-        // Set twice, the last one counts.
+        // If an option is set twice, the last one counts.
         if let Some(label) = self.label {
             submitter = submitter.labeled("none").labeled(label);
         }
@@ -63,7 +63,8 @@ impl Adds {
         self.deadline != Duration::MAX
     }
 
-    /// From which tick on a refusal is right, and whether it waits until then.
+    /// Returns the tick from which on a refusal is right, and `true` if the submission waits until
+    /// then.
     fn patience(&self, bench: &Bench) -> (Option<u64>, bool) {
         let now = lazypool::model::ticks();
         let until = self
@@ -76,18 +77,18 @@ impl Adds {
     }
 }
 
-/// A group whose tasks may run until it is cancelled, as it will be.
+/// A group that will be cancelled. Its tasks may run until then.
 #[derive(Debug, Clone)]
 pub struct Doomed {
     group: Group,
-    /// A cancel of it has returned.
+    /// Set once a cancel of the group has returned.
     cancelled: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
     adds: Adds,
 }
 
 impl Doomed {
-    /// A new one, whose tasks have these options.
+    /// Returns a new group, whose tasks have the options `adds`.
     pub fn new(bench: &Bench, adds: Adds) -> Self {
         Self {
             group: adds.to(bench).group(),
@@ -97,7 +98,7 @@ impl Doomed {
         }
     }
 
-    /// Cancels it, in one of two ways.
+    /// Cancels the group, in one of two ways.
     pub fn cancel(&self, dice: &mut Dice) {
         self.group.drop_guard().disarm();
         if dice.one_in(2) {
@@ -109,14 +110,15 @@ impl Doomed {
         assert!(self.group.is_cancelled());
     }
 
-    /// Waits for its tasks for a while.
+    /// Waits for the group's tasks for a while.
     pub fn wait_for(&self, time: Duration) {
         if let Err(left) = self.group.wait_timeout(time) {
             assert!(left.pending() > 0, "finished: {left:?}");
         }
     }
 
-    /// Waits for its tasks; its figures add up. Once nobody serves.
+    /// Waits for the group's tasks and asserts that its figures add up. To be called once no thread
+    /// serves.
     pub fn settle(&self) {
         self.group.wait();
         let ended = self.group.completed() + self.group.panicked() + self.group.discarded();
@@ -126,12 +128,12 @@ impl Doomed {
     }
 }
 
-/// What a task knows of its own.
+/// The facts that a task knows about itself.
 #[derive(Debug)]
 struct Own {
     label: Option<&'static str>,
     has_deadline: bool,
-    /// Something may cancel it: its group, a deadline, a shutdown.
+    /// `true` if its group, a deadline or a shutdown may cancel it.
     may_be_cancelled: bool,
     cancelled: Option<Arc<AtomicBool>>,
     until_cancelled: bool,
@@ -140,7 +142,7 @@ struct Own {
 }
 
 impl Own {
-    /// Asserts what holds at any moment; whether it is cancelled.
+    /// Asserts what must hold at any moment. Returns `true` if the task is cancelled.
     fn look(&self, was: bool) -> bool {
         assert_eq!(task::label(), self.label);
         assert_eq!(task::deadline().is_some(), self.has_deadline);
@@ -150,13 +152,13 @@ impl Own {
             .as_ref()
             .is_some_and(|c| c.load(Ordering::SeqCst));
         let is = task::is_cancelled();
-        assert!(is || !was, "cancelled, and not any more");
-        assert!(is || !must_be, "a cancel has returned");
-        assert!(!is || self.may_be_cancelled, "cancelled by nobody");
+        assert!(is || !was, "cancelled, and later not cancelled");
+        assert!(is || !must_be, "not cancelled, after a cancel has returned");
+        assert!(!is || self.may_be_cancelled, "cancelled without a cause");
         is
     }
 
-    /// Some steps, or as many as it takes until somebody cancels it.
+    /// Takes some steps, or goes on until the task is cancelled.
     fn work(&self, bench: &Arc<Bench>, dice: &mut Dice) {
         let slot = task::slot();
         let mut is = false;
@@ -194,7 +196,7 @@ impl Bench {
         }
     }
 
-    /// Any verb with any options.
+    /// Makes one call, of any verb with any options.
     pub fn act_with(self: &Arc<Self>, doomed: Option<&Doomed>, dice: &mut Dice, depth: u32) {
         match (dice.below(5), doomed) {
             (0, _) => self.scope_with(Adds::any(dice), dice),
@@ -263,7 +265,7 @@ impl Bench {
                 assert!(!was_cancelled, "served by a group that is cancelled");
                 doomed.served.fetch_add(1, Ordering::SeqCst);
             }
-            Err(Refusal::Cancelled) => assert!(group.is_cancelled(), "cancelled by nobody"),
+            Err(Refusal::Cancelled) => assert!(group.is_cancelled(), "cancelled without a cause"),
             Err(_) => {}
         }
     }
@@ -284,7 +286,7 @@ impl Bench {
         });
     }
 
-    /// A scope of a few tasks, which borrow.
+    /// Runs a scope of a few tasks, which borrow.
     fn scope_with(self: &Arc<Self>, adds: Adds, dice: &mut Dice) {
         self.timed(&adds);
         let (ran, mut accepted) = (AtomicU64::new(0), 0);

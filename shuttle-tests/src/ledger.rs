@@ -1,4 +1,4 @@
-//! The ledger: what became of each closure, and which calls are under way.
+//! The ledger: it records the fate of each closure, and the calls that are under way.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,51 +6,54 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) entered: u64,
-    /// Of these, as the pool's `stats` said last.
+    /// The number of refused calls, as the pool's `stats` last said.
     pub(crate) refused: u64,
     pub(crate) ended: u64,
-    /// By call under way: the most others that were unended meanwhile.
+    /// For each call under way: the greatest number of other calls and tasks that had not ended
+    /// meanwhile.
     pub(crate) open: Vec<(u64, u64)>,
     pub(crate) calls: u64,
     pub(crate) running: usize,
     pub(crate) tickets: Vec<Known>,
     pub(crate) undropped: usize,
-    /// Somebody waits until none is undropped.
+    /// Set while a thread waits until every closure is dropped.
     pub(crate) awaited: bool,
-    /// Calls of `do_with_deadline` that got the closure back from a shutdown, or never
-    /// had it accepted.
+    /// Calls of `do_with_deadline` that ended with `Closed`: the pool was closed, or a shutdown
+    /// discarded the task.
     pub(crate) closed: u64,
     pub(crate) timed_out: u64,
-    /// Calls with a deadline that are not back yet.
+    /// Calls with a deadline that have not returned yet.
     pub(crate) may_expire: u64,
-    /// Calls that got the closure back as expired, refused ones included.
+    /// Cancels by a handle that are under way.
+    pub(crate) may_discard: u64,
+    /// Calls that got the closure back as expired. Refused ones are included.
     pub(crate) expired: u64,
-    /// Tasks may have a deadline of their own.
+    /// `true` if tasks may have a deadline of their own.
     pub(crate) timed: bool,
     pub(crate) limit: Option<Limit>,
-    /// A shutdown may cancel what runs.
+    /// `true` if a shutdown may cancel running tasks.
     pub(crate) may_cancel: bool,
-    /// By slot: the closure that ran there last.
+    /// For each slot: the closure that ran there last.
     pub(crate) last: Vec<usize>,
     /// Calls that got a value or a panic.
     pub(crate) answered: u64,
-    /// Panics that the pool told of.
+    /// Panics that the pool reported to its hook.
     pub(crate) reported: u64,
 }
 
-/// A limit that `set_limit` has set. Law 4: a worker that was busy runs one more task at most; then as
-/// many run at once as the limit says.
+/// A limit that `set_limit` has set. Law 4: a worker that was busy at that moment runs at most one
+/// more task; from then on at most `limit` tasks run at once.
 #[derive(Debug)]
 pub(crate) struct Limit {
     pub(crate) limit: usize,
-    /// By slot: it has started a task since.
+    /// For each slot: `true` once its worker has started a task since the limit was set.
     pub(crate) started: Vec<bool>,
-    /// Of those that run: not the first of their worker since.
+    /// The number of running tasks that are not the first of their worker since the limit was set.
     pub(crate) running_again: usize,
 }
 
 impl Limit {
-    /// A task starts; whether it counts.
+    /// Counts the start of a task. Returns `true` if it is not the first one of its worker.
     fn start(&mut self, slot: usize) -> bool {
         let is_again = std::mem::replace(&mut self.started[slot], true);
         self.running_again += usize::from(is_again);
@@ -65,23 +68,23 @@ pub(crate) struct Known {
     pub(crate) runs: u32,
     pub(crate) drops: u32,
     pub(crate) fate: Fate,
-    /// The thread that ran it.
+    /// The thread that ran the closure.
     pub(crate) worker: Option<usize>,
-    /// The thread that waits for it, or did.
+    /// The thread that waits for the closure, or did.
     pub(crate) caller: Option<usize>,
-    /// When it ran to its end or panicked, in steps.
+    /// The step at which the closure returned or panicked.
     pub(crate) ended: Option<u64>,
-    /// It has run to its end.
+    /// `true` once the closure has returned.
     pub(crate) completed: bool,
-    /// A drop of it panics, wherever that is the pool's affair.
+    /// `true` if a drop of the closure panics where the pool or a worker drops it.
     pub(crate) fused: bool,
     pub(crate) slot: usize,
     pub(crate) label: Option<&'static str>,
-    /// Nobody waits for it any more.
+    /// `true` once its caller has left.
     pub(crate) abandoned: bool,
-    /// Its value, which holds it, is its caller's.
+    /// `true` once the caller has the value, which holds the closure's ticket.
     pub(crate) delivered: bool,
-    /// Its panic has been told to the pool's hook.
+    /// `true` once the pool's hook was told of the closure's panic.
     pub(crate) reported: bool,
 }
 
@@ -89,15 +92,17 @@ pub(crate) struct Known {
 pub(crate) enum Fate {
     #[default]
     Unknown,
-    /// Accepted by `serve`: it runs, unless it is discarded.
+    /// `serve` accepted the closure: it runs, unless it is discarded.
     Accepted,
-    /// Accepted, and known to run.
+    /// The closure was accepted, and is known to run.
     Runs,
-    /// Not run, and never will be.
+    /// The closure came back: it did not run, and never will.
     Back,
+    /// The closure of a future that was dropped in line: never accepted, or cancelled since.
+    Left,
 }
 
-/// What a closure carries: who it is.
+/// Carried by each closure, to identify it in the ledger.
 #[derive(Debug)]
 pub struct Ticket {
     pub(crate) books: Arc<Books>,
@@ -108,36 +113,37 @@ pub struct Ticket {
 pub(crate) struct Books {
     pub(crate) workers: usize,
     pub(crate) book: Mutex<Book>,
-    /// Whether all closures are gone; the threads of an execution wait for it.
+    /// Notified once all closures are dropped. The threads of an execution wait for it.
     pub(crate) gone: shuttle::sync::Condvar,
     pub(crate) lock: shuttle::sync::Mutex<()>,
 }
 
 shuttle::thread_local! {
-    /// The books of the pool that this thread is a worker of, by address; zero: none, as far as
-    /// is known.
+    /// The address of the books of the pool whose worker this thread is; zero if it is not known to
+    /// be a worker.
     static HOME: Cell<usize> = Cell::new(0);
 }
 
-/// The current thread.
+/// Returns the number of the current thread.
 pub(crate) fn me() -> usize {
     shuttle::current::get_current_task().map_or(0, usize::from)
 }
 
 impl Books {
-    /// Whether this thread is a worker of another pool.
+    /// Returns `true` if this thread is a worker of another pool.
     pub(crate) fn is_foreign_worker(&self) -> bool {
         let home = HOME.try_with(Cell::get).unwrap_or(0);
         home != 0 && home != std::ptr::from_ref(self) as usize
     }
 
-    /// Whether this thread has run a task of the pool, or its thread-locals are gone.
+    /// Returns `true` if this thread has run a task of the pool, or its thread-locals are
+    /// destroyed.
     pub(crate) fn may_be_worker(&self) -> bool {
         let home = HOME.try_with(Cell::get);
         home.map_or(true, |home| home == std::ptr::from_ref(self) as usize)
     }
 
-    /// What each pool's `on_panic` does.
+    /// Records a panic. The body of each pool's `on_panic`.
     pub(crate) fn report(&self, slot: usize) {
         let mut book = self.book();
         book.reported += 1;
@@ -159,13 +165,13 @@ impl Books {
     }
 }
 
-/// What became of a pool's closures; for when the pool is gone.
+/// The ledger of a pool, for use after the pool has ended.
 #[derive(Debug)]
 pub struct Ledger(pub(crate) Arc<Books>);
 
 impl Ledger {
-    /// Waits until no closure is left; then each of them ran once, came back, or was dropped
-    /// unrun: the last only if the end of the pool `discards`.
+    /// Waits until no closure is left. Asserts that each of them ran once, came back, or was
+    /// dropped without a run; the last only if the end of the pool `discards`.
     pub fn settle(&self, discards: bool) {
         self.0.wait_until_idle();
         for (number, ticket) in self.0.book().tickets.iter().enumerate() {
@@ -174,24 +180,26 @@ impl Ledger {
                 Fate::Accepted => assert!(ticket.runs == 1 || discards, "{number} did not run"),
                 Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
                 Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
-                Fate::Unknown => panic!("closure {number} went nowhere"),
+                Fate::Left => {}
+                Fate::Unknown => panic!("the call of closure {number} never returned"),
             }
         }
     }
 }
 
 impl Ticket {
-    /// Which of its ledger's closures this is.
+    /// Returns the closure's number in its ledger.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Its drop panics, unless it comes back, its value is delivered, or it panics itself. Law 7.
+    /// Makes the drop of the ticket panic, unless the closure comes back, its value is delivered,
+    /// or the closure itself panics. Law 7.
     pub fn fuse(&self) {
         self.books.book().tickets[self.number].fused = true;
     }
 
-    /// Does the closure's work, which counts as one run.
+    /// Runs `work` as the closure's body, which counts as one run.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         HOME.with(|home| home.set(Arc::as_ptr(&self.books) as usize));
         let slot = lazypool::task::slot().expect("on a worker");
@@ -244,12 +252,13 @@ impl Drop for Ticket {
             eprintln!("closure {} is dropped again", self.number);
             std::process::abort();
         }
-        // Only then: a thread that is stopped here holds up those that come here after it.
+        // Told after the drop is counted: a thread that is stopped here holds up those that come
+        // here after it.
         if tells {
             drop(self.books.lock.lock());
             self.books.gone.notify_all();
         }
-        // Law 8; of a value that its caller did not wait for, too.
+        // Law 8. It holds as well for a value whose caller did not wait for it.
         assert!(
             known.delivered || known.worker.is_none_or(|worker| worker == me()),
             "closure {} has run, and another thread than its worker drops it",

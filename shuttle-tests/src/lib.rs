@@ -1,5 +1,5 @@
-//! What the scenarios share. Everything here is empty without `--cfg
-//! lazypool_shuttle`; run `cargo shuttle`.
+//! Helpers that the scenarios share. This crate is empty without `--cfg lazypool_shuttle`; run
+//! `cargo shuttle`.
 
 #[cfg(not(lazypool_shuttle))]
 const _: () = assert!(
@@ -19,6 +19,8 @@ mod look;
 mod meeting;
 #[cfg(lazypool_shuttle)]
 mod run;
+#[cfg(lazypool_shuttle)]
+mod waits;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*};
+pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*, waits::*};

@@ -1,10 +1,10 @@
-//! Looks at a pool's figures and workers while it works. Law 9.
+//! Reads a pool's figures and workers while tasks come and go, and asserts what must hold. Law 9.
 
 use crate::calls::LABELS;
 use crate::ledger::{Book, Fate, Known};
 use crate::Bench;
 
-/// Tasks that run, by slot.
+/// Returns the closures that run now, with their numbers.
 fn running(book: &Book) -> Vec<(usize, Known)> {
     let runs = |known: &Known| known.runs == 1 && known.ended.is_none();
     let tickets = book.tickets.iter().copied().enumerate();
@@ -42,13 +42,13 @@ impl Bench {
             "{before} were accepted: {stats:?}"
         );
         assert!(ended <= stats.accepted, "ended before it began: {stats:?}");
-        // Some are counted as discarded before they are dropped. One that was taken out between
-        // two reads may be in none of the sums, but has been counted by now.
+        // Some tasks are counted as discarded before they are dropped. A task that was taken out
+        // between two reads may be in none of the sums, but has been counted by now.
         let later = self.pool.stats();
         let gone = (later.discarded + later.expired) as usize;
         let left = stats.queued + stats.running;
-        // `queued` is never more than there are places: those that workers have just taken, and not
-        // counted yet, may be in no sum.
+        // `queued` is never more than the queue's capacity: if it is that, tasks that workers have
+        // just popped and not counted yet may be in no sum.
         let in_motion = if stats.queued == room {
             stats.workers
         } else {
@@ -73,11 +73,12 @@ impl Bench {
         assert!(stats.abandoned <= stats.running, "{stats:?}");
         let why = stats.refusals;
         let refused = why.saturated + why.closed + why.cancelled + why.spawn_failed + why.expired;
-        let refused = refused + why.on_worker;
+        let refused = refused + why.on_worker + why.group_full;
         assert_eq!(stats.refused, refused, "{stats:?}");
     }
 
-    /// Reads who works, and on what: exact for tasks that run meanwhile.
+    /// Reads `workers`, and asserts that it is exact for tasks that run from before the call to
+    /// after it.
     pub fn look_at_workers(&self) {
         let before = running(&self.books.book());
         let workers = self.pool.workers();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-/// Threads that meet: nobody goes on before all have come.
+/// A barrier: no thread goes on before all have arrived.
 #[derive(Debug)]
 pub struct Meeting {
     missing: shuttle::sync::Mutex<u64>,
@@ -10,7 +10,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// So many are to come.
+    /// Returns a barrier for `members` threads.
     pub fn of(members: u64) -> Arc<Self> {
         Arc::new(Self {
             missing: shuttle::sync::Mutex::new(members),
@@ -18,7 +18,7 @@ impl Meeting {
         })
     }
 
-    /// One of them comes, and waits for the others.
+    /// Arrives at the barrier, and waits for the others.
     pub fn meet(&self) {
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         *missing -= 1;

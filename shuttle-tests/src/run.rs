@@ -1,4 +1,4 @@
-//! Runs a scenario under random schedules for a while, each from a seed.
+//! Runs a scenario under random schedules for a while. Each execution follows from a seed.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -8,15 +8,15 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-/// More steps than any execution takes that comes to an end.
+/// A number of steps that no execution takes if it comes to an end.
 const TOO_MANY_STEPS: usize = 300_000;
 
-/// SplitMix64.
+/// A random number generator (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same numbers for the same seed.
+    /// Returns dice that throw the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -29,55 +29,55 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// Both ends included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Once in `n` times.
+    /// Returns `true` once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of some.
+    /// Returns one of the items.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// Lets others run for less than so many steps.
+    /// Lets others run for fewer than `most` steps.
     pub fn pause(&mut self, most: u64) {
         for _ in 0..self.below(most) {
             crate::step();
         }
     }
 
-    /// Dice that throw something else.
+    /// Returns new dice, which throw other numbers.
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }
 }
 
-/// How the next thread is chosen.
+/// The way in which the next thread is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Any, at each step or once in a while.
+    /// Chooses any thread, at each step or once in a while.
     Random,
-    /// By priorities that are random at first and change at a few random steps
-    /// (Burckhardt et al., 2010): one change less than its depth.
+    /// Chooses by priorities that are random at first and change at a few random steps (Burckhardt
+    /// et al., 2010). There is one change less than the depth.
     Pct(u32),
 }
 
-/// All that an execution follows from, besides the code.
+/// The values that, together with the code, determine an execution.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     kind: Kind,
     seed: u64,
-    /// Among how many steps the changes of priority lie.
+    /// The changes of priority lie among that many steps.
     steps: u64,
 }
 
@@ -104,33 +104,34 @@ impl Plan {
 }
 
 thread_local! {
-    /// What is under way on this thread of the system.
+    /// The plan of the execution that runs on this OS thread.
     static PLAN: Cell<Option<Plan>> = const { Cell::new(None) };
     static NAME: RefCell<String> = const { RefCell::new(String::new()) };
-    /// A panic that nobody planned.
+    /// Set once a panic occurred that was not planned.
     static FAILED: Cell<bool> = const { Cell::new(false) };
     static STEPS: Cell<u64> = const { Cell::new(0) };
     static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// Steps taken so far, by all threads of all executions.
+/// Returns the number of steps taken so far, by all threads of all executions.
 pub(crate) fn steps() -> u64 {
     STEPS.get()
 }
 
-/// For how many steps of others.
+/// The number of steps that others may take while a thread is stopped.
 const STOPPED: u64 = 3_000;
 
 /// A thread that is stopped for a while, wherever it is.
 struct Stop {
     at: u64,
-    /// Who, and until when.
+    /// The stopped thread, and the step at which it was stopped.
     whom: Option<(TaskId, u64)>,
     look: Box<dyn Fn(usize, u64)>,
 }
 
-/// Stops whoever is at the given step of this execution, until nobody else can go on, or has for
-/// long. Then `look` is told who it was, and at which step all had come that could have.
+/// Stops the thread that runs at the given step of this execution, until no other thread can go on,
+/// or the others have taken [`STOPPED`] steps. Then calls `look` with the thread, and with the step
+/// by which every other thread had gone as far as it could.
 pub(crate) fn stop_at(step: u64, look: impl Fn(usize, u64) + 'static) {
     STOP.set(Some(Stop {
         at: step,
@@ -140,10 +141,10 @@ pub(crate) fn stop_at(step: u64, look: impl Fn(usize, u64) + 'static) {
 }
 
 impl Stop {
-    /// Who stays where it is at this step.
+    /// Returns the thread that must not run at this step, if there is one.
     fn whom(&mut self, runnable: &[&Task], current: Option<TaskId>, step: u64) -> Option<TaskId> {
         if self.whom.is_none() && step >= self.at {
-            // The first thread waits for the others.
+            // The first thread is not stopped: it waits for the others.
             let may_be =
                 |id: &TaskId| usize::from(*id) != 0 && runnable.iter().any(|task| task.id() == *id);
             self.whom = current.filter(may_be).map(|id| (id, steps()));
@@ -160,14 +161,14 @@ impl Stop {
             since + STOPPED / 3
         };
         (self.at, self.whom) = (u64::MAX, None);
-        // What it finds is told by the hook.
+        // The panic hook reports a panic of `look`.
         let _ = catch_unwind(AssertUnwindSafe(|| (self.look)(stopped.into(), until)));
         None
     }
 }
 
-/// Planned panics unwind without this. All others are failures, wherever they are
-/// caught: the library contains those of tasks and hooks.
+/// Makes each panic that reaches the panic hook a failure, even if the library catches it, as it
+/// does with those of tasks and hooks. Planned panics unwind without the hook.
 fn watch_panics() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -189,12 +190,13 @@ fn watch_panics() {
     });
 }
 
-/// Chooses the threads of one execution after another.
+/// Chooses the running thread, in one execution after another.
 struct Chooser {
     kinds: Vec<Kind>,
-    /// Where the plan is written before it begins, for those that end the process.
+    /// The file to which each plan is written before its execution, for failures that end the
+    /// process.
     log: Option<String>,
-    /// Instead of new ones.
+    /// A plan to run again, instead of new ones.
     replay: Option<Plan>,
     seeds: Dice,
     until: Instant,
@@ -202,16 +204,17 @@ struct Chooser {
     executions: Arc<Cell64>,
     plan: Plan,
     dice: Dice,
-    /// Random: the thread goes on but once in so many steps.
+    /// For `Random`: the thread goes on, except once in that many steps.
     switch_one_in: u64,
-    /// Highest first: PCT's priorities by thread, and the steps that change one.
+    /// For `Pct`: the threads' priorities, the highest of which runs. `changes` holds the steps
+    /// that change one.
     priorities: Vec<i64>,
     lowest: i64,
     changes: Vec<u64>,
     step: u64,
 }
 
-/// A count that both ends of a run see; one thread of the system.
+/// A count that `run` and its scheduler share. Only one OS thread uses it.
 type Cell64 = std::sync::atomic::AtomicU64;
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
@@ -219,9 +222,9 @@ impl Scheduler for Chooser {
     fn new_execution(&mut self) -> Option<Schedule> {
         let n = self.executions.load(RELAXED);
         if n > 0 && !FAILED.get() {
-            // All threads of the execution before have ended, and `PLAN` is still its.
+            // All threads of the last execution have ended, and `PLAN` is still its plan.
             let left = lazypool::model::unfreed();
-            assert_eq!(left, 0, "sets of a group's members that nobody has freed");
+            assert_eq!(left, 0, "nodes of handles are not freed");
         }
         if FAILED.get() || n >= self.most || (n > 0 && Instant::now() >= self.until) {
             return None;
@@ -231,7 +234,7 @@ impl Scheduler for Chooser {
             kind: self.kinds[n as usize % self.kinds.len()],
             // Short enough to be copied by hand.
             seed: self.seeds.next() >> 24,
-            // The one before is as long as this one will be, more or less.
+            // This execution will be about as long as the last one.
             steps: self.step.max(20),
         });
         PLAN.set(Some(self.plan));
@@ -304,7 +307,7 @@ impl Chooser {
     }
 
     fn by_priority(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> TaskId {
-        // The current one may have to wait from now on.
+        // The current thread may not be runnable any more.
         let newest = runnable.iter().map(|t| t.id()).chain(current).max();
         while self.priorities.len() <= newest.map_or(0, usize::from) {
             let priority = 1 + (self.dice.next() >> 2) as i64;
@@ -329,8 +332,8 @@ fn number(name: &str, default: u64) -> u64 {
     env(name).map_or(default, |n| n.parse().expect(name))
 }
 
-/// Runs the scenario for a while with each scheduler. The dice it is given follow
-/// from the seed, as does the schedule.
+/// Runs the scenario for a while with each scheduler. The dice that it is given follow from the
+/// seed, as does the schedule.
 pub fn explore(name: &str, scenario: impl Fn(&mut Dice) + Send + Sync + 'static) {
     watch_panics();
     let scenario = Arc::new(scenario);
@@ -364,7 +367,7 @@ fn run(
     } else {
         "pct"
     };
-    // Other scenarios, other seeds.
+    // Each scenario gets seeds of its own.
     let place = name.bytes().fold(0, |n: u64, byte| {
         n.wrapping_mul(31).wrapping_add(byte.into())
     });

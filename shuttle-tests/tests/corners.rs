@@ -1,5 +1,5 @@
-//! Tasks that wait for each other; drops of a pool beside others; wrappers round tasks;
-//! thread-local destructors; waits for room that end.
+//! Tasks that wait for each other; drops of a pool beside others; wrappers round tasks; destructors
+//! of thread-locals; waits for space that end.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// As many tasks as there may be workers, each of which ends once all of them run, beside
-/// others that end by themselves: none of them stays queued behind another while a worker is
-/// idle or could be started. Law 5.
+/// As many tasks come as there may be workers, each of which ends once all of them run, beside
+/// others that end by themselves. None of them stays queued behind another while a worker is idle
+/// or could be started. Law 5.
 #[test]
 fn all_run_at_once() {
     explore("all_run_at_once", |dice| {
@@ -63,9 +63,9 @@ fn all_run_at_once() {
     });
 }
 
-/// The limit rises beside one or two pushes behind occupied workers, whose tasks wait for the pushed
-/// ones, and nothing is submitted after: none of them is left behind a worker while another may be
-/// started. Laws 4 and 5.
+/// The limit is raised beside one or two pushes behind occupied workers, whose tasks wait for the
+/// pushed ones; nothing is submitted after that. No pushed task stays behind a worker while another
+/// may be started. Laws 4 and 5.
 #[test]
 fn raised_beside_one_push() {
     explore("raised_beside_one_push", |dice| {
@@ -102,9 +102,9 @@ fn raised_beside_one_push() {
     });
 }
 
-/// The last handle of a pool goes while others submit through groups, tasks hold handles of
-/// their own pool, and perhaps somebody shuts it down: whoever drops it, every closure ran or
-/// was discarded, and every thread ends. Law 10.
+/// The last handle of a pool is dropped while others submit through groups, tasks hold handles of
+/// their own pool, and perhaps a thread shuts it down. Whichever thread drops it, every closure ran
+/// or was discarded, and every thread ends. Law 10.
 #[test]
 fn dropped_beside_others() {
     explore("dropped_beside_others", |dice| {
@@ -121,7 +121,7 @@ fn dropped_beside_others() {
         let threads = dice.between(1, 4);
         let mut all = bench.submitters(dice, threads, |bench, dice| {
             for _ in 0..dice.between(1, 3) {
-                // Its closure holds the pool.
+                // The task's closure holds the pool.
                 bench.act(dice, 1);
             }
         });
@@ -141,14 +141,14 @@ fn dropped_beside_others() {
         drop(bench);
         join_all(all);
         ledger.settle(shuts_down || mode != Shutdown::Drain);
-        // What the group was served ends, too, whoever held the pool last.
+        // The group's tasks end, too, whichever thread held the pool last.
         group.wait();
         assert_eq!(group.pending(), 0);
     });
 }
 
-/// A wrapper that runs its task, forgets to, runs it twice, submits, or panics at either end:
-/// each task runs once, and its caller gets its own outcome. Law 16.
+/// A wrapper runs its task, forgets to, runs it twice, submits, or panics before or after it. Each
+/// task runs once, and its caller gets its own outcome. Law 16.
 #[test]
 fn wrapped() {
     explore("wrapped", |dice| {
@@ -163,7 +163,7 @@ fn wrapped() {
             if dice.one_in(8) {
                 planned_panic();
             }
-            // Few, so that they come to an end.
+            // The number is limited, so that the submissions come to an end.
             if let (true, Some(bench)) = (turn < 4 && dice.one_in(3), bench()) {
                 if dice.one_in(2) {
                     bench.wait_small(ticks(dice.below(10)));
@@ -202,7 +202,7 @@ fn wrapped() {
     });
 }
 
-/// The last worker ends, with or without a hook, as one or two threads push: no task is queued
+/// The last worker ends, with or without a hook, while one or two threads push. No task is queued
 /// without a worker. Laws 2 and 6.
 #[test]
 fn last_worker_leaves() {
@@ -224,7 +224,7 @@ fn last_worker_leaves() {
                 } else {
                     let _ = bench.serve_small();
                 }
-                // Until some step of the worker's end.
+                // Comes at a random step of the worker's end.
                 dice.pause(60);
             }
         });
@@ -234,8 +234,8 @@ fn last_worker_leaves() {
     });
 }
 
-/// The last worker ends, with or without a hook, as one or two threads push, or take their tasks
-/// back, and the system gives no other thread: what it accepts it runs. Laws 6 and 13.
+/// The last worker ends, with or without a hook, while one or two threads push, or take their tasks
+/// back, and the OS gives no other thread. The pool runs the tasks that it accepts. Laws 6 and 13.
 #[test]
 fn last_thread_leaves() {
     explore("last_thread_leaves", |dice| {
@@ -262,7 +262,8 @@ fn last_thread_leaves() {
         };
         assert!(bench.serve_work(Via::Pool, long), "a new pool");
         assert!(bench.serve_small().is_ok(), "another worker");
-        // Who ends the one ends the other, too, later: it needs no thread any more.
+        // The thread that ended one worker ends the other later, too; it needs no new thread for
+        // that.
         while bench.pool.stats().workers > 1 {
             lazypool::model::sleep(ticks(20));
         }
@@ -270,7 +271,7 @@ fn last_thread_leaves() {
         let threads = dice.between(1, 2);
         let all = bench.submitters(dice, threads, |bench, dice| {
             for _ in 0..dice.between(1, 2) {
-                // Until some step of the worker's end.
+                // Comes at a random step of the worker's end.
                 dice.pause(120);
                 if dice.one_in(3) {
                     bench.wait_small(ticks(dice.between(1, 20)));
@@ -286,7 +287,7 @@ fn last_thread_leaves() {
     });
 }
 
-/// Submits, or shuts the pool down, as its thread's locals are destroyed.
+/// Submits, or shuts the pool down, in the destructor of a thread-local.
 struct AtTheEnd {
     bench: Weak<Bench>,
     verb: u64,
@@ -311,8 +312,8 @@ shuttle::thread_local! {
     static AT_THE_END: RefCell<Option<AtTheEnd>> = RefCell::new(None);
 }
 
-/// Tasks leave a thread-local behind whose destructor submits to the pool, or shuts it down,
-/// once the worker is past its last step: what it submits ends, and so does the pool.
+/// Tasks leave a thread-local behind whose destructor submits to the pool or shuts it down, after
+/// the worker's last step. The submitted tasks end, and so does the pool.
 #[test]
 fn thread_local_destructors() {
     explore("thread_local_destructors", |dice| {
@@ -342,8 +343,8 @@ fn thread_local_destructors() {
     });
 }
 
-/// Submitters that wait for room for a while, beside others that wait or do not: each is
-/// refused no sooner than its time is up, and only if there was no room. Law 1.
+/// Submitters wait for space for a while, beside others that wait or do not. Each is refused no
+/// sooner than its time is up, and only if there was no space. Law 1.
 #[test]
 fn waits_for_a_while() {
     explore("waits_for_a_while", |dice| {

@@ -1,4 +1,4 @@
-//! Shutdowns, blocked submitters, retirement, hooks.
+//! Shutdowns, blocked submitters, retirement and hooks.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::Shutdown;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// A clean report is the last word: nothing is queued or runs. Others may be about to count what they
-/// have taken out of the queue.
+/// Asserts what a clean report promises: nothing is queued, and no task runs. Other threads may
+/// still be about to count tasks that they took out of the queue.
 fn shut_down(bench: &Bench, dice: &mut Dice, mode: Shutdown) {
     dice.pause(80);
     let timeout = match dice.below(4) {
@@ -28,7 +28,7 @@ fn shut_down(bench: &Bench, dice: &mut Dice, mode: Shutdown) {
     }
 }
 
-/// Two or three shutdowns, in each pair of modes, against submitters of all kinds.
+/// Two or three shutdowns, in each pair of modes, beside submitters of all kinds.
 #[test]
 fn shutdowns() {
     explore("shutdowns", |dice| {
@@ -55,7 +55,7 @@ fn shutdowns() {
     });
 }
 
-/// Submitters that wait for room: all of them get it.
+/// Submitters wait for space, and all of them get it.
 #[test]
 fn blocking() {
     explore("blocking", |dice| {
@@ -79,7 +79,7 @@ fn blocking() {
     });
 }
 
-/// Workers that retire as soon as they are idle, or a little later, against calls.
+/// Workers retire as soon as they are idle, or a little later, beside calls.
 #[test]
 fn retirement() {
     explore("retirement", |dice| {
@@ -105,7 +105,7 @@ fn retirement() {
         join_all(all);
         bench.wait_until_idle();
         if dice.one_in(4) {
-            // They go by themselves, but for the least number.
+            // All workers retire, except the minimum.
             while bench.pool.stats().workers > min {
                 lazypool::model::sleep(ticks(20));
             }
@@ -114,13 +114,14 @@ fn retirement() {
     });
 }
 
-/// Hooks that serve, or panic, where workers come and go.
+/// Hooks serve tasks or panic, while workers start and end.
 #[test]
 fn hooks() {
     explore("hooks", |dice| {
         let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
         let slot: Arc<OnceLock<Weak<Bench>>> = Arc::default();
-        // What a stop hook submits may need a new worker, which stops in its turn, and so on.
+        // A task that a stop hook submits may need a new worker, whose stop hook submits as well,
+        // and so on.
         let left = Arc::new(AtomicUsize::new(16));
         let hook = |dice: &mut Dice| {
             let (slot, seed) = (Arc::clone(&slot), dice.below(1 << 30));
@@ -147,7 +148,7 @@ fn hooks() {
         let (start, stop) = (hook(dice), hook(dice));
         let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
         let (starts, stops) = (!dice.one_in(3), !dice.one_in(3));
-        // Those that `build` starts are in their hook when the first call comes.
+        // Workers that `build` starts are still in their start hook when the first call comes.
         let min = dice.of(&[0, 0, 1, workers]);
         let bench = Bench::new(workers, queue, |mut b| {
             if starts {
@@ -176,8 +177,8 @@ fn hooks() {
     });
 }
 
-/// A worker whose first task is taken back while its start hook ends goes like any other,
-/// also where the cleaner has nobody else to look after.
+/// A task is the first one of a worker and is taken back while the worker's start hook ends. The
+/// worker retires like any other, also if the cleaner has no other worker to look after.
 #[test]
 fn taken_back_as_the_hook_ends() {
     explore("taken_back_as_the_hook_ends", |dice| {
@@ -215,7 +216,7 @@ fn taken_back_as_the_hook_ends() {
     });
 }
 
-/// A member that lines up for room behind others comes back once its group is cancelled.
+/// A group's submission that waits in line behind others comes back once the group is cancelled.
 #[test]
 fn cancelled_in_line() {
     explore("cancelled_in_line", |dice| {
@@ -246,8 +247,8 @@ fn cancelled_in_line() {
     });
 }
 
-/// Submitters that wait for room while somebody shuts the pool down, and whose workers end only once
-/// all of them are back: the shutdown itself tells them. Laws 10 and 14.
+/// Submitters wait for space while a thread shuts the pool down. The tasks end only once all
+/// submitters are back, so the shutdown itself must tell them. Laws 10 and 14.
 #[test]
 fn closed_in_line() {
     explore("closed_in_line", |dice| {

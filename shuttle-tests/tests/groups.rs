@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One group, several threads that serve through it, some that wait for it, and one
-/// that may cancel it. Its figures add up, and a wait ends.
+/// Several threads serve through one group, some wait for it, and one may cancel it. Its figures
+/// add up, and each wait ends.
 #[test]
 fn shared_group() {
     explore("shared_group", |dice| {
@@ -63,8 +63,8 @@ fn shared_group() {
     });
 }
 
-/// Scopes on several threads, beside others' calls and a shutdown, perhaps with
-/// threads that the system does not give: what a scope accepted runs before it ends.
+/// Scopes on several threads, beside other calls and a shutdown, perhaps while the OS refuses
+/// threads. The tasks that a scope accepted run before it ends.
 fn scopes(dice: &mut Dice, shuts_down: bool, refuses: bool) {
     let (workers, queue) = (dice.between(1, 3) as usize, dice.between(1, 4) as usize);
     let bench = Bench::new(workers, queue, |b| b);
@@ -133,8 +133,8 @@ fn scopes_without_threads() {
     });
 }
 
-/// Callers that open one scope after another, with one task each: as many as workers are never
-/// refused, as a scope's end comes after its task's worker is free and its task counted. Laws 1, 9, 15.
+/// Callers open one scope after another, with one task each. As many callers as workers are never
+/// refused, as a scope ends after its task's worker is free and its task is counted. Laws 1, 9, 15.
 #[test]
 fn scopes_one_by_one() {
     explore("scopes_one_by_one", |dice| {
@@ -158,8 +158,8 @@ fn scopes_one_by_one() {
     });
 }
 
-/// A scope and a discard beside the last worker, which may end, where the system gives no other:
-/// what the scope was served runs. Laws 6, 13, 15.
+/// A scope and a discard beside the last worker, which may end while the OS gives no other. The
+/// tasks that the scope accepted run. Laws 6, 13, 15.
 #[test]
 fn scope_against_discard() {
     explore("scope_against_discard", |dice| {

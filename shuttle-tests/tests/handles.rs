@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A value: how many there are.
+/// A task's value. It counts how many values exist.
 struct Value(Arc<AtomicI64>);
 
 impl Value {
@@ -28,12 +28,11 @@ impl Drop for Value {
     }
 }
 
-/// Says that it was woken. Some panic, some take their time, some call the pool.
+/// A waker that notes that it was woken. Some panic, all take a step.
 struct Flag {
     woken: Mutex<u64>,
     told: Condvar,
     panics: bool,
-    calls: Mutex<Option<(Arc<Bench>, Dice)>>,
 }
 
 impl Wake for Flag {
@@ -41,10 +40,6 @@ impl Wake for Flag {
         step();
         *self.woken.lock().unwrap() += 1;
         self.told.notify_all();
-        let calls = self.calls.lock().unwrap().take();
-        if let Some((bench, mut dice)) = calls {
-            bench.act(&mut dice, 0);
-        }
         if self.panics {
             planned_panic();
         }
@@ -52,12 +47,11 @@ impl Wake for Flag {
 }
 
 impl Flag {
-    fn new(panics: bool, calls: Option<(Arc<Bench>, Dice)>) -> Arc<Self> {
+    fn new(panics: bool) -> Arc<Self> {
         Arc::new(Self {
             woken: Mutex::new(0),
             told: Condvar::new(),
             panics,
-            calls: Mutex::new(calls),
         })
     }
 
@@ -69,12 +63,11 @@ impl Flag {
     }
 }
 
-/// Awaits it, with another waker for each of a few polls: the last must be woken.
-fn block_on<R>(mut handle: Handle<R>, bench: &Arc<Bench>, dice: &mut Dice) -> Result<R, TaskError> {
+/// Awaits the handle, with a new waker for each of a few polls: the last one must be woken.
+fn block_on<R>(mut handle: Handle<R>, dice: &mut Dice) -> Result<R, TaskError> {
     let mut earlier = Vec::new();
     let outcome = loop {
-        let calls = dice.one_in(4).then(|| (Arc::clone(bench), dice.fork()));
-        let flag = Flag::new(dice.one_in(4), calls);
+        let flag = Flag::new(dice.one_in(4));
         let waker = Waker::from(Arc::clone(&flag));
         match Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => break outcome,
@@ -92,12 +85,12 @@ struct Run {
     bench: Arc<Bench>,
     group: Group,
     alive: Arc<AtomicI64>,
-    /// Of the group's tasks.
+    /// Counts the group's tasks.
     served: AtomicU64,
 }
 
 impl Run {
-    /// One task, and what becomes of its handle.
+    /// Submits a task with a handle, and then joins, awaits, cancels, drops or detaches the handle.
     fn act(&self, dice: &mut Dice) {
         let ticket = self.bench.ticket();
         let (number, alive) = (ticket.number(), Arc::clone(&self.alive));
@@ -139,9 +132,9 @@ impl Run {
             3 => match handle.join_timeout(ticks(dice.below(20))) {
                 Ok(outcome) => outcome,
                 Err(handle) if dice.one_in(2) => return drop(handle),
-                Err(handle) => block_on(handle, &self.bench, dice),
+                Err(handle) => block_on(handle, dice),
             },
-            _ => block_on(handle, &self.bench, dice),
+            _ => block_on(handle, dice),
         };
         match outcome {
             Ok(_) => assert!(!panics),
@@ -152,8 +145,8 @@ impl Run {
     }
 }
 
-/// Handles of several threads, with and without a group that may be cancelled, beside other calls and
-/// perhaps a shutdown. Laws 2, 9, 21.
+/// Several threads use handles, with and without a group that may be cancelled, beside other calls
+/// and perhaps a shutdown. Laws 2, 9, 21.
 #[test]
 fn handles() {
     explore("handles", |dice| {

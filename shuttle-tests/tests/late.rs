@@ -1,4 +1,5 @@
-//! What comes too late: a task for its start, a caller for its outcome, a shutdown for its end.
+//! Events that come too late: the start of a task, the end that a caller waits for, the end of a
+//! shutdown.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::spawn;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A pool of two, both idle.
+/// Returns a pool of two workers, both idle.
 fn two_workers() -> Arc<Pool> {
     let pool = Pool::builder().max_workers(2).idle_timeout(Duration::MAX);
     let pool = pool.build().expect("a pool");
@@ -24,7 +25,7 @@ fn two_workers() -> Arc<Pool> {
     Arc::new(pool)
 }
 
-/// With a queue, and nobody in it yet.
+/// Returns a pool of two workers with an empty queue.
 fn pool_of_two() -> Pool {
     (Pool::builder().max_workers(2))
         .queue_capacity(8)
@@ -33,12 +34,12 @@ fn pool_of_two() -> Pool {
         .expect("a pool")
 }
 
-/// A worker that others rely on, as it is awake, is handed a task that is too late, and then one that
-/// runs until what is queued has run. Law 5: the other worker takes that.
+/// A worker that others rely on, because it is awake, is handed a task that is too late, and then a
+/// task that runs until the queued ones have run. Law 5: the other worker takes those.
 #[test]
 fn a_call_too_late_and_a_long_one() {
     explore("a_call_too_late_and_a_long_one", |dice| {
-        // Room for all, those included that leave a dead cell behind.
+        // Has space for all tasks, also for those that leave a dead cell.
         let pool = (Pool::builder().max_workers(2).min_workers(2))
             .queue_capacity(16)
             .idle_timeout(Duration::MAX)
@@ -54,7 +55,7 @@ fn a_call_too_late_and_a_long_one() {
             let met = its.do_with_deadline(move || met.meet(), Duration::MAX);
             assert!(met.is_ok(), "room");
         });
-        // One that leaves, and holds the oldest cell for a moment.
+        // The task of a call that times out: its caller holds the oldest cell for a moment.
         let (its, mut own) = (Arc::clone(&pool), dice.fork());
         let leaver = spawn(move || {
             for _ in 0..3 {
@@ -77,8 +78,8 @@ fn a_call_too_late_and_a_long_one() {
     });
 }
 
-/// The only worker has taken a task whose group is then cancelled, and has yet to see to it that
-/// another looks at the queue. Law 10: a drop waits for what is queued there.
+/// The only worker has popped a task whose group is then cancelled, and has yet to make sure that
+/// another worker looks at the queue. Law 10: a drop waits for the tasks that are queued there.
 #[test]
 fn left_queued_by_an_abandoned_worker() {
     explore("left_queued_by_an_abandoned_worker", |dice| {
@@ -97,8 +98,8 @@ fn left_queued_by_an_abandoned_worker() {
     });
 }
 
-/// A worker runs a task whose group is cancelled, then takes the next from the queue, while the other
-/// worker ends as the pool does. Law 10: the drop waits for that next task.
+/// A worker runs a task whose group is cancelled, then pops the next one, while the other worker
+/// ends as the pool does. Law 10: the drop waits for that next task.
 #[test]
 fn taken_by_an_abandoned_worker() {
     explore("taken_by_an_abandoned_worker", |dice| {
@@ -127,8 +128,8 @@ fn taken_by_an_abandoned_worker() {
     });
 }
 
-/// Two workers run tasks of cancelled groups, but not at the same time: one takes a wanted task before
-/// the other comes to its cancelled one. Law 10: a drop waits for the wanted task.
+/// Two workers run tasks of cancelled groups, but not at the same time: one worker pops a wanted
+/// task before the other starts its cancelled one. Law 10: a drop waits for the wanted task.
 #[test]
 fn abandoned_by_turns() {
     explore("abandoned_by_turns", |dice| {
@@ -162,7 +163,7 @@ fn abandoned_by_turns() {
                 left -= 1;
             }
         };
-        // In this order: the second is taken once the first has been.
+        // The order matters: the second task is popped after the first.
         pool.serve(wanted).expect("room");
         two.serve(cancelled).expect("room");
         queued.meet();
@@ -179,13 +180,13 @@ fn abandoned_by_turns() {
     });
 }
 
-/// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4: an
-/// idle worker that is one too many ends at once.
+/// A caller takes its task back, and so makes its worker idle, while the limit is lowered. Law 4:
+/// an idle worker that is one too many ends at once.
 #[test]
 fn taken_back_as_the_limit_is_lowered() {
     explore("taken_back_as_the_limit_is_lowered", |dice| {
         let pool = two_workers();
-        // One is busy until the other has ended.
+        // This worker is busy until the other has ended.
         let both = Meeting::of(2);
         let met = Arc::clone(&both);
         pool.serve(move || met.meet()).expect("an idle worker");
@@ -222,7 +223,8 @@ shuttle::thread_local! {
     static KEPT: RefCell<Option<Gone>> = RefCell::new(None);
 }
 
-/// The last worker ends as the wait for it does. Law 10: no thread outlives a clean report.
+/// The last worker ends at the moment at which the shutdown stops waiting. Law 10: no thread
+/// outlives a clean report.
 #[test]
 fn ended_as_the_time_is_up() {
     explore("ended_as_the_time_is_up", |dice| {

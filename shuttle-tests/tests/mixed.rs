@@ -8,7 +8,7 @@ fn size(dice: &mut Dice) -> (usize, usize) {
     (dice.between(1, 4) as usize, dice.of(&[0, 0, 1, 2, 4]))
 }
 
-/// Several threads, each with a few calls of either verb. Laws 1 to 5, 7 to 9.
+/// Several threads each make a few calls of either verb. Laws 1 to 5, 7 to 9.
 #[test]
 fn mixed_verbs() {
     explore("mixed_verbs", |dice| {
@@ -27,7 +27,7 @@ fn mixed_verbs() {
     });
 }
 
-/// As many calls at once as there is room for, onto a cold pool: none is refused.
+/// As many calls at once as there is space for, onto a pool without threads. None is refused.
 #[test]
 fn burst() {
     explore("burst", |dice| {
@@ -47,8 +47,8 @@ fn burst() {
     });
 }
 
-/// As many calls at once as there are workers, which `build` starts and which look around
-/// just then: none is refused. Law 1.
+/// As many calls at once as there are workers, which `build` starts and which look at the queue at
+/// that moment. None is refused. Law 1.
 #[test]
 fn built_workers() {
     explore("built_workers", |dice| {
@@ -67,8 +67,8 @@ fn built_workers() {
     });
 }
 
-/// Callers that wait for each of their tasks: as many as workers are never refused,
-/// and one caller needs one worker. Laws 1, 3 and 5.
+/// Callers wait for each of their tasks. As many callers as workers are never refused, and one
+/// caller needs one worker. Laws 1, 3 and 5.
 #[test]
 fn sequential() {
     explore("sequential", |dice| {
@@ -82,8 +82,8 @@ fn sequential() {
         });
         join_all(all);
         let spawned = bench.pool.stats().spawned;
-        // A worker that is about to look for more is neither idle nor occupied, so
-        // several callers may need one more each.
+        // A worker that is about to look for a task is neither idle nor occupied, so several
+        // callers may need one more worker each.
         assert!(callers > 1 || spawned == 1, "{spawned} workers for one");
         bench.finish(false);
     });

@@ -1,4 +1,4 @@
-//! A limit set at run time; deadlines of tasks; starts in vain; drops of a pool.
+//! A limit that is set at run time; deadlines of tasks; `min_remaining`; drops of a pool.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
@@ -16,8 +16,8 @@ fn move_limit(bench: &Arc<Bench>, dice: &mut Dice) {
     }
 }
 
-/// The limit goes up and down beside submissions, retirement, threads that the system does not
-/// give, and perhaps a shutdown. Laws 1, 2, 4, 9, 13.
+/// The limit rises and falls beside submissions, retirement, threads that the OS refuses, and
+/// perhaps a shutdown. Laws 1, 2, 4, 9, 13.
 #[test]
 fn limits() {
     explore("limits", |dice| {
@@ -49,8 +49,8 @@ fn limits() {
     });
 }
 
-/// From the return of `set_limit` on, whatever was under way: each worker runs one more task at
-/// most, then no more run at once than the limit says. Law 4.
+/// Once `set_limit` has returned, each worker runs at most one more task; after that no more tasks
+/// run at once than the limit allows. This holds whatever was under way. Law 4.
 #[test]
 fn limit_is_exact() {
     explore("limit_is_exact", |dice| {
@@ -81,7 +81,7 @@ fn limit_is_exact() {
     });
 }
 
-/// Submitters that wait for room while the limit falls and rises. Laws 4 and 14.
+/// Submitters wait for space while the limit falls and rises. Laws 4 and 14.
 #[test]
 fn limits_and_waiting() {
     explore("limits_and_waiting", |dice| {
@@ -100,8 +100,8 @@ fn limits_and_waiting() {
     });
 }
 
-/// Deadlines of tasks and starts in vain beside other calls, a changing limit and a shutdown:
-/// each closure runs once, or is dropped or comes back once. Laws 2, 9, 17, 18.
+/// Tasks with deadlines and with `min_remaining`, beside other calls, a changing limit and a
+/// shutdown. Each closure runs once, is dropped once, or comes back once. Laws 2, 9, 17, 18.
 #[test]
 fn deadlines() {
     explore("deadlines", |dice| {
@@ -136,8 +136,8 @@ fn deadlines() {
     });
 }
 
-/// A pool is dropped while a task of a group that may be cancelled never returns, or one that
-/// passes a deadline of its own: the drop ends. Law 10.
+/// A pool is dropped while a task runs that never returns: one of a group that may be cancelled, or
+/// one that passes a deadline of its own. The drop ends. Law 10.
 #[test]
 fn drops() {
     explore("drops", |dice| {

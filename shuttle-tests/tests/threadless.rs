@@ -1,4 +1,4 @@
-//! Threads that the OS does not give; dead cells in a full queue; all at once.
+//! Threads that the OS refuses; dead cells in a full queue; everything at once.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::{self, set_options};
@@ -11,8 +11,8 @@ fn refuse_threads(dice: &mut Dice) {
     set_options(|o| o.refuse_one_in = n);
 }
 
-/// Calls onto a cold pool while threads are refused: what was accepted ends without
-/// help, what was not comes back. Law 13.
+/// Calls onto a pool without threads while threads are refused. The accepted tasks end without
+/// help; the others come back. Law 13.
 #[test]
 fn no_threads() {
     explore("no_threads", |dice| {
@@ -30,7 +30,7 @@ fn no_threads() {
         bench.wait_until_idle();
         if dice.one_in(2) {
             set_options(|o| o.refuse_one_in = 0);
-            // The last closure is gone, its worker may not be free yet.
+            // The last closure is gone, but its worker may not be free yet.
             while !bench.wait_small(Duration::MAX) {
                 shuttle::thread::yield_now();
             }
@@ -39,8 +39,8 @@ fn no_threads() {
     });
 }
 
-/// Short deadlines and a cancelled group leave dead cells in the queue, which others push
-/// behind, perhaps while threads are refused.
+/// Short deadlines and a cancelled group leave dead cells in the queue; others push behind them,
+/// perhaps while threads are refused.
 #[test]
 fn dead_cells() {
     explore("dead_cells", |dice| {
@@ -78,8 +78,9 @@ fn dead_cells() {
     });
 }
 
-/// Two submitters more than there is room for, one group, threads refused: the least
-/// that a task taken back for want of a thread can meet.
+/// One group, and two submitters more than there is space for, while threads are refused. This is
+/// the smallest case in which a task that is taken back, because no thread was given, meets other
+/// tasks.
 #[test]
 fn cancelled_without_threads() {
     explore("cancelled_without_threads", |dice| {
@@ -108,7 +109,7 @@ fn cancelled_without_threads() {
     });
 }
 
-/// Everything that the other scenarios have, in any combination.
+/// Everything that the other scenarios do, in any combination.
 #[test]
 fn storm() {
     explore("storm", |dice| {

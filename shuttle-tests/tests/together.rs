@@ -1,5 +1,5 @@
-//! Settings, verbs, options and disturbances of all kinds, any two of which meet; looks at a
-//! pool's figures; two pools; a thread that is stopped.
+//! Settings, verbs, options and disturbances of all kinds, any two of which meet; reads of a pool's
+//! figures; two pools; a thread that is stopped.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// What a hook does: takes its time, submits, panics.
+/// The actions of a hook: it takes some steps, submits, or panics.
 fn hook(
     dice: &mut Dice,
     bench: &Arc<OnceLock<Weak<Bench>>>,
@@ -24,7 +24,7 @@ fn hook(
         let turn = turns.fetch_add(1, Ordering::Relaxed);
         let mut dice = Dice::new(seed + turn);
         dice.pause(6);
-        // Few, so that they come to an end.
+        // The number is limited, so that the submissions come to an end.
         if may_serve && turn < 4 {
             if let Some(bench) = bench.get().and_then(Weak::upgrade) {
                 bench.act_with(None, &mut dice, 0);
@@ -37,7 +37,7 @@ fn hook(
     }
 }
 
-/// A pool with any settings; how many panics of its hooks there were.
+/// Returns a pool with any settings, and a count of the panics of its hooks.
 fn any_pool(dice: &mut Dice) -> (Arc<Bench>, Arc<AtomicU64>) {
     let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
     let panics = Arc::new(AtomicU64::new(0));
@@ -84,9 +84,9 @@ fn move_limit(bench: &Arc<Bench>, dice: &mut Dice) {
     }
 }
 
-/// A pool with any settings, calls by any verb with any options, and disturbances: a cancelled
-/// group, a changing limit, a shutdown, threads that the system does not give, looks at the
-/// figures. Two of each kind meet in most executions.
+/// A pool with any settings gets calls by any verb with any options, and disturbances: a cancelled
+/// group, a changing limit, a shutdown, threads that the OS refuses, reads of the figures. Two of
+/// each kind meet in most executions.
 #[test]
 fn any_two() {
     explore("any_two", |dice| {
@@ -153,8 +153,8 @@ fn any_two() {
     });
 }
 
-/// Threads that look at a pool's figures and workers while tasks with labels come and go: each
-/// look sees what must be there. Law 9.
+/// Threads read a pool's figures and workers while tasks with labels come and go. Each read sees
+/// the tasks that must be there. Law 9.
 #[test]
 fn figures() {
     explore("figures", |dice| {
@@ -189,8 +189,8 @@ fn figures() {
     });
 }
 
-/// Two pools whose tasks submit to each other, and threads that submit to both by turns: each
-/// refuses, runs and counts as if the other were not there.
+/// The tasks of two pools submit to each other, and threads submit to both in turn. Each pool
+/// refuses, runs and counts as if the other did not exist.
 #[test]
 fn two_pools() {
     explore("two_pools", |dice| {
@@ -216,12 +216,12 @@ fn two_pools() {
                     here.act(dice, 1);
                     continue;
                 }
-                // There and back: it ends by its deadline, or is refused.
+                // The task goes to the other pool and back: it ends by its deadline, or is refused.
                 let (inner, home, mut dice_there) =
                     (Arc::clone(there), Arc::clone(here), dice.fork());
                 let task = move || {
                     let mut dice = dice_there.fork();
-                    // Not for ever: its worker may wait for this one.
+                    // Waits for a limited time: its worker may wait for this task.
                     let back = move || {
                         if dice.one_in(2) {
                             home.serve(Via::Pool, &mut dice, 0);
@@ -252,8 +252,8 @@ fn two_pools() {
     });
 }
 
-/// One thread is stopped for a while wherever it is, with what it holds: whoever's task has
-/// ended meanwhile has its outcome, as its release waits for no thread but its worker. Law 20.
+/// One thread is stopped for a while wherever it is. A caller whose task has ended meanwhile has
+/// its outcome, as its release depends on no thread except its worker. Law 20.
 #[test]
 fn stopped() {
     explore("stopped", |dice| {

@@ -1,4 +1,4 @@
-//! The fate of every closure and result: counted, not listed, so that a run may
+//! Counts of the fates of all closures and results. They are counted, not listed, so that a run may
 //! take days.
 
 use crate::plan::Plan;
@@ -9,47 +9,50 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// What the callers of one pool saw, and what the closures saw.
+/// Counts of the events that the callers and closures of one pool saw.
 #[derive(Debug)]
 pub(crate) struct Books {
     pub(crate) plan: Plan,
     /// Closures offered to the pool.
     pub(crate) made: AtomicU64,
-    /// Of those, with a deadline of zero, which the pool does not count.
+    /// Closures offered with a deadline of zero, which the pool does not count.
     pub(crate) zero: AtomicU64,
     pub(crate) ran: AtomicU64,
     pub(crate) ran_by_caller: AtomicU64,
     pub(crate) dropped: AtomicU64,
-    /// Handed back, for whatever reason.
+    /// Futures that were dropped before their task ran. If one was in line, the pool does not count
+    /// it.
+    pub(crate) left: AtomicU64,
+    /// Closures that came back, for any reason.
     pub(crate) back: AtomicU64,
     pub(crate) back_expired: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     /// Tasks that must count as panicked.
     pub(crate) panics: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
-    /// Discarded tasks of groups, by the groups' own counts.
+    /// Discarded tasks of groups, as the groups counted them.
     pub(crate) group_discards: AtomicU64,
     pub(crate) handles: Handles,
     pub(crate) results_made: AtomicU64,
     pub(crate) results_dropped: AtomicU64,
-    /// Ran twice, dropped twice, another task's data.
+    /// Closures that ran twice, were dropped twice, or held another task's data.
     pub(crate) wrong: AtomicU64,
     pub(crate) inside: AtomicU64,
     pub(crate) most_inside: AtomicU64,
-    /// The longest that a call outlasted its deadline, in microseconds.
+    /// The longest time by which a call outlasted its deadline, in microseconds.
     pub(crate) overshoot: AtomicU64,
-    /// This pool, and another one with its books, for tasks that submit.
+    /// This pool, for tasks that submit to it. `peer` is another pool with its books.
     pub(crate) own: OnceLock<Weak<Pool>>,
     pub(crate) peer: OnceLock<(Weak<Pool>, Weak<Books>)>,
 }
 
-/// Handles, by what they had, or by how they were left.
+/// Counts of handles, by their outcome or by the way in which they were given up.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) values: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) expired: AtomicU64,
-    /// Or cancelled; without those of groups.
+    /// Discarded or cancelled tasks, without those of groups.
     pub(crate) discarded: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) detached: AtomicU64,
@@ -78,6 +81,7 @@ impl Books {
             ran: AtomicU64::new(0),
             ran_by_caller: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             back: AtomicU64::new(0),
             back_expired: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
@@ -105,11 +109,11 @@ pub(crate) fn get(n: &AtomicU64) -> u64 {
     n.load(Ordering::SeqCst)
 }
 
-/// Every finished call and task, for the watchdog.
+/// Counts finished calls and tasks, for the watchdog.
 pub(crate) use soak::PROGRESS;
 
 thread_local! {
-    /// This thread runs a closure that the pool refused.
+    /// `true` while this thread runs a closure that the pool refused.
     static CALLER_RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -129,7 +133,7 @@ pub(crate) fn caller_runs() -> bool {
     CALLER_RUNS.get()
 }
 
-/// A panic without the panic hook's message.
+/// Panics without the panic hook's message.
 pub(crate) fn quiet_panic() -> ! {
     resume_unwind(Box::new("soak"))
 }
@@ -138,14 +142,14 @@ const NEW: u32 = 0;
 const RAN: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Captured by each closure.
+/// Captured by each closure, to count its fate.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub(crate) books: Arc<Books>,
-    /// Shows a closure whose bytes were damaged on the way.
+    /// A hash that reveals a closure whose bytes were damaged on the way.
     check: u64,
     state: AtomicU32,
-    /// Its drop panics.
+    /// `true` if the ticket's drop panics.
     bomb: bool,
 }
 
@@ -160,7 +164,7 @@ impl Ticket {
         }
     }
 
-    /// The closure has been called.
+    /// Counts a call of the closure.
     pub(crate) fn run(&self, act: u64) {
         let books = &*self.books;
         if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != mix(act) {
@@ -178,14 +182,14 @@ impl Ticket {
         }
     }
 
-    /// The closure is about to return or panic.
+    /// Counts that the closure is about to return or panic.
     pub(crate) fn end(&self) {
         if !caller_runs() {
             self.books.inside.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// To be called before a panic of the task.
+    /// Counts a panic of the task. To be called before the panic.
     pub(crate) fn note_panic(&self) {
         if !caller_runs() {
             add(&self.books.panics);
@@ -209,7 +213,7 @@ impl Drop for Ticket {
     }
 }
 
-/// What a task returns.
+/// The result of a task.
 #[derive(Debug)]
 pub(crate) struct Value {
     books: Arc<Books>,
@@ -227,7 +231,8 @@ impl Value {
         }
     }
 
-    /// It has arrived: only results without a taker may explode.
+    /// Defuses the result, as it has arrived: only results that no caller takes may panic in their
+    /// drop.
     pub(crate) fn arrived(mut self) -> u64 {
         self.bomb = false;
         self.act

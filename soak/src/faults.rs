@@ -1,13 +1,16 @@
-//! Faults combined: small pools under several faults at once, and a table of which pairs of
-//! faults came together in one pool, by what happened and not by what was planned.
+//! Faults combined: small pools under several faults at once, and a table of the pairs of faults
+//! that came together in one pool. A fault counts if it happened, not if it was planned.
 
 use crate::rng::{mix, Rng};
 use crate::{os, spawn, PROGRESS};
 use lazypool::{task, BuildError, DeadlineError, Group, Pool, Refusal, Shutdown, WhenFull};
 use std::cell::RefCell;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,7 +35,9 @@ const NAMES: [&str; COUNT] = [
     "min remaining",
     "pool dropped",
     "min workers",
-    "thread paused",
+    "group full",
+    "awaits space",
+    "future dropped",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,18 +63,14 @@ enum Fault {
     MinRemaining,
     Dropped,
     MinWorkers,
-    Paused,
+    GroupFull,
+    AwaitsSpace,
+    FutureDropped,
 }
 
-const COUNT: usize = Fault::Paused as usize + 1;
-/// The library tells of the last one only where it has pauses.
-const MET: usize = if cfg!(lazypool_pauses) {
-    COUNT
-} else {
-    Fault::Paused as usize
-};
+const COUNT: usize = Fault::FutureDropped as usize + 1;
 
-/// How often each fault happened to one pool, and its closures' fates.
+/// Counts how often each fault happened to one pool, and the fates of its closures.
 #[derive(Debug, Default)]
 pub struct Seen {
     faults: [AtomicU64; COUNT],
@@ -78,10 +79,13 @@ pub struct Seen {
     gone: AtomicU64,
     /// Calls with a deadline of zero: the pool does not count them.
     zero: AtomicU64,
-    /// Tasks by which a pool at rest showed that it is whole.
+    /// Tasks that ran in `check_whole`, on a pool at rest.
     whole: AtomicU64,
-    /// How often these were refused before, by a worker in a hook.
+    /// Refusals of such tasks while a worker was in a hook.
     hooked: AtomicU64,
+    /// Futures that were dropped before their task ran. If one was in line, the pool does not count
+    /// it.
+    left: AtomicU64,
 }
 
 impl Seen {
@@ -94,7 +98,7 @@ impl Seen {
     }
 }
 
-/// One closure's.
+/// The fate of one closure.
 #[derive(Debug, Default)]
 struct Fate {
     ran: AtomicU64,
@@ -102,7 +106,7 @@ struct Fate {
 }
 
 impl Fate {
-    /// Whoever has the closure back.
+    /// Asserts that a closure that came back has neither run nor been dropped.
     fn check_unrun(&self, pool: &Pool) {
         let (ran, gone) = (self.ran.load(SeqCst), self.gone.load(SeqCst));
         assert!(
@@ -112,7 +116,7 @@ impl Fate {
     }
 }
 
-/// Captured by each closure: runs at most once, is dropped once.
+/// Captured by each closure. Asserts that the closure runs at most once and is dropped once.
 struct Ticket {
     seen: Arc<Seen>,
     fate: Arc<Fate>,
@@ -173,7 +177,7 @@ impl Drop for Local {
     }
 }
 
-/// Which faults a round may have: a bit for each.
+/// The faults that a round may have, one bit for each.
 #[derive(Debug, Clone, Copy)]
 struct Plan(u64);
 
@@ -300,7 +304,137 @@ fn call(pool: &Pool, plan: Plan, rng: &mut Rng, seen: &Arc<Seen>) {
     }
 }
 
-fn serve(pool: &Arc<Pool>, group: &Group, plan: Plan, rng: &mut Rng, seen: &Arc<Seen>) {
+/// The groups of a pool, one of which has a limit.
+struct Groups {
+    group: Group,
+    limited: Group,
+    limit: usize,
+    /// Tasks that the group with a limit accepted.
+    accepted: AtomicUsize,
+    /// Futures of the group with a limit that were dropped in line.
+    left: AtomicUsize,
+}
+
+impl Groups {
+    fn new(pool: &Pool, rng: &mut Rng) -> Self {
+        let limit = 1 + rng.below(2) as usize;
+        Self {
+            group: pool.group(),
+            limited: pool.limited_group(limit),
+            limit,
+            accepted: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns `true` if the reason is that the group is full, and asserts that the group has a
+    /// limit.
+    fn is_full(&self, reason: &Refusal, plan: Plan, seen: &Seen) -> bool {
+        let is = matches!(reason, Refusal::GroupFull);
+        assert!(
+            !is || plan.has(Fault::GroupFull),
+            "full without a limit: {reason:?}"
+        );
+        if is {
+            seen.note(Fault::GroupFull);
+        }
+        is
+    }
+
+    fn wait(&self) {
+        self.group.wait();
+        self.limited.wait();
+        let (accepted, left) = (self.accepted.load(SeqCst), self.left.load(SeqCst));
+        let it = &self.limited;
+        let ended = it.completed() + it.panicked() + it.discarded();
+        assert!(
+            it.pending() == 0 && (accepted..=accepted + left).contains(&ended),
+            "{accepted} accepted, {left} left: {it:?}"
+        );
+    }
+}
+
+/// A waker that unparks the thread that polls.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Submits a task as a future, with or without a group; then awaits space or leaves the line.
+fn serve_async<F>(
+    pool: &Pool,
+    groups: &Groups,
+    plan: Plan,
+    rng: &mut Rng,
+    seen: &Arc<Seen>,
+    fate: &Fate,
+    task: F,
+) where
+    F: FnOnce() + Send + 'static,
+{
+    // Fills the pool first: otherwise there is space in most cases.
+    for _ in 0..8 {
+        let (ticket, pause) = (Ticket::new(seen), rng.micros(600));
+        let filler = move || {
+            thread::sleep(pause);
+            ticket.run();
+        };
+        if pool.when_full(WhenFull::Refuse).serve(filler).is_err() {
+            break;
+        }
+    }
+    let in_group = plan.has(Fault::GroupFull) && rng.one_in(2);
+    let mut future = if in_group {
+        groups.limited.awaitable().serve_async(task)
+    } else {
+        pool.awaitable().serve_async(task)
+    };
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let leaves = plan.has(Fault::FutureDropped) && (!plan.has(Fault::AwaitsSpace) || rng.one_in(2));
+    let served = loop {
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(served) => break served,
+            Poll::Pending if leaves => {
+                seen.note(Fault::FutureDropped);
+                thread::sleep(rng.micros(300));
+                drop(future);
+                if fate.ran.load(SeqCst) == 0 {
+                    seen.left.fetch_add(1, SeqCst);
+                }
+                groups.left.fetch_add(usize::from(in_group), SeqCst);
+                return;
+            }
+            Poll::Pending => {
+                seen.note(Fault::AwaitsSpace);
+                thread::park();
+            }
+        }
+    };
+    match served {
+        Ok(handle) => {
+            groups.accepted.fetch_add(usize::from(in_group), SeqCst);
+            match rng.below(3) {
+                0 => handle.detach(),
+                1 => drop(handle),
+                _ => drop(handle.join()),
+            }
+        }
+        Err(refused) => {
+            fate.check_unrun(pool);
+            let reason = refused.reason();
+            let saturated = matches!(reason, Refusal::Saturated);
+            assert!(!saturated, "a future waits for space: {pool:?}");
+            if !(in_group && groups.is_full(reason, plan, seen)) {
+                check_reason(pool, reason);
+            }
+        }
+    }
+}
+
+fn serve(pool: &Arc<Pool>, groups: &Groups, plan: Plan, rng: &mut Rng, seen: &Arc<Seen>) {
     let ticket = Ticket::new(seen);
     let fate = Arc::clone(&ticket.fate);
     let local = plan.has(Fault::LocalSubmits) || plan.has(Fault::LocalEnds);
@@ -309,7 +443,7 @@ fn serve(pool: &Arc<Pool>, group: &Group, plan: Plan, rng: &mut Rng, seen: &Arc<
     let pause = rng.one_in(4).then(|| rng.micros(400));
     let task = move || {
         if let Some((pool, seen)) = of_local {
-            // One for each worker.
+            // Sets one thread-local for each worker.
             LOCAL.with(|it| {
                 let mut it = it.borrow_mut();
                 if it.is_none() && task::slot().is_some() {
@@ -332,7 +466,24 @@ fn serve(pool: &Arc<Pool>, group: &Group, plan: Plan, rng: &mut Rng, seen: &Arc<
             seen.note(Fault::ServeDeadline);
             pool.with_deadline(rng.micros(1_000)).serve(task).err()
         }
-        2 | 3 => group.serve(task).err(),
+        2 if plan.has(Fault::GroupFull) => {
+            let refused = groups.limited.serve(task).err();
+            let pending = groups.limited.pending();
+            assert!(pending <= groups.limit, "{pending} of {}", groups.limit);
+            (groups.accepted).fetch_add(usize::from(refused.is_none()), SeqCst);
+            let is_full = |reason| groups.is_full(reason, plan, seen);
+            if refused
+                .as_ref()
+                .is_some_and(|refused| is_full(refused.reason()))
+            {
+                return fate.check_unrun(pool);
+            }
+            refused
+        }
+        2 | 3 => groups.group.serve(task).err(),
+        4 | 5 if plan.has(Fault::AwaitsSpace) || plan.has(Fault::FutureDropped) => {
+            return serve_async(pool, groups, plan, rng, seen, &fate, task);
+        }
         _ => {
             let policy = WhenFull::BlockFor(Duration::from_millis(20));
             pool.when_full(policy).serve(task).err()
@@ -344,21 +495,8 @@ fn serve(pool: &Arc<Pool>, group: &Group, plan: Plan, rng: &mut Rng, seen: &Arc<
     }
 }
 
-#[cfg(lazypool_pauses)]
-use lazypool::pauses;
-
-/// As a library without them.
-#[cfg(not(lazypool_pauses))]
-mod pauses {
-    pub(super) fn pause_one_in(_: u32) {}
-
-    pub(super) fn count() -> u64 {
-        0
-    }
-}
-
-/// What happens to the pool while others submit.
-fn disturb(pool: &Pool, group: &Group, round: &mut Round, seen: &Seen, busy: &AtomicUsize) {
+/// Disturbs the pool while others submit.
+fn disturb(pool: &Pool, groups: &Groups, round: &mut Round, seen: &Seen, busy: &AtomicUsize) {
     let (plan, calm, rng) = (round.plan, round.calm, &mut round.rng);
     for turn in 0_u32.. {
         if busy.load(Ordering::SeqCst) == 0 {
@@ -376,9 +514,11 @@ fn disturb(pool: &Pool, group: &Group, round: &mut Round, seen: &Seen, busy: &At
             );
         }
         let cancels = plan.has(Fault::GroupCancelled) && rng.one_in(8);
-        if cancels && group.pending() > 0 && !group.is_cancelled() {
-            seen.note(Fault::GroupCancelled);
-            group.cancel();
+        for group in [&groups.group, &groups.limited] {
+            if cancels && group.pending() > 0 && !group.is_cancelled() {
+                seen.note(Fault::GroupCancelled);
+                group.cancel();
+            }
         }
         let ends = [
             (Fault::Drain, Shutdown::Drain),
@@ -402,15 +542,15 @@ fn disturb(pool: &Pool, group: &Group, round: &mut Round, seen: &Seen, busy: &At
     spawn::refuse(0, 0);
 }
 
-/// One pool, from its first task to its last thread.
+/// The life of one pool, from its first task to its last thread.
 #[derive(Debug)]
 pub struct Round {
     plan: Plan,
-    /// How many calls each submitter makes.
+    /// The number of calls that each submitter makes.
     calls: u32,
-    /// So many looks at the pool come before a shutdown.
+    /// The number of turns of `disturb` before the first shutdown.
     calm: u32,
-    /// For the pool, and what happens to it.
+    /// The choices for the pool's settings and for `disturb`.
     rng: Rng,
     submitters: [Rng; SUBMITTERS],
 }
@@ -418,7 +558,7 @@ pub struct Round {
 const SUBMITTERS: usize = 3;
 
 impl Round {
-    /// Each fault once in two.
+    /// Returns a round with a random plan, in which each fault has a probability of one half.
     pub fn drawn(seed: u64) -> Self {
         Self {
             plan: Plan(mix(seed)),
@@ -429,8 +569,8 @@ impl Round {
         }
     }
 
-    /// A short one, whose faults are the bits of the first three bytes, and whose other choices
-    /// are the bytes that follow, by turns.
+    /// Returns a short round. Its faults are the bits of the first three bytes; the bytes that
+    /// follow are dealt to the four threads in turn and make their other choices.
     pub fn of(bytes: &[u8]) -> Self {
         let (faults, rest) = bytes.split_at(bytes.len().min(3));
         let every_fourth = |n: usize| Rng::of(rest.iter().skip(n).step_by(SUBMITTERS + 1).copied());
@@ -443,7 +583,7 @@ impl Round {
         }
     }
 
-    /// Plays it; what it has met.
+    /// Plays the round. Returns the faults that it met.
     pub fn play(self) -> Arc<Seen> {
         play(self)
     }
@@ -453,18 +593,16 @@ fn play(mut round: Round) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let plan = round.plan;
     let threads = os::threads();
-    let paused = pauses::count();
-    pauses::pause_one_in(if plan.has(Fault::Paused) { 300 } else { 0 });
     let Some(pool) = build(plan, &mut round.rng, &seen) else {
         wait_for_threads(threads);
         return seen;
     };
-    let group = pool.group();
+    let groups = Groups::new(&pool, &mut round.rng);
     let busy = AtomicUsize::new(SUBMITTERS);
     let calls = round.calls;
     thread::scope(|s| {
         for rng in &round.submitters {
-            let (pool, group, seen, busy) = (&pool, &group, &seen, &busy);
+            let (pool, groups, seen, busy) = (&pool, &groups, &seen, &busy);
             let mut rng = rng.clone();
             s.spawn(move || {
                 let rng = &mut rng;
@@ -472,7 +610,7 @@ fn play(mut round: Round) -> Arc<Seen> {
                     if rng.one_in(2) {
                         call(pool, plan, rng, seen);
                     } else {
-                        serve(pool, group, plan, rng, seen);
+                        serve(pool, groups, plan, rng, seen);
                     }
                     if rng.one_in(8) {
                         thread::sleep(rng.micros(1_500));
@@ -482,9 +620,9 @@ fn play(mut round: Round) -> Arc<Seen> {
                 busy.fetch_sub(1, Ordering::SeqCst);
             });
         }
-        disturb(&pool, &group, &mut round, &seen, &busy);
+        disturb(&pool, &groups, &mut round, &seen, &busy);
     });
-    group.wait();
+    groups.wait();
     check_whole(&pool, plan, &seen);
     let (spawn_failures, expired) = (pool.stats().spawn_failures, pool.stats().expired);
     let retired = plan.has(Fault::Retired) && pool.stats().retired > 0 && !pool.is_closed();
@@ -498,7 +636,6 @@ fn play(mut round: Round) -> Arc<Seen> {
         wait_for_threads(threads);
         check_ledger(&pool, &seen);
     }
-    pauses::pause_one_in(0);
     let (made, gone) = (&seen.made, &seen.gone);
     let (made, gone) = (made.load(Ordering::SeqCst), gone.load(Ordering::SeqCst));
     assert!(made == gone, "{made} closures, {gone} dropped");
@@ -506,7 +643,6 @@ fn play(mut round: Round) -> Arc<Seen> {
         (Fault::NoThread, spawn_failures > 0),
         (Fault::TakenBack, plan.has(Fault::TakenBack) && expired > 0),
         (Fault::Retired, retired),
-        (Fault::Paused, pauses::count() > paused),
     ] {
         if happened {
             seen.note(fault);
@@ -515,10 +651,11 @@ fn play(mut round: Round) -> Arc<Seen> {
     seen
 }
 
-/// Whatever happened before: an open pool at rest runs as many tasks at once as it has workers. One
-/// in a hook counts as busy: there a refused task is tried again.
+/// Asserts that an open pool at rest runs as many tasks at once as it has workers, whatever
+/// happened before. A worker in a hook counts as busy, so a task that is refused for that is tried
+/// again.
 fn check_whole(pool: &Pool, plan: Plan, seen: &Seen) {
-    // Who submits or shuts down in a destructor does so at any time.
+    // Destructors of thread-locals may submit or shut down at any time.
     let undisturbed = !plan.has(Fault::LocalSubmits) && !plan.has(Fault::LocalEnds);
     if !undisturbed || pool.is_closed() {
         return;
@@ -565,7 +702,7 @@ fn wait_for_threads(threads: usize) {
     wait_for("end of the pool's threads", || os::threads() == threads);
 }
 
-/// What the pool counted is what its callers and closures saw.
+/// Asserts that the pool counted the events that its callers and closures saw.
 fn check_ledger(pool: &Pool, seen: &Seen) {
     let s = pool.stats();
     let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
@@ -575,22 +712,23 @@ fn check_ledger(pool: &Pool, seen: &Seen) {
         "the ledger does not balance: {s:?}"
     );
     let offered = get(&seen.made) - get(&seen.zero) + get(&seen.whole) + get(&seen.hooked);
+    let left = get(&seen.left);
     assert!(
-        offered == s.accepted + s.refused,
-        "{offered} offered: {s:?}"
+        (offered - left.min(offered)..=offered).contains(&(s.accepted + s.refused)),
+        "{offered} offered, {left} left: {s:?}"
     );
     let ran = get(&seen.ran) + get(&seen.whole);
     assert!(ran == s.completed && s.panicked == 0, "{ran} ran: {s:?}");
 }
 
-/// In how many pools each pair of faults came together.
+/// For each pair of faults, the number of pools in which both happened.
 #[derive(Debug, Default)]
 pub struct Table {
     met: [[u64; COUNT]; COUNT],
 }
 
 impl Table {
-    /// One more pool.
+    /// Counts one more pool.
     pub fn add(&mut self, seen: &Seen) {
         for a in (0..COUNT).filter(|&a| seen.has(a)) {
             for (b, count) in self.met[a].iter_mut().enumerate().take(a + 1) {
@@ -600,12 +738,12 @@ impl Table {
     }
 
     fn never(&self) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = (0..MET).flat_map(|a| (0..=a).map(move |b| (a, b)));
+        let pairs = (0..COUNT).flat_map(|a| (0..=a).map(move |b| (a, b)));
         let never = pairs.filter(|&(a, b)| self.met[a][b] == 0);
         never.map(|(a, b)| (NAMES[b], NAMES[a]))
     }
 
-    /// Whether each pair was met.
+    /// Returns `true` if each pair was met.
     pub fn is_complete(&self) -> bool {
         self.never().next().is_none()
     }
@@ -614,7 +752,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("those that had both faults; last in a line, the fault itself.\n\n")?;
-        for (a, line) in self.met.iter().enumerate().take(MET) {
+        for (a, line) in self.met.iter().enumerate() {
             write!(f, "{a:2} {:16}", NAMES[a])?;
             for count in &line[..=a] {
                 write!(f, "{count:5}")?;

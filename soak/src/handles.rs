@@ -1,5 +1,5 @@
-//! Awaited tasks, in each way in which a handle can be used, and tasks that run past their limit.
-//! What a handle says is compared with what its closure saw, and counted.
+//! Awaited tasks, with every use of a handle, and tasks that run past their limit. The outcome that
+//! a handle gives is compared with the events that its closure saw, and counted.
 
 use crate::books::{add, as_caller, Books, Ticket, Value, PROGRESS};
 use crate::load::{body, check, check_refusal, defuse, take_back, Act, From, LABEL, LONG};
@@ -17,7 +17,7 @@ use std::time::Duration;
 const RAN: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Captured by a closure: what became of it.
+/// Captured by a closure, to record whether it ran and was dropped.
 pub(crate) struct Witness(Arc<AtomicU32>);
 
 impl Witness {
@@ -39,27 +39,31 @@ impl Drop for Witness {
 
 type Outcome = Result<Value, TaskError>;
 
-/// A task whose handle is there.
+/// An accepted task, with its handle.
 pub(crate) struct Awaited {
     pub(crate) handle: Handle<Value>,
     pub(crate) told: Told,
 }
 
-/// What its handle is held against.
+/// The expectations against which a handle's outcome is checked.
 pub(crate) struct Told {
     pub(crate) act: Act,
     pub(crate) seen: Arc<AtomicU32>,
-    /// Of a group, which counts what is discarded of it.
+    /// `true` if the task belongs to a group, which itself counts its discarded tasks.
     pub(crate) is_member: bool,
 }
 
 impl Told {
-    /// What the handle has must be what the closure saw, which is gone.
+    /// Asserts that the handle's outcome is in accord with the events that the closure saw.
     fn judge(&self, outcome: Outcome, books: &Books) {
         let (seen, act) = (self.seen.load(Ordering::SeqCst), self.act);
-        let ran = matches!(outcome, Ok(_) | Err(TaskError::Panicked(_)));
-        let expected = if ran { RAN | DROPPED } else { DROPPED };
-        check!(seen == expected, "its closure saw {seen}: {outcome:?}");
+        let is_right = match outcome {
+            Ok(_) | Err(TaskError::Panicked(_)) => seen == RAN | DROPPED,
+            Err(TaskError::Expired) => seen == DROPPED,
+            // The closure of a discarded task may not be dropped yet.
+            Err(_) => seen & RAN == 0,
+        };
+        check!(is_right, "its closure saw {seen}: {outcome:?}");
         match outcome {
             Ok(value) => {
                 check!(!act.panics(), "a panic was lost: {act:?}");
@@ -84,7 +88,7 @@ impl Awaited {
         self.told.judge(self.handle.join(), books);
     }
 
-    /// As a future that is polled by chance, too, by wakers that change.
+    /// Awaits the handle as a future. Sometimes polls it without a wake-up; the wakers change.
     fn block_on(mut self, books: &Books, rng: &mut Rng) {
         let mut wakers = [unparker(), unparker()];
         let outcome = loop {
@@ -102,7 +106,8 @@ impl Awaited {
         Pin::new(&mut self.handle).poll(&mut Context::from_waker(waker))
     }
 
-    /// For some times a little; the handle, if the task has not ended by then.
+    /// Joins for a short time, once or several times. Returns the handle if the task has not ended
+    /// by then.
     fn join_for(self, books: &Books, rng: &mut Rng) -> Option<Self> {
         let Self { mut handle, told } = self;
         for _ in 0..1 + rng.below(3) {
@@ -117,7 +122,7 @@ impl Awaited {
         Some(Self { handle, told })
     }
 
-    /// Without a wait for its task, with or without a waker that was left there.
+    /// Drops or detaches the handle without a wait, and may leave a waker with the task.
     fn leave(mut self, books: &Books, rng: &mut Rng) {
         let unpark = unparker();
         if rng.one_in(2) {
@@ -128,7 +133,7 @@ impl Awaited {
         if rng.one_in(4) {
             thread::sleep(rng.micros(300));
         }
-        // Its value or payload, if it is there, is dropped by this thread, and may explode.
+        // If the value or payload is there, this thread drops it, and that drop may panic.
         if rng.one_in(3) {
             add(&books.handles.detached);
             as_caller(|| catch_unwind(AssertUnwindSafe(|| self.handle.detach())))
@@ -137,11 +142,22 @@ impl Awaited {
             add(&books.handles.dropped);
             as_caller(|| defuse(self.handle));
         }
-        // A worker may be waking with it.
+        // A worker may still be calling the waker.
         while Arc::strong_count(&unpark) > 1 {
             thread::yield_now();
         }
         add(&PROGRESS);
+    }
+}
+
+/// Polls a future until it is ready, with a new waker for each poll.
+pub(crate) fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    loop {
+        let waker = Waker::from(unparker());
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
     }
 }
 
@@ -157,9 +173,9 @@ fn unparker() -> Arc<Unpark> {
     Arc::new(Unpark(thread::current()))
 }
 
-/// Options, and what they make of the task. A short limit is passed by each task that starts: else
-/// nobody but the pool could tell which did. `expires`: a task whose time is up may be dropped, or
-/// refused where it waits for space.
+/// Draws options, and adapts the task to them. A task with a short limit that starts always runs
+/// past that limit: otherwise only the pool would know which tasks did. `expires` is `true` if the
+/// task may expire, in the queue or while it waits for space.
 fn options<'a>(pool: &'a Pool, rng: &mut Rng, act: Act, expires: bool) -> (Submitter<'a>, Act) {
     let label = rng.one_in(3);
     let tasks = if label {
@@ -182,15 +198,15 @@ fn options<'a>(pool: &'a Pool, rng: &mut Rng, act: Act, expires: bool) -> (Submi
     }
 }
 
-/// One awaited task, or one without a handle past its limit.
+/// Submits one awaited task, or one task without a handle, and with any options.
 pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32) {
     let plan = &books.plan;
     if from == From::OtherPool && plan.policy == WhenFull::Block {
         return;
     }
     let act = Act::random(rng, plan, depth);
-    // Whoever waits for a task of its own pool may keep the worker that it needs. And where nobody
-    // may be refused, none is left running.
+    // A task that waits for another task of its own pool may keep the worker that the other needs.
+    // And if no call may be refused, no task may be left running.
     let waits = from == From::Outside && (plan.careful || rng.one_in(2));
     let was_closed = pool.is_closed();
     let expires = waits && plan.policy != WhenFull::Block;
@@ -205,14 +221,27 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
         );
         return served.unwrap_or_else(|refused| refuse(refused, pool, books, rng, from));
     }
-    // Whether the pool counts the panic of a value that nobody takes depends on when it is left.
+    // If no caller takes the value, the pool counts the panic of the value's drop or does not,
+    // which depends on the moment at which the handle is dropped. So such a value must not panic.
     let act = if waits { act } else { act.without_bomb() };
     let ticket = Ticket::new(books, act.0, act.bomb());
     let (witness, seen) = Witness::new();
-    let served = tasks.awaitable().serve(move || {
+    let task = move || {
         witness.run();
         body(ticket, act)
-    });
+    };
+    // A task of the other pool must not await space here, because a task of this pool may wait for
+    // it.
+    let awaits = from != From::OtherPool && rng.one_in(3);
+    let served = if !awaits {
+        Some(tasks.awaitable().serve(task))
+    } else if waits {
+        Some(block_on(tasks.awaitable().serve_async(task)))
+    } else {
+        let future = tasks.awaitable().serve_async(task);
+        poll_or_leave(future, &seen, books, rng, from)
+    };
+    let Some(served) = served else { return };
     add(&PROGRESS);
     check!(
         !(was_closed && served.is_ok()),
@@ -234,9 +263,32 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     }
 }
 
-/// Until it has ended, cancelled or not.
+/// Polls a future once. If it is in line, drops it after a while.
+fn poll_or_leave<F: Future + Unpin>(
+    mut future: F,
+    seen: &AtomicU32,
+    books: &Books,
+    rng: &mut Rng,
+    from: From,
+) -> Option<F::Output> {
+    let waker = Waker::from(unparker());
+    if let Poll::Ready(served) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+        return Some(served);
+    }
+    check!(from == From::Outside, "it waits on a worker");
+    thread::sleep(rng.micros(300));
+    as_caller(|| defuse(future));
+    if seen.load(Ordering::SeqCst) & RAN == 0 {
+        add(&books.left);
+    }
+    add(&PROGRESS);
+    None
+}
+
+/// Waits until the task has ended, and may cancel it first.
 fn wait(task: Awaited, books: &Books, rng: &mut Rng) {
-    // The place of a queued task that is cancelled stays taken for a while: somebody may be refused.
+    // A queued task that is cancelled keeps its place for a while, so another call may be refused:
+    // a careful load does not cancel.
     let ways = if books.plan.careful { 3 } else { 4 };
     match rng.below(ways) {
         0 => task.join(books),

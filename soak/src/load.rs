@@ -1,4 +1,4 @@
-//! What submitters do, and what must hold for each call.
+//! The calls of the submitters, and the assertions for each call.
 
 use crate::books::{add, as_caller, caller_runs, get, quiet_panic, Books, Ticket, Value, PROGRESS};
 use crate::handles::{self, Awaited, Told, Witness};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LABEL: &str = "soak";
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Where a call comes from.
+/// The place from which a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
     Outside,
@@ -23,7 +23,7 @@ pub(crate) enum From {
     OtherPool,
 }
 
-/// What a closure does: packed, so that a closure with its ticket still fits
+/// The behavior of a closure, packed into one number so that a closure with its ticket still fits
 /// into a slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Act(pub(crate) u64);
@@ -49,7 +49,7 @@ enum Fault {
 }
 
 impl Act {
-    /// Nothing at all, under `serve`.
+    /// The behavior of a closure that does nothing, under `serve`.
     pub(crate) const IDLE: Self = Self(1 << 9);
 
     pub(crate) fn random(rng: &mut Rng, plan: &Plan, depth: u32) -> Self {
@@ -87,12 +87,12 @@ impl Act {
         Self(self.0 | u64::from(yes) << 9)
     }
 
-    /// Runs until its own deadline has passed.
+    /// Makes the closure run until its own deadline has passed.
     pub(crate) fn overrunning(self) -> Self {
         Self(self.0 | 1 << 10)
     }
 
-    /// Its result does not explode.
+    /// Makes the drop of the result not panic.
     pub(crate) fn without_bomb(self) -> Self {
         match self.fault() {
             Fault::ResultExplodes => Self(self.0 & !(15 << 4)),
@@ -100,12 +100,12 @@ impl Act {
         }
     }
 
-    /// Its capture explodes.
+    /// Returns `true` if the drop of the capture panics.
     pub(crate) fn bomb(self) -> bool {
         self.fault() == Fault::CaptureExplodes
     }
 
-    /// Its caller gets a payload.
+    /// Returns `true` if the caller gets a panic's payload.
     pub(crate) fn panics(self) -> bool {
         !matches!(self.fault(), Fault::None | Fault::ResultExplodes)
     }
@@ -152,12 +152,12 @@ impl Drop for PayloadBomb {
     }
 }
 
-/// Drops what may explode.
+/// Drops a value whose drop may panic, and catches the panic.
 pub(crate) fn defuse<T>(what: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
 }
 
-/// The inside of every closure.
+/// The body of every closure.
 pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
     ticket.run(act.0);
     if !caller_runs() {
@@ -189,7 +189,7 @@ pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
                 let mode = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
                 let report = pool.shutdown(mode[(act.0 >> 32) as usize % 3], LONG);
                 if report.is_clean() {
-                    // Its own worker is a straggler.
+                    // Such a shutdown reports its own worker as a straggler.
                     add(&ticket.books.wrong);
                 }
             }
@@ -219,13 +219,13 @@ pub(crate) fn body(ticket: Ticket, act: Act) -> Value {
         _ => {}
     }
     let value = Value::new(&ticket.books, act.0, fault == Fault::ResultExplodes);
-    // Here rather than at the closing brace: there the compiler forgets the value
-    // if this drop panics (rust-lang/rust#47949).
+    // Not at the closing brace, where a panic of this drop would leak the value
+    // (rust-lang/rust#47949).
     drop(ticket);
     value
 }
 
-/// Submits from inside a task.
+/// Submits tasks from inside a task.
 fn nest(books: &Arc<Books>, act: Act) {
     let mut rng = Rng::new(act.0);
     let own = books.own.get().and_then(Weak::upgrade);
@@ -251,7 +251,7 @@ fn nest(books: &Arc<Books>, act: Act) {
     }
 }
 
-/// A call that broke a law ends the process.
+/// Ends the process if a call broke a law.
 macro_rules! check {
     ($ok:expr, $($what:tt)+) => {
         if !$ok {
@@ -261,7 +261,7 @@ macro_rules! check {
 }
 pub(crate) use check;
 
-/// Whether a pool may have refused with this reason.
+/// Asserts that the pool may have refused for this reason.
 pub(crate) fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: From) {
     match reason {
         Refusal::Saturated => {
@@ -281,7 +281,7 @@ pub(crate) fn check_refusal(pool: &Pool, reason: &Refusal, plan: &Plan, from: Fr
     }
 }
 
-/// A refused closure: dropped, or run by its caller.
+/// Takes a refused closure back: drops it, or runs it as its caller.
 pub(crate) fn take_back<F: FnOnce() -> R, R>(refused: Refused<F>, books: &Books, rng: &mut Rng) {
     add(&books.back);
     if rng.one_in(4) {
@@ -303,14 +303,14 @@ fn deadline(rng: &mut Rng, plan: &Plan, from: From) -> Duration {
         4..10 => Duration::from_nanos(1),
         10..35 => rng.micros(100),
         35..55 => rng.micros(3_000),
-        // Waiting without an end for a pool that waits for this one deadlocks.
+        // Without a limit, a task could wait for ever: the other pool may be waiting for this one.
         _ if from == From::OtherPool => rng.micros(5_000),
         55..75 => LONG,
         _ => Duration::MAX,
     }
 }
 
-/// One call of either verb, with what must hold of it.
+/// Makes one call of either verb, and asserts that its outcome is right.
 pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32) {
     let plan = &books.plan;
     let labeled = rng.one_in(3);
@@ -319,7 +319,7 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     let bomb = act.fault() == Fault::CaptureExplodes;
     let serves = !plan.careful && rng.one_in(2);
     let was_closed = pool.is_closed();
-    // Unbounded waits for a pool that may be waiting for this one deadlock.
+    // Without a limit, this call could wait for ever: the other pool may be waiting for this one.
     let serves = serves && !(from == From::OtherPool && plan.policy == WhenFull::Block);
     let weight = [act.0; 24];
     if serves {
@@ -342,7 +342,7 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
         return;
     }
     let d = deadline(rng, plan, from);
-    // 600 s or a nanosecond are instants; MAX is not.
+    // The clock can represent a deadline of 600 s or of a nanosecond, but not `Duration::MAX`.
     let act = act.without_end(d == Duration::MAX);
     let ticket = Ticket::new(books, act.0, bomb);
     if d.is_zero() {
@@ -364,8 +364,7 @@ pub(crate) fn one(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, de
     );
 }
 
-/// Under `serve` the result is dropped inside the task: its explosion is the
-/// task's panic.
+/// With `serve` the result is dropped inside the task, so a panic of its drop is the task's panic.
 fn serve<F: FnOnce() + Send + 'static>(
     pool: &Pool,
     labeled: bool,
@@ -451,10 +450,11 @@ fn call<F: FnOnce() -> Value + Send + 'static>(
     }
 }
 
-/// A group's batch: served, perhaps cancelled, awaited, counted.
+/// Serves some tasks through a group, perhaps cancels it, waits for it, and checks its counts.
 fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
     let plan = &books.plan;
-    let group = pool.group();
+    let limit = (!plan.careful && rng.one_in(3)).then(|| rng.below(most) as usize);
+    let group = limit.map_or_else(|| pool.group(), |limit| pool.limited_group(limit));
     let count = 1 + rng.below(most);
     let cancel = !plan.careful && rng.one_in(4);
     let cancel_at = rng.below(count);
@@ -467,13 +467,25 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
         let act = Act::random(rng, plan, 0).without_end(true);
         let ticket = Ticket::new(books, act.0, act.bomb());
         let large = rng.one_in(10);
+        // Only this thread submits to the group, so the group is never fuller than now.
+        let pending = group.pending();
+        check!(
+            limit.is_none_or(|limit| pending <= limit),
+            "{pending} of {limit:?} are pending"
+        );
+        let may_be_full = limit.is_some_and(|limit| pending >= limit);
         if rng.one_in(4) {
             let (witness, seen) = Witness::new();
             let task = move || {
                 witness.run();
                 body(ticket, act)
             };
-            match group.awaitable().serve(task) {
+            let served = if rng.one_in(2) {
+                group.awaitable().serve(task)
+            } else {
+                handles::block_on(group.awaitable().serve_async(task))
+            };
+            match served {
                 Ok(handle) => {
                     let is_member = true;
                     let told = Told {
@@ -483,7 +495,7 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
                     };
                     awaited.push(Awaited { handle, told });
                 }
-                Err(refused) => refused_in_group(refused, pool, books, rng),
+                Err(refused) => refused_in_group(refused, pool, books, rng, may_be_full),
             }
             add(&PROGRESS);
             continue;
@@ -495,9 +507,9 @@ fn group(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, most: u64) {
                 black_box(weight);
                 small();
             };
-            serve_in(&group, pool, big, books, rng)
+            serve_in(&group, pool, big, books, rng, may_be_full)
         } else {
-            serve_in(&group, pool, small, books, rng)
+            serve_in(&group, pool, small, books, rng, may_be_full)
         };
         accepted += usize::from(ok);
     }
@@ -524,13 +536,14 @@ fn serve_in<F: FnOnce() + Send + 'static>(
     f: F,
     books: &Books,
     rng: &mut Rng,
+    may_be_full: bool,
 ) -> bool {
     let outcome = group.serve(f);
     add(&PROGRESS);
     match outcome {
         Ok(()) => true,
         Err(refused) => {
-            refused_in_group(refused, pool, books, rng);
+            refused_in_group(refused, pool, books, rng, may_be_full);
             false
         }
     }
@@ -541,14 +554,17 @@ fn refused_in_group<F: FnOnce() -> R, R>(
     pool: &Pool,
     books: &Books,
     rng: &mut Rng,
+    may_be_full: bool,
 ) {
-    if !matches!(refused.reason(), Refusal::Cancelled) {
-        check_refusal(pool, refused.reason(), &books.plan, From::Outside);
+    match refused.reason() {
+        Refusal::Cancelled => {}
+        Refusal::GroupFull => check!(may_be_full, "full with space to spare: {pool:?}"),
+        other => check_refusal(pool, other, &books.plan, From::Outside),
     }
     take_back(refused, books, rng);
 }
 
-/// A scope whose tasks borrow.
+/// Runs a scope whose tasks borrow.
 fn scope(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32, most: u64) {
     let plan = &books.plan;
     let count = 1 + rng.below(most);
@@ -579,7 +595,7 @@ fn scope(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32,
             }
         });
     }));
-    // A task that still ran would find this.
+    // A task that still ran would see this change.
     ended.store(true, Ordering::SeqCst);
     add(&PROGRESS);
     if let Err(payload) = result {
@@ -587,12 +603,13 @@ fn scope(pool: &Pool, books: &Arc<Books>, rng: &mut Rng, from: From, depth: u32,
     }
 }
 
-/// One submitter's life.
+/// Runs one submitter from start to end.
 pub(crate) fn submitter(pool: &Pool, books: &Arc<Books>, number: u64, over: &AtomicBool) {
     let plan = &books.plan;
     let mut rng = Rng::new(plan.seed ^ (number + 1) << 20);
     let mut after_close = 0;
-    // What this submitter may have in flight, so that nobody is ever refused.
+    // The number of tasks that this submitter may have in flight. With more, a careful load could
+    // be refused.
     let share = ((plan.workers + plan.queue) / plan.submitters) as u64;
     let batch = if plan.careful { share } else { 20 };
     while !over.load(Ordering::Relaxed) {
@@ -614,7 +631,7 @@ pub(crate) fn submitter(pool: &Pool, books: &Arc<Books>, number: u64, over: &Ato
     }
 }
 
-/// The invariants of every moment, and counters that only grow.
+/// Asserts what must hold at every moment, and that counters only grow.
 pub(crate) fn watch(pool: &Pool, books: &Books, over: &AtomicBool) {
     let fickle = books.plan.threads_fail;
     let mut last = pool.stats();
@@ -634,7 +651,7 @@ pub(crate) fn watch(pool: &Pool, books: &Books, over: &AtomicBool) {
         );
         let growing = |s: &lazypool::Stats| {
             [
-                // Where there is no thread, a queued task may have to go back.
+                // If the OS refuses a thread, a queued task may have to come back.
                 if fickle { 0 } else { s.accepted },
                 s.refused,
                 s.completed,
@@ -660,7 +677,7 @@ pub(crate) fn watch(pool: &Pool, books: &Books, over: &AtomicBool) {
     }
 }
 
-/// The end of a pool that is closed and has no worker left.
+/// Asserts what must hold of a pool that is closed and has no worker left.
 pub(crate) fn check_end(pool: &Pool, books: &Books) {
     let s = pool.stats();
     let ended = s.completed + s.panicked + s.expired + s.discarded;
@@ -671,11 +688,12 @@ pub(crate) fn check_end(pool: &Pool, books: &Books) {
     check_books(&s, books);
 }
 
-/// What the pool counted is what its callers and tasks saw.
+/// Asserts that the pool counted the events that its callers and tasks saw.
 pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
     let offered = get(&books.made) - get(&books.zero);
+    let withdrawn = offered.wrapping_sub(s.accepted + s.refused);
     check!(
-        offered == s.accepted + s.refused,
+        withdrawn <= get(&books.left),
         "{offered} offered: {s:?}\n{books:?}"
     );
     check!(
@@ -691,13 +709,12 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         "timed out: {s:?}\n{books:?}"
     );
     let expired = get(&books.handles.expired);
-    let most = get(&books.back_expired) - get(&books.zero) + expired;
-    check!(
-        (expired..=most).contains(&s.expired),
-        "expired: {s:?}\n{books:?}"
-    );
-    // A worker without a task may be in a hook: it has panicked there before it is
-    // counted.
+    let told_late = get(&books.back_expired) - get(&books.zero) - s.refusals.expired + expired;
+    check!(s.expired >= told_late, "expired: {s:?}\n{books:?}");
+    // Tasks that a handle or group cancelled after their deadline count as expired (law 17).
+    let late = s.expired - told_late;
+    // A worker without a task may be in a hook, and may have panicked there without being counted
+    // yet.
     let hook_panics = get(&books.hook_panics);
     check!(
         s.hook_panics == hook_panics || s.hook_panics < hook_panics && s.workers > 0,
@@ -708,16 +725,16 @@ pub(crate) fn check_books(s: &lazypool::Stats, books: &Books) {
         most <= books.plan.workers as u64,
         "{most} inside at once: {s:?}\n{books:?}"
     );
-    let silent = get(&books.made) - get(&books.ran) - get(&books.back) - expired;
+    let silent = get(&books.made) - get(&books.ran) - get(&books.back) - expired - withdrawn;
     let told = get(&books.group_discards) + get(&books.handles.discarded);
     check!(
-        silent <= s.discarded && silent >= told,
+        silent <= s.discarded + late && silent >= told,
         "{silent} dropped without a word: {s:?}\n{books:?}"
     );
     check_drops(books);
 }
 
-/// What must hold whether or not there is still a pool to ask.
+/// Asserts what must hold even if there is no pool to ask any more.
 pub(crate) fn check_drops(books: &Books) {
     let books_balance = get(&books.wrong) == 0
         && get(&books.inside) == 0

@@ -2,11 +2,10 @@
 //!
 //! `cargo run --release -p soak -- --seconds 60 --seed 7`
 //!
-//! Each round draws a pool and a load from its seed and checks what must hold at
-//! the end: the ledger, every closure's fate, the number of threads, live memory,
-//! the processor time of a pool at rest. A failure or a hang ends the process
-//! with the command that plays its round again; threads being threads, it may
-//! take some repetitions. Linux only.
+//! Each round draws a pool and a load from its seed and checks at the end what must hold: the
+//! counts, every closure's fate, the number of threads, live memory, and the processor time of a
+//! pool at rest. A failure or a hang ends the process with the command that plays its round again.
+//! The seed does not fix how threads interleave, so it may take some repetitions. Linux only.
 
 mod books;
 mod handles;
@@ -92,11 +91,11 @@ fn round_seed(round: u64) -> u64 {
     rng::mix(args().seed ^ rng::mix(round))
 }
 
-/// Prints what is known and ends the process.
+/// Prints all that is known about a failure and ends the process.
 fn fail(what: &str) -> ! {
     static FAILED: AtomicBool = AtomicBool::new(false);
     if FAILED.swap(true, Ordering::SeqCst) {
-        // The first failure tells; the others are often its consequences.
+        // Only the first failure is reported; the others are often its consequences.
         loop {
             thread::park();
         }
@@ -135,7 +134,7 @@ fn fail(what: &str) -> ! {
     exit(1);
 }
 
-/// Turns a hang into a failure.
+/// Starts a thread that turns a hang into a failure.
 fn watchdog() {
     let mut last = (0, 0);
     let mut since = Instant::now();
@@ -153,7 +152,7 @@ fn watchdog() {
     }
 }
 
-/// Rounds in a process of its own, as an ordinary user.
+/// Plays rounds in a process of its own, as an ordinary user.
 fn run_child(seed: u64, seconds: u64) {
     let status = std::env::current_exe().and_then(|exe| {
         Command::new(exe)
@@ -183,14 +182,14 @@ fn main() {
     if args.child {
         os::drop_privileges();
     }
-    // The panics that are meant do not come by here.
+    // Planned panics do not call the panic hook.
     std::panic::set_hook(Box::new(|info| {
         let trace = std::backtrace::Backtrace::force_capture();
         fail(&format!("{info}\n{trace}"));
     }));
     let who = if args.child { "child " } else { "" };
     eprintln!("soak {who}--seconds {} --seed {}", args.seconds, args.seed);
-    // The system's threads take their time to appear in /proc.
+    // Waits until the watchdog runs: the OS may take a while to show a new thread in /proc.
     let watched = AtomicBool::new(false);
     thread::scope(|s| {
         s.spawn(|| {

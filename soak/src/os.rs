@@ -1,45 +1,45 @@
-//! What the system says about this process, and limits it can be given. Linux.
+//! The figures that the OS has about this process, and limits that it can be given. Linux only.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// Counts live heap bytes, so that a leak shows at once and not as a trend.
+/// An allocator that counts live heap bytes, so that a leak shows at once and not as a trend.
 #[derive(Debug)]
 pub struct Counting;
 
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
-// SAFETY: forwards to `System` unchanged.
+// SAFETY: all calls are forwarded to `System` unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::dealloc`.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
-/// Heap bytes that `Counting` counts.
+/// Returns the number of live heap bytes, if `Counting` is the allocator.
 pub fn live_bytes() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Threads of this process.
+/// Returns the number of threads of this process.
 pub fn threads() -> usize {
-    // Not by listing them: a listing ends early when one goes meanwhile.
+    // Not by a listing of /proc/self/task: it ends early if a thread ends meanwhile.
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
     (count.expect("a count").trim().parse()).expect("a number")
 }
 
-/// Names of this process's threads.
+/// Returns the names of this process's threads.
 pub fn thread_names() -> Vec<String> {
     let dirs = fs::read_dir("/proc/self/task").expect("/proc/self/task");
     dirs.filter_map(|dir| fs::read_to_string(dir.ok()?.path().join("comm")).ok())
@@ -47,8 +47,8 @@ pub fn thread_names() -> Vec<String> {
         .collect()
 }
 
-/// Processor time and voluntary context switches of the threads whose names
-/// start with `prefix`.
+/// Returns the processor time and the voluntary context switches of the threads whose names start
+/// with `prefix`.
 pub fn activity(prefix: &str) -> (Duration, u64) {
     let mut nanos = 0;
     let mut switches = 0;
@@ -71,7 +71,7 @@ pub fn activity(prefix: &str) -> (Duration, u64) {
     (Duration::from_nanos(nanos), switches)
 }
 
-/// Resident memory in KiB.
+/// Returns the resident memory in KiB.
 pub fn resident() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
@@ -82,14 +82,14 @@ pub fn resident() -> u64 {
         .unwrap_or(0)
 }
 
-/// Binds this thread, and the threads it starts from now on, to one core or to
-/// all that the process began with.
+/// Binds this thread, and the threads that it starts from now on, to one core, or to all cores that
+/// the process began with.
 pub fn pin(one: bool) {
     use std::sync::OnceLock;
     static ALL: OnceLock<libc::cpu_set_t> = OnceLock::new();
     let size = std::mem::size_of::<libc::cpu_set_t>();
     let all = ALL.get_or_init(|| {
-        // SAFETY: a plain bit set; the call fills it.
+        // SAFETY: all zeros is a valid bit set, and the call is given its size.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::sched_getaffinity(0, size, &mut set);
@@ -98,36 +98,36 @@ pub fn pin(one: bool) {
     });
     let mut set = *all;
     if one {
-        // SAFETY: plain bit sets, indices within their size.
+        // SAFETY: both bit sets are initialized, and all indices are below their size.
         unsafe {
             libc::CPU_ZERO(&mut set);
             let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, all));
             libc::CPU_SET(first.unwrap_or(0), &mut set);
         }
     }
-    // SAFETY: a valid set of the given size.
+    // SAFETY: the bit set is initialized, and the call is given its size.
     unsafe { libc::sched_setaffinity(0, size, &set) };
 }
 
 /// Becomes an ordinary user, to whom `RLIMIT_NPROC` applies.
 pub fn drop_privileges() {
     const NOBODY: u32 = 65_534;
-    // SAFETY: plain system calls; there is one thread so far.
+    // SAFETY: the system calls get valid arguments, and this is the only thread so far.
     unsafe {
         if libc::geteuid() == 0 {
             libc::setgroups(0, std::ptr::null());
             assert_eq!(libc::setgid(NOBODY), 0, "setgid");
             assert_eq!(libc::setuid(NOBODY), 0, "setuid");
-            // Otherwise our own /proc entries would be closed to us.
+            // Without this, the process could not read its own entries in /proc.
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         }
     }
 }
 
-/// Whether the system may start further threads for this user.
+/// Lets the OS start further threads for this user, or makes it refuse them.
 pub fn allow_threads(allow: bool) {
-    // SAFETY: plain system calls on a struct of two numbers. The hard limit stays,
-    // so the soft one can be raised again.
+    // SAFETY: the system calls get a valid struct. The hard limit does not change, so the soft
+    // one can be raised again.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NPROC, &mut limit);

@@ -1,11 +1,11 @@
-//! Faults combined: so many pools, and a table of the pairs that were met.
+//! Faults combined: a number of pools, and a table of the pairs of faults that were met.
 
 use soak::faults::{Round, Table};
 use soak::rng::mix;
 use std::sync::atomic::Ordering;
 
-/// Plays so many rounds, and prints which pairs of faults one pool had. Ends with an error if
-/// a pair was never met.
+/// Plays `rounds` rounds, and prints the pairs of faults that met in one pool. Returns `false` if a
+/// pair was never met.
 pub(crate) fn play(seed: u64, rounds: u64, only: Option<u64>) -> bool {
     let mut met = Table::default();
     for number in 0..rounds {

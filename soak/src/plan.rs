@@ -1,4 +1,4 @@
-//! What one round does: drawn from its seed.
+//! The plan of one round, drawn from its seed.
 
 use crate::rng::Rng;
 use lazypool::{Shutdown, WhenFull};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Everything at once.
+    /// A load of all kinds at once.
     Mixed,
-    /// Never more in flight than the pool holds: nobody may be refused.
+    /// A careful load: never more tasks in flight than the pool holds, so no call may be refused.
     Careful,
-    /// Pauses about as long as the idle timeout: workers come and go.
+    /// A load with pauses about as long as the idle timeout, so that workers start and retire.
     Trickle,
     /// Many threads shut the pool down under load.
     Storm,
-    /// No thread is ever to be had.
+    /// The OS refuses every thread.
     NoThreads,
-    /// The pool is dropped by one of its own tasks.
+    /// One of the pool's own tasks drops the pool.
     Orphan,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Plan {
     pub(crate) hooks: bool,
     pub(crate) submitters: usize,
     pub(crate) length: Duration,
-    /// One closure in so many (times ten) misbehaves; 0: none.
+    /// One closure in this many (times ten) misbehaves; 0: none.
     pub(crate) faults: u8,
     pub(crate) nests: bool,
     pub(crate) closes_inside: bool,
     pub(crate) careful: bool,
     pub(crate) threads_fail: bool,
     pub(crate) one_core: bool,
-    /// A submitter pauses once in so many calls; 0: never.
+    /// A submitter pauses once in this many calls; 0: never.
     pub(crate) pause_in: u64,
     pub(crate) pause_micros: u64,
     pub(crate) last_mode: Shutdown,
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `child`: in a process whose threads fail at times.
+    /// Draws a plan. `child` is for a process in which the OS refuses threads at times.
     pub(crate) fn random(seed: u64, child: bool) -> Self {
         let rng = &mut Rng::new(seed);
         let kind = match rng.below(20) {

@@ -1,15 +1,15 @@
-//! Small and repeatable: splitmix64, after bytes that were given.
+//! A small, repeatable random number generator: splitmix64, which may be preceded by given bytes.
 
 use std::time::Duration;
 
-/// A source of numbers.
+/// A source of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
     given: std::vec::IntoIter<u8>,
 }
 
-/// One step of splitmix64, as a hash.
+/// Takes one step of splitmix64, as a hash.
 pub fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,7 +18,7 @@ pub fn mix(n: u64) -> u64 {
 }
 
 impl Rng {
-    /// The same numbers for the same seed.
+    /// Returns a source that gives the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self {
             state: mix(seed),
@@ -26,7 +26,8 @@ impl Rng {
         }
     }
 
-    /// One byte a number; where they end, as the seed that they make.
+    /// Returns a source that gives the bytes as numbers, one each. After them come numbers from the
+    /// seed that the bytes make.
     pub fn of(bytes: impl Iterator<Item = u8>) -> Self {
         let given: Vec<u8> = bytes.collect();
         let seed = given.iter().fold(0, |n, &byte| mix(n ^ u64::from(byte)));
@@ -36,7 +37,7 @@ impl Rng {
         }
     }
 
-    /// Any number.
+    /// Returns any number of 64 bits.
     pub fn draw(&mut self) -> u64 {
         if let Some(byte) = self.given.next() {
             return mix(byte.into());
@@ -45,22 +46,22 @@ impl Rng {
         mix(self.state)
     }
 
-    /// One below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.draw() % n
     }
 
-    /// Once in `n` times.
+    /// Returns `true` once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of some.
+    /// Returns one of the items.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Less than so many microseconds.
+    /// Returns a time shorter than `most` microseconds.
     pub fn micros(&mut self, most: u64) -> Duration {
         Duration::from_micros(self.below(most))
     }

@@ -1,4 +1,4 @@
-//! One round: a pool or two, a load, an end, and what must hold then.
+//! One round: a pool or two, a load, an end, and the assertions for that end.
 
 use crate::books::{add, get, quiet_panic, Books, Ticket, PROGRESS};
 use crate::load::{body, check, check_books, check_drops, check_end, submitter, watch, Act};
@@ -12,13 +12,13 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The system keeps 15 bytes of a thread's name.
+/// Linux keeps 15 bytes of a thread's name.
 const NAME: &str = "pool";
 
-/// Far beyond any healthy end.
+/// A time far beyond any healthy end.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Pools under test, for the messages of failures.
+/// The pools under test, for the messages of failures.
 pub(crate) static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
 
 #[derive(Debug, Default)]
@@ -93,7 +93,8 @@ fn build(plan: &Plan, books: &Arc<Books>) -> Option<Arc<Pool>> {
             Arc::clone(&misbehave),
             misbehave,
         );
-        // A worker in its start or stop hook counts as busy: then a careful load may be refused.
+        // A worker in its start or stop hook counts as busy, so a careful load gets no such hooks:
+        // it could be refused.
         if !plan.careful {
             builder = builder
                 .on_worker_start(move |_| start())
@@ -132,7 +133,7 @@ fn build(plan: &Plan, books: &Arc<Books>) -> Option<Arc<Pool>> {
     }
 }
 
-/// `None` where the system gave no thread for the minimum.
+/// Builds a pool and its books. Returns `None` if the OS refused a thread for the minimum.
 fn prepare(plan: &Plan) -> Option<(Arc<Pool>, Arc<Books>)> {
     let books = Arc::new(Books::new(*plan));
     Some((build(plan, &books)?, books))
@@ -148,7 +149,7 @@ pub(crate) fn run(seed: u64, child: bool, totals: &mut Totals) {
         os::allow_threads(!rng.one_in(4));
     }
     pools.extend(prepare(&plan));
-    // Another pool, so that tasks of each submit to the other.
+    // A second pool, so that the tasks of each submit to the other.
     if plan.nests && plan.kind == Kind::Mixed && rng.one_in(2) {
         let mut other = Plan::random(mix(seed), child);
         other.kind = Kind::Mixed;
@@ -170,8 +171,8 @@ pub(crate) fn run(seed: u64, child: bool, totals: &mut Totals) {
 
     load(&pools, &plan, child, rng);
 
-    // A task of either may be about to submit to the other, whose books would not
-    // balance meanwhile. What it submits there submits nothing.
+    // A task of either pool may be about to submit to the other, whose books would not balance
+    // meanwhile. The tasks that it submits there submit nothing.
     if let [(a, _), (b, _)] = &pools[..] {
         [a, b, a].into_iter().for_each(|pool| settle(pool));
     }
@@ -198,7 +199,7 @@ pub(crate) fn run(seed: u64, child: bool, totals: &mut Totals) {
     }
 }
 
-/// The load, and where the plan says so, the storm.
+/// Runs the load, and the storm of shutdowns if the plan has one.
 fn load(pools: &[(Arc<Pool>, Arc<Books>)], plan: &Plan, child: bool, rng: &mut Rng) {
     let over = AtomicBool::new(false);
     thread::scope(|s| {
@@ -224,14 +225,14 @@ fn load(pools: &[(Arc<Pool>, Arc<Books>)], plan: &Plan, child: bool, rng: &mut R
             }
         }
         over.store(true, Ordering::SeqCst);
-        // Blocked submitters of a pool that can have no thread wait for ever.
+        // If a pool can get no thread, submitters that block would wait for ever.
         if child {
             os::allow_threads(true);
         }
     });
 }
 
-/// Shuts a pool down, impatiently at first.
+/// Shuts a pool down, first with short timeouts.
 fn storm(pool: &Pool, books: &Books, number: u64) {
     let plan = &books.plan;
     let mut rng = Rng::new(plan.seed ^ (number + 1) << 32);
@@ -279,7 +280,7 @@ fn storm(pool: &Pool, books: &Books, number: u64) {
     }
 }
 
-/// Leaves the last handles to tasks.
+/// Leaves the last handles of a pool to its tasks.
 fn abandon(pool: Arc<Pool>, books: &Arc<Books>, rng: &mut Rng) {
     let blocks = books.plan.policy == WhenFull::Block;
     for _ in 0..rng.below(6) {
@@ -313,7 +314,7 @@ fn abandon(pool: Arc<Pool>, books: &Arc<Books>, rng: &mut Rng) {
     }
 }
 
-/// At rest: every check that needs a pool in peace. Then the pool's end.
+/// Makes every check that needs a pool at rest, then ends the pool.
 fn end(pool: Arc<Pool>, books: &Arc<Books>, child: bool, rng: &mut Rng) {
     let plan = &books.plan;
     settle(&pool);
@@ -326,7 +327,7 @@ fn end(pool: Arc<Pool>, books: &Arc<Books>, child: bool, rng: &mut Rng) {
     if short && rng.one_in(2) && !child {
         wait_for("retirement", || pool.stats().workers == plan.min);
     }
-    // With a timer running there is some work to do.
+    // With a timer there is some work to do.
     let at_rest = pool.stats().workers == plan.min || plan.idle > Duration::from_secs(1);
     if at_rest && rng.one_in(4) {
         rest(&pool);
@@ -349,8 +350,8 @@ fn settle(pool: &Pool) {
     });
 }
 
-/// The whole cap is usable: as many as may be accepted are, and no more. Where workers may be in
-/// their hooks, they are accepted once those are over.
+/// Asserts that the pool accepts as many tasks as its whole capacity, and no more. If workers may
+/// be in their hooks, it accepts them once those are over.
 fn fill(pool: &Pool, books: &Arc<Books>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let task = || {
@@ -388,11 +389,11 @@ fn fill(pool: &Pool, books: &Arc<Books>) {
     gate.1.notify_all();
 }
 
-/// An idle pool uses no processor time.
+/// Asserts that an idle pool uses no processor time.
 fn rest(pool: &Pool) {
     let window = Duration::from_millis(60);
     let mut seen = Vec::new();
-    // On a crowded machine a worker may be late to fall asleep.
+    // On a busy machine a worker may be late to fall asleep.
     for _ in 0..20 {
         thread::sleep(window / 4);
         let before = os::activity(NAME);

@@ -1,20 +1,21 @@
-//! Threads that the system refuses: this stands in for its `pthread_create`, so that the k-th
-//! attempt fails.
+//! Refuses threads: a function that stands in for the C library's `pthread_create`, and fails at
+//! chosen attempts.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Attempts that succeed, in the upper half; then those that fail.
+/// The number of attempts that still succeed, in the upper half, and of attempts that fail after
+/// them, in the lower half.
 static PLAN: AtomicU64 = AtomicU64::new(0);
 const ONE_MORE: u64 = 1 << 32;
 
-/// From now on `after` attempts to start a thread succeed, then `times` fail. Replaces what was
-/// asked before.
+/// Lets the next `after` attempts to start a thread succeed, and then makes `times` fail. Replaces
+/// earlier requests.
 pub fn refuse(after: u32, times: u32) {
     PLAN.store(u64::from(after) << 32 | u64::from(times), Ordering::Relaxed);
 }
 
-/// Whether this attempt fails.
+/// Counts an attempt. Returns `true` if it must fail.
 fn is_refused() -> bool {
     let mut refused = false;
     let next = |plan: u64| {
@@ -34,11 +35,12 @@ type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Native = *mut libc::pthread_t;
 type Attr = *const libc::pthread_attr_t;
 
-/// Found before the C library's function of that name by everything linked into the program.
+/// Stands in for the C library's `pthread_create`: the linker finds this one first for all code in
+/// the program.
 ///
 /// # Safety
 ///
-/// As for the C library's.
+/// The conditions of the C library's function hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     native: Native,
@@ -49,11 +51,11 @@ pub unsafe extern "C" fn pthread_create(
     if is_refused() {
         return libc::EAGAIN;
     }
-    // SAFETY: the caller's promise is the condition of the one that this stands in for.
+    // SAFETY: the caller upholds the conditions of the function that this one stands in for.
     unsafe { real(native, attr, start, arg) }
 }
 
-/// The address sanitizer's own, which must know of each thread.
+/// The address sanitizer's own function, which must learn of each thread.
 #[cfg(fuzzing)]
 use sanitizer::__interceptor_pthread_create as real;
 
@@ -69,7 +71,7 @@ mod sanitizer {
     }
 }
 
-/// The C library's.
+/// Calls the C library's function.
 #[cfg(not(fuzzing))]
 unsafe fn real(native: Native, attr: Attr, start: Start, arg: *mut c_void) -> c_int {
     use std::sync::OnceLock;
@@ -83,6 +85,6 @@ unsafe fn real(native: Native, attr: Attr, start: Start, arg: *mut c_void) -> c_
         // SAFETY: the C library's function of this name has this type.
         unsafe { std::mem::transmute::<*mut c_void, PthreadCreate>(found) }
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the conditions of the C library's function.
     unsafe { real(native, attr, start, arg) }
 }

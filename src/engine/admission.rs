@@ -1,38 +1,31 @@
-//! Admission: who is asked, in the order of the protocol page, and when a submission is refused.
+//! Admission: the ways to a worker, tried in the order of the protocol page.
 
 use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{Location, NotAccepted, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
-use super::wait::Wait;
 use crate::error::Refusal;
+use crate::parts::backoff::{Backoff, BoundedSpin};
+use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::Seen;
 use crate::parts::queue::Queue;
 use crate::parts::slot::Claim;
+use crate::stats::WhenFull;
 use crate::sync::Arc;
+use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// As many tasks must find space in the queue where one is pushed for an idle worker, and as
-/// many as there can be workers.
+/// The least space that the queue must have before a task is pushed for an idle worker. It must
+/// also have space for `max_workers` tasks.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
     16
 };
 
-/// One attempt's result, where the task was not accepted.
-#[derive(Debug)]
-enum Not {
-    /// Saturated, exactly.
-    Saturated,
-    /// Another thread is in the middle of a step: look again.
-    Now,
-    Refused(Refusal),
-}
-
 impl Core {
-    /// Accepts the task, or leaves it.
+    /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.
     pub(crate) fn submit(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -41,7 +34,8 @@ impl Core {
         self.submit_as(task, options)
     }
 
-    /// The same without options, of which the compiler makes less.
+    /// Submits the task without options. A function of its own, so that the compiler can drop the
+    /// checks of options.
     pub(crate) fn submit_plain(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -55,23 +49,24 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
-        // Neither closed, nor in a forked child, nor with submitters who go first.
-        if self.env.is_usual_and_zero(self.waiters.aged()) && !options.is_cancelled() {
+        if self.env.is_fast_path_open(self.line.waiting()) && !options.is_cancelled() {
             if let Some(location) = self.submit_fast(task, options) {
                 return Ok(location);
             }
-            // First of all the rest, so that a saturated pool refuses cheaply.
+            // A check before the slow path: so a saturated pool refuses without a write to shared
+            // memory.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false`: one that blocks may wait.
-                return Err(self.counts.refuse(options.no_room(&self.env, false)));
+                // `false`: a submission that blocks does not come here.
+                return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
         self.submit_slowly(task, options)
     }
 
-    /// The ways that most tasks go: to the worker that this thread's last task went to; or
-    /// into the queue, if it has space and a worker watches it or everybody is busy.
+    /// Tries the two ways that most tasks go: to this thread's last worker; or into the queue, if
+    /// that has space, and a worker watches it or all workers are busy. Returns `None` if neither
+    /// takes the task.
     #[inline(always)]
     fn submit_fast(
         self: &Arc<Self>,
@@ -81,7 +76,8 @@ impl Core {
         let mut even_parked = true;
         if let Some(queue) = &self.queue {
             if options.awaited {
-                // Two lines move instead of five: its worker's, and the caller's own.
+                // This moves two cache lines between the cores instead of five: the line of the
+                // worker and the caller's own.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
                     return Some(self.hand_over(slot, claim, task));
                 }
@@ -91,12 +87,12 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // A worker that searches is idle before it is counted no more. So if nobody is idle, it
-                // still searches, or has taken a task, which the look after the push finds: no other
-                // needs to be woken or started yet.
+                // Claim T2. A worker that searches goes `Idle` before it leaves the count. So if no
+                // worker is idle here, the worker that was counted still searches, or has taken a
+                // task. In the latter case the check after the push notifies another worker.
                 if all_busy.is_some()
-                    || (awake || seen.is_any_searching() && !self.is_somebody_idle())
-                        && self.no_thread_comes_first()
+                    || (awake || seen.is_any_searching() && !self.has_idle_candidate())
+                        && self.may_queue()
                 {
                     // SAFETY: `tail` is from `room`, above.
                     return unsafe { self.push_fast(queue, tail, task, options, all_busy) };
@@ -111,6 +107,9 @@ impl Core {
         Some(self.hand_over(slot, claim, task))
     }
 
+    /// Pushes the task at `tail`, or at a later position if another thread has pushed there. Then
+    /// sees to it that a worker looks at the queue (A3). Returns `None` if the queue has no space.
+    ///
     /// # Safety
     /// `tail` is from the queue's `room`.
     #[inline(always)]
@@ -130,7 +129,7 @@ impl Core {
             queue.push(task).ok()?
         };
         let looked_after = match all_busy {
-            Some(all_busy) => !self.is_any_benched() && self.is_still(all_busy),
+            Some(all_busy) => !self.is_any_benched() && self.is_unchanged(all_busy),
             None => self.in_flight.see().is_any_searching(),
         };
         if !looked_after {
@@ -140,6 +139,10 @@ impl Core {
         Some(Location::Queue { position })
     }
 
+    /// Makes attempts until the task is accepted or refused, and waits in line if it may.
+    ///
+    /// A submission by a waker on an idle worker gives up early. It may wait for a step of its own
+    /// worker, which obeys no order until the waker has returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -147,163 +150,232 @@ impl Core {
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
-        let mut wait = Wait::new(self, options);
+        let own = options.is_on_worker(&self.env);
+        // A worker of this pool must not wait for space: the space may have to come from itself.
+        let mut may_wait = !own && options.blocks(self.blocks);
+        // Nor may a task that it waits for be queued: all workers might wait for such tasks.
+        let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
+        let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
+            WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
+            _ => Deadline::never(),
+        };
+        let submitted = self.submitted_at();
+        let mut backoff = Backoff::default();
+        let mut spin = BoundedSpin::new(self.parallel, false);
         let why = loop {
-            wait.before_try();
-            let is_saturated = match self.attempt(task, options, &wait) {
+            if options.is_cancelled() {
+                break SubmitError::Refused(Refusal::Cancelled);
+            }
+            match self.attempt_after_line(task, may_wait, queue, submitted) {
                 Ok(location) => return Ok(location),
-                Err(Not::Refused(why)) => break SubmitError::Refused(why),
-                Err(Not::Saturated) if !wait.may_block => {
-                    break options.no_room(&self.env, self.blocks)
+                Err(NotAccepted::Refused(why)) => break SubmitError::Refused(why),
+                Err(NotAccepted::Retry) if backoff.is_long() && runs_idle() => {
+                    break options.no_space(&self.env, self.blocks);
                 }
-                Err(Not::Now) if wait.may_wait_for_itself() => {
-                    break SubmitError::Refused(Refusal::OnWorker);
+                Err(NotAccepted::Retry) => backoff.wait(),
+                Err(NotAccepted::Saturated) if !may_wait => {
+                    break options.no_space(&self.env, self.blocks)
                 }
-                Err(Not::Saturated) => true,
-                Err(Not::Now) => false,
-            };
-            // Before the deadline is asked: if that is the earlier one, it has passed, too.
-            let has_waited = is_saturated && wait.room_within.has_passed();
+                Err(NotAccepted::Saturated) if self.spin_for_space(&mut spin) => {}
+                Err(NotAccepted::Saturated) => {
+                    match self.wait_for_space(task, options, &block_until, submitted) {
+                        Ok(location) => return Ok(location),
+                        // The time limit of `BlockFor` has passed. There may be space that the
+                        // line's server has not given away yet. So the last attempt is made as one
+                        // that must not wait: it serves the line first (W3).
+                        Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
+                        Err(why) => break why,
+                    }
+                }
+            }
             if let Some(why) = options.expired() {
                 break why;
             }
-            if has_waited {
-                break SubmitError::Refused(Refusal::Saturated);
-            }
-            wait.before_next_try(is_saturated);
         };
-        drop(wait);
         Err(self.counts.refuse(why))
     }
 
-    fn attempt(
+    /// Makes one attempt to submit the task, unless others wait in line (claim W).
+    ///
+    /// If others wait, a submission that may wait joins them. A submission that must not wait gives
+    /// the line the space there is, and tries again. So it takes no space before the line, and is
+    /// refused only if there was no space.
+    fn attempt_after_line(
         self: &Arc<Self>,
         task: &mut Option<Task>,
-        options: &SubmitOptions<'_>,
-        wait: &Wait<'_>,
-    ) -> Result<Location, Not> {
-        if let Some(why) = self.may_not(options, wait) {
-            return Err(Not::Refused(why));
+        may_wait: bool,
+        queue: Option<&Queue<Task>>,
+        submitted: u64,
+    ) -> Result<Location, NotAccepted> {
+        if self.line.waiting() == 0 || self.may_not_submit().is_some() {
+            return self.attempt(task, queue, submitted);
         }
-        if !wait.is_its_turn() {
-            return Err(self.not_its_turn());
+        // Checked before the line's lock is taken: threads that are refused in a loop must not keep
+        // that lock busy.
+        if may_wait || self.is_saturated(queue) {
+            return Err(NotAccepted::Saturated);
         }
-        let queue = self.queue.as_ref().filter(|_| wait.may_queue);
+        self.serve_line();
+        Err(NotAccepted::Retry)
+    }
+
+    /// Makes one attempt to submit the task.
+    ///
+    /// The order of the steps is the proof. Each step serves claims of the protocol page:
+    ///
+    /// 1. Laws 10 and 19: a closed pool refuses the task even if a worker is idle, and so does a
+    ///    forked child.
+    /// 2. T2, A2: if a worker is awake, the task goes into the queue, because that worker looks at
+    ///    the queue before it rests. In a burst, an idle worker is notified instead (step 3 of the
+    ///    page).
+    /// 3. T2, first reading of the counts. It comes before the look for an idle worker, because a
+    ///    worker that searches goes `Idle` before it leaves the count. So a worker that is counted
+    ///    here and is not found idle in step 4 still searches, or has taken a task.
+    /// 4. T1, V: an idle worker takes the task. If there is no worker to claim, but an entry has
+    ///    come up since, or a sweep is under way, the submission tries again: it must not start a
+    ///    thread while that worker may be idle.
+    /// 5. T2, second reading, for workers that were sent to search since the first one: a worker
+    ///    that searches takes the task from the queue. Without a queue that worker goes idle in a
+    ///    moment, so the submission tries again.
+    /// 6. T, V: no worker is idle and none searches. A thread is started if a slot is free.
+    /// 7. A3, V: all workers are busy and no slot is free, so the task waits in the queue.
+    /// 8. V: the steps above saw one word after the other. That does not prove that there was a
+    ///    moment without space; only `is_saturated` proves it.
+    pub(super) fn attempt(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        queue: Option<&Queue<Task>>,
+        submitted: u64,
+    ) -> Result<Location, NotAccepted> {
+        // 1: laws 10 and 19.
+        if let Some(why) = self.may_not_submit() {
+            return Err(NotAccepted::Refused(why));
+        }
+        // 2: claims T2 and A2.
         if let Some(queue) = queue {
-            let spreads = || self.is_somebody_idle() && self.spreads(queue);
+            let spreads = || self.has_idle_candidate() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
-            if is_any_awake && self.no_thread_comes_first() || spreads() {
-                if let Some(location) = self.enqueue(queue, task) {
+            if is_any_awake && self.may_queue() || spreads() {
+                if let Some(location) = self.enqueue(queue, task, submitted) {
                     return Ok(location);
                 }
             }
         }
-        // First: a worker that looks at the queue is idle before it stops being counted.
+        // 3 and 4: claims T2 (first reading), T1 and V.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        if self.is_somebody_idle() {
-            return Err(Not::Now);
+        if self.has_idle_candidate() {
+            return Err(NotAccepted::Retry);
         }
-        if (searching || self.in_flight.see().is_any_searching()) && self.no_thread_comes_first() {
-            // No reason to start another.
+        // 5: claim T2, second reading.
+        if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
             let Some(queue) = queue else {
-                return Err(Not::Now);
+                return Err(NotAccepted::Retry);
             };
-            if let Some(location) = self.enqueue(queue, task) {
+            if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
+        // 6: claims T and V.
         if let Some(slot) = self.free.pop() {
             match self.spawn(slot, Some(task)) {
                 Ok(Some(location)) => return Ok(location),
-                Ok(None) | Err(NotSpawned::NotNeeded) => return Err(Not::Now),
-                Err(NotSpawned::Failed(error)) => return self.without_thread(task, queue, error),
+                Ok(None) | Err(NotSpawned::NotNeeded) => return Err(NotAccepted::Retry),
+                Err(NotSpawned::Failed(error)) => {
+                    return self.without_thread(task, queue, submitted, error)
+                }
             }
         }
-        if let Some(queue) = queue.filter(|_| self.no_thread_comes_first()) {
-            if let Some(location) = self.enqueue(queue, task) {
+        // 7: claims A3 and V.
+        if let Some(queue) = queue.filter(|_| self.may_queue()) {
+            if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
+        // 8: claim V.
         Err(if self.is_saturated(queue) {
-            Not::Saturated
+            NotAccepted::Saturated
         } else {
-            Not::Now
+            NotAccepted::Retry
         })
     }
 
-    /// Why it is refused, however much space there is.
-    fn may_not(&self, options: &SubmitOptions<'_>, wait: &Wait<'_>) -> Option<Refusal> {
-        let waits_for_itself = options.awaited && wait.between_tasks;
-        (self.may_not_any())
-            .or_else(|| options.is_cancelled().then_some(Refusal::Cancelled))
-            .or_else(|| waits_for_itself.then_some(Refusal::OnWorker))
-    }
-
-    /// The same for every task.
-    fn may_not_any(&self) -> Option<Refusal> {
+    /// Returns the reason if every submission is refused, whether there is space or not.
+    pub(super) fn may_not_submit(&self) -> Option<Refusal> {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
         forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
     }
 
-    /// Refuses a task that its worker would wait for itself.
-    #[cold]
-    pub(crate) fn refuse_on_worker(&self) -> Refusal {
-        let why = self.may_not_any().unwrap_or(Refusal::OnWorker);
-        self.counts.refuse(SubmitError::Refused(why)).into_refusal()
-    }
-
-    /// What is in flight may be more space than those need who go first.
-    fn not_its_turn(&self) -> Not {
-        match self.has_no_space_beyond(self.waiters.aged()) {
-            true => Not::Saturated,
-            false => Not::Now,
-        }
-    }
-
-    /// Whether a task may be queued. Not where a worker would be started to look at the queue, and go
-    /// through a start hook first, busy without a task, while a thread can be started for this one, or
-    /// as soon as a worker has ended.
+    /// Returns `true` if a task may enter the queue now (claim T3).
+    ///
+    /// With a start hook it may not while a slot is free, or becomes free because its worker is
+    /// ending: the submission can start a thread there, with the task in hand. If the task were
+    /// queued instead, the worker started for the queue would run its hook first, and would count
+    /// as busy meanwhile.
     #[inline]
-    fn no_thread_comes_first(&self) -> bool {
+    fn may_queue(&self) -> bool {
         !self.env.has_start_hook()
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
-    /// The OS gave no thread: another worker, the queue while a worker lives, or back.
+    /// Places a task for which the OS refused a thread: with an idle worker; or in the queue, which
+    /// takes it only if a worker lives. Otherwise returns the OS's error.
     #[cold]
     fn without_thread(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
+        submitted: u64,
         error: io::Error,
-    ) -> Result<Location, Not> {
+    ) -> Result<Location, NotAccepted> {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
         match queue.and_then(|queue| queue.push(task).ok()) {
             Some(position) => {
-                // Else a busy worker comes to it: there is no thread to be had.
+                self.note_queued(position, submitted);
+                // If no worker is idle, a busy worker takes the task after its own. No thread can
+                // be started for it.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
-            // Meanwhile.
-            None if self.is_closed() => Err(Not::Refused(Refusal::Closed)),
-            None => Err(Not::Refused(Refusal::SpawnFailed(error))),
+            // The pool was closed while the OS was asked for a thread.
+            None if self.is_closed() => Err(NotAccepted::Refused(Refusal::Closed)),
+            None => Err(NotAccepted::Refused(Refusal::SpawnFailed(error))),
         }
     }
 
-    /// `None`: full, asleep, or closed, which the next attempt says.
-    fn enqueue(self: &Arc<Self>, queue: &Queue<Task>, task: &mut Option<Task>) -> Option<Location> {
+    /// Returns the current time if the pool tracks ages, otherwise zero.
+    pub(super) fn submitted_at(&self) -> u64 {
+        self.ages.as_ref().map_or(0, |_| self.env.nanos_now())
+    }
+
+    /// Notes when the task at a position was submitted, if the pool tracks ages.
+    fn note_queued(&self, position: u64, submitted: u64) {
+        if let (Some(ages), Some(queue)) = (&self.ages, &self.queue) {
+            ages.note(queue, position, submitted);
+        }
+    }
+
+    /// Pushes the task into the queue, then makes sure that a worker looks at it (A3). Returns
+    /// `None` if the queue is full, asleep or closed: the next step or attempt finds out which.
+    fn enqueue(
+        self: &Arc<Self>,
+        queue: &Queue<Task>,
+        task: &mut Option<Task>,
+        submitted: u64,
+    ) -> Option<Location> {
         let position = queue.push(task).ok()?;
+        self.note_queued(position, submitted);
         if !self.in_flight.see().is_any_awake() {
             self.notify_unless(Seen::is_any_awake);
         }
         Some(Location::Queue { position })
     }
 
+    /// Hands the task to the claimed worker, which becomes this thread's last worker.
     #[inline]
     fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
@@ -314,16 +386,12 @@ impl Core {
         Location::Mailbox { slot, generation }
     }
 
-    /// Whether a task for an idle worker goes into the queue, and the worker is notified: in
-    /// a burst, the first worker to wake takes the task. Until then the task takes space that
-    /// others are promised, so there must be some to spare.
+    /// Returns `true` if a task is queued although a worker is idle, which is then notified. In a
+    /// burst, the first worker to wake up takes the task. Until then the task occupies a place in
+    /// the queue that other submissions may need, so the queue must have more than enough space.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let spare = SPARE.max(self.settings.max_workers as u64);
-        queue.has_room_for(spare) && self.no_thread_comes_first()
+        queue.has_room_for(spare) && self.may_queue()
     }
 }
-
-#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-#[path = "admission_tests.rs"]
-mod tests;

@@ -1,31 +1,29 @@
-//! A task with a handle: the call of [`call`](super::call) cut into its three steps, submit, wait,
-//! leave, with its node on the heap.
+//! A task with a handle. It is the call of [`call`](super::call) cut into its three steps (submit,
+//! wait, leave), with its node on the heap.
 //!
-//! Who owns what of the node is said in [`completion`](crate::parts::completion). A handle that cancels
-//! its task takes it out, from where it was put; or it leaves a mark in the node, and tells the worker
-//! that runs the task. A worker that finds the mark as it starts the task tells itself.
+//! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
+//! A handle that cancels its task takes the task out of the queue or mailbox. If a worker has the
+//! task, the handle sets a mark in the node and abandons the worker's decision. A worker that finds
+//! the mark when it starts the task abandons the decision on the handle's behalf.
 
 use super::core::Core;
-use super::counts::Counts;
-use super::discard::drop_listed;
 use super::groups::submit_member;
 use super::request::{Extras, Location, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle as Members};
+use crate::parts::members::{Ended, Members};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release};
-use crate::work::observe::{self, Seen};
+use crate::work::job::{Captured, End, Job, NeverRan, Release};
 use crate::work::options::{Options, Times};
-use crate::work::panics::drop_contained;
 use std::task::Waker;
 
-type Outcome<R> = Result<R, TaskError>;
+pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. Its times are beside its closure, so that it needs no second allocation.
+/// The task of a handle. Its times are stored beside its closure, so that they need no allocation
+/// of their own.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
 unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
@@ -46,20 +44,19 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        if self.node().tell_slot(ctx.slot) && decision.leave(task_id, 0) {
-            // Before the subscriber, which may take its time.
-            ctx.pay_debts();
-            observe::worker_abandoned(ctx.env, ctx.slot, self.node().label, "cancelled");
+        // The handle cancelled the task before it was told the slot.
+        if self.node().tell_slot(ctx.slot) {
+            let _ = decision.leave(task_id, 0);
         }
-        // SAFETY: its decision was started; no caller's node.
+        // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(Ended::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.owe(self.end(outcome).release());
+        ctx.defer_wake(self.end(outcome).release());
     }
 
-    fn discard(mut self, why: NeverRan, seen: Seen) -> Release {
-        drop_contained(self.take().1);
+    fn discard(mut self, why: NeverRan) -> Release {
+        let captured: Captured = Box::new(self.take().1);
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
@@ -67,25 +64,25 @@ where
         };
         Release {
             caller: Some(self.end(Some(Err(why)))),
-            seen,
+            captured: Some(captured),
             ..Release::default()
         }
     }
 }
 
-/// What a handle needs of its task and its pool.
+/// A handle's access to its task and its pool.
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
     location: Location,
-    /// Its task runs whatever becomes of it.
+    /// Set by `detach`: the drop of the handle does not cancel the task.
     is_detached: bool,
 }
 
-/// Submits a closure, to a group or to none.
+/// Submits a closure as a task with a handle, in a group if `members` is given.
 pub(crate) fn submit<F, R>(
     core: &Arc<Core>,
-    members: Option<&Members>,
+    members: Option<&Arc<Members>>,
     extras: &Extras,
     closure: F,
 ) -> Result<Ticket<R>, Refused<F>>
@@ -108,16 +105,11 @@ where
         Some(members) => submit_member(core, members, task, options),
     };
     match served {
-        Ok(location) => Ok(Ticket {
-            side,
-            core: Arc::clone(core),
-            location,
-            is_detached: false,
-        }),
+        Ok(location) => Ok(Ticket::new(side, core, location)),
         Err((mut task, why)) => {
             let (_, closure) = task.take();
             drop(side);
-            // Nobody has stored a waker, and there is no outcome: the node goes, and no more.
+            // No waker was stored and there is no outcome, so this only frees the node.
             drop(task.end(None).release());
             Err(Refused::new(closure, why))
         }
@@ -125,53 +117,53 @@ where
 }
 
 impl<R> Ticket<R> {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.side.node().has_outcome() || self.core.env.is_forked()
+    pub(super) fn new(side: HandleSide<Outcome<R>>, core: &Arc<Core>, location: Location) -> Self {
+        Self {
+            side,
+            core: Arc::clone(core),
+            location,
+            is_detached: false,
+        }
     }
 
-    /// Waits until the outcome is there; `false` if the deadline came first. In a forked child it does
-    /// not wait.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.side.node().has_outcome()
+    }
+
+    /// Waits until the outcome is there. Returns `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        if self.core.env.is_forked() {
-            return true;
-        }
-        if !self.is_finished() {
-            drop_listed();
-        }
         self.side.wait(deadline, self.core.parallel)
     }
 
-    /// The outcome, if it is there, and otherwise the waker is called once it is.
+    /// Returns the outcome if it is there. Otherwise stores the waker, to be called once it is.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
         let is_there = self.is_finished() || self.side.poll(waker);
         is_there.then(|| self.take())
     }
 
-    /// The outcome, which is there. In a forked child that may have been the parent's: here the task
-    /// does not run.
+    /// Takes the outcome, which must be there.
     pub(crate) fn take(&mut self) -> Outcome<R> {
-        if !self.side.node().has_outcome() {
-            return Err(TaskError::Discarded);
-        }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
+    /// Cancels the task: takes it out if no worker has started it, and otherwise marks it as
+    /// cancelled.
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
-        if node.has_outcome() || self.core.env.is_forked() {
+        if node.has_outcome() {
             return;
         }
         let core = &self.core;
-        if let Some(task) = core.withdraw(self.location, Counts::discard) {
-            return core.discard([task], NeverRan::Cancelled);
+        if let Some(task) = core.withdraw(self.location, Core::count_unrun) {
+            return core.discard(vec![task], NeverRan::Cancelled);
         }
-        let Some(slot) = node.cancel() else { return };
-        let decision = &core.slots[slot].record.decision;
-        if decision.leave(self.location.task_id(), 0) {
-            observe::worker_abandoned(&core.env, slot, node.label, "cancelled");
+        if let Some(slot) = node.cancel() {
+            let decision = &core.slots[slot].record.decision;
+            let _ = decision.leave(self.location.task_id(), 0);
         }
     }
 
+    /// Lets the task run on when the handle is dropped.
     pub(crate) fn detach(&mut self) {
         self.is_detached = true;
     }
@@ -180,7 +172,7 @@ impl<R> Ticket<R> {
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         if !self.is_detached {
-            // Whom nobody is to wake any more.
+            // The stored waker must not be called after the handle is gone.
             let _stored = self.side.retract();
             self.cancel();
         }

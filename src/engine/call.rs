@@ -1,10 +1,10 @@
 //! `do_with_deadline`: a caller, its closure and its result.
 //!
-//! The closure travels in the task, the result comes back in a [`Waiter`] on the caller's
-//! stack. Who owns which of them when is decided in [`completion`](crate::parts::completion).
+//! The closure travels in the task. The result comes back in a [`Waiter`] on the caller's stack.
+//! The docs of [`completion`](crate::parts::completion) say which side owns which of them, and
+//! when.
 
 use super::core::Core;
-use super::counts::Counts;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
 use crate::parts::backoff::Backoff;
@@ -15,34 +15,35 @@ use crate::sync::{exposed, Arc, Ordering};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task};
-use crate::work::observe::{self, Seen};
+use crate::work::observe::Submitted;
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 use std::time::Duration;
 
-enum Outcome<R> {
+enum CallOutcome<R> {
     Ran(Result<R, Payload>),
-    /// It never started: a shutdown discarded it, or its turn came when too little of its deadline
-    /// was left.
+    /// The task never started. A shutdown discarded it; or too little of its deadline was left when
+    /// its turn came.
     Unrun(Task, SubmitError),
 }
 
-/// What a caller waits with; in it lie the task's times.
-type Waiter<R> = Shared<Outcome<R>, Option<Times>>;
+/// A caller's node with the place for the outcome. The task's times are stored in it, too.
+type Waiter<R> = Shared<CallOutcome<R>, Option<Times>>;
 
-/// The task of a caller that waits. As long as there is one, that is until the task is started,
-/// discarded or back, the caller waits and its waiter is alive.
+/// The task of a caller that waits. As long as a `WaitJob` exists, that is until the task is
+/// started, discarded or taken back, the caller waits, so `waiter` is valid.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
-    /// What the worker needs to know before it has a result to write: here rather
-    /// than in the node, whose line it then touches once and not twice.
+    /// The task has a label or times. Stored here and not in the node: the worker then touches the
+    /// node's cache line once, for the result, and not twice.
     has_options: bool,
     f: F,
 }
 
-// SAFETY: `do_until` alone makes one. Its F and R are Send and 'static, and it returns only with the task
-// back in hand, with `done` seen, or with the decision won: the waiter outlives every touch of it.
+// SAFETY: only `do_until` makes one. Its F and R are Send and 'static. `do_until` returns only with
+// the task back in hand, with `done` seen, or with the decision won. So the waiter outlives every
+// access to it (N2, N4).
 unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
@@ -51,7 +52,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         if !self.has_options {
             return stored;
         }
-        // SAFETY: alive as long as this is there.
+        // SAFETY: the waiter is alive as long as this job exists.
         let waiter = unsafe { &*self.waiter };
         waiter.node.alive.touch();
         Options {
@@ -68,35 +69,37 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         // SAFETY: only the address is taken.
         let node = unsafe { std::ptr::addr_of!((*waiter).node) };
         if is_queued(task_id) {
-            // SAFETY: the caller of a queued task cannot leave before it has been told the
-            // slot: its node is alive. That of another may have left.
+            // SAFETY: the caller of a queued task cannot leave before it has been told the slot, so
+            // its node is alive. The caller of a mailbox task knows the slot, and may have left.
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
 
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
-            // It is counted as timed out already.
+            // The caller has left, and the task is counted as timed out already: `finish` must not
+            // count it again as late.
             ctx.record.set_due(NEVER);
         }
         end(Ended::ran(panicked));
         if let Some(result) = result {
-            // Only now, so that the caller's line, which it polls, is taken from it once.
-            // SAFETY: the decision is won: the caller waits for `done`.
-            let answered = unsafe { Shared::answer(waiter, Some(Outcome::Ran(result))) };
+            // Written only now: the caller polls this cache line, which so moves only once.
+            // SAFETY: the decision is won, so the caller waits for `done`.
+            let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());
         }
     }
 
-    /// The caller gets it back. It can neither take the task back nor leave it: who discards took it
-    /// out of the queue or the mailbox, and did not start it.
-    fn discard(self, why: NeverRan, seen: Seen) -> Release {
+    /// Gives the task back to its caller. The caller can neither take the task back itself nor
+    /// leave it: the discarding thread took it out of the queue or the mailbox, and no worker
+    /// started it.
+    fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
         let why = match why {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let outcome = Outcome::Unrun(Task::new(seen, (), self), why);
+        let outcome = CallOutcome::Unrun(Task::new(Submitted::default(), (), self), why);
         Release {
             // SAFETY: the caller waits for `done`.
             caller: Some(unsafe { Shared::answer(waiter, Some(outcome)) }),
@@ -105,7 +108,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     }
 }
 
-/// Runs `f` on the pool and waits for it until the deadline, with what a submitter adds to it.
+/// Runs `f` on the pool, with the options of a submitter, and waits for it until the deadline.
 #[inline]
 pub(crate) fn do_with<F, R>(
     core: &Arc<Core>,
@@ -129,7 +132,7 @@ where
     let deadline = Deadline::new(until);
     let least = extras.min_remaining;
     let before = (!least.is_zero()).then(|| core.env.due(&deadline));
-    // Its deadline is the caller's.
+    // The task has no deadline of its own: the caller's deadline counts.
     let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
     do_until(core, extras, times, f, &deadline)
 }
@@ -146,29 +149,29 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // The worker's touches share no line with this thread's own variables.
+    // Padded: the worker's accesses share no cache line with other variables of this thread.
     let waiter = CachePadded::new(Waiter::new(extras.label, times));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
     let (task, why) = match exposed(wait) {
-        How::TimedOut => return Err(DeadlineError::TimedOut),
-        How::Back(task, why) => (task, why),
-        How::Outcome => {
-            // SAFETY: the caller, who has seen `done`.
+        CallEnd::TimedOut => return Err(DeadlineError::TimedOut),
+        CallEnd::Back(task, why) => (task, why),
+        CallEnd::Outcome => {
+            // SAFETY: this is the caller, and it has seen `done`.
             match unsafe { waiter.take() }.expect("written before `done` is raised") {
-                Outcome::Ran(result) => {
+                CallOutcome::Ran(result) => {
                     return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
                 }
-                Outcome::Unrun(task, why) => (task, why),
+                CallOutcome::Unrun(task, why) => (task, why),
             }
         }
     };
-    // SAFETY: only this call's task comes back to it.
+    // SAFETY: the task that comes back is the one made by `erase` above, of these types.
     Err(unsafe { give_back::<F, R>(task, why) })
 }
 
-// Functions of their own: in an unoptimised build each temporary copy of a large
-// closure stays in its function's frame.
+// The following steps are functions of their own: in an unoptimised build each temporary copy of a
+// large closure takes space in the frame of its function.
 
 #[inline]
 fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
@@ -177,12 +180,14 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
         has_options: waiter.node.label.is_some() || waiter.more.is_some(),
         f,
     };
-    Task::new(Seen::now(env), (), job)
+    Task::new(Submitted::now(env), (), job)
 }
 
+/// Returns the closure and the error of a task that did not run.
+///
 /// # Safety
 /// The task was made from a `WaitJob` of these types.
-// Inlined, it makes LLVM take a large closure apart, word by word: see `.ci/compile`.
+// Not inlined: LLVM would copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
 unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
@@ -190,24 +195,25 @@ unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> Deadli
     let ((), job) = unsafe { task.into_parts::<(), WaitJob<F, R>>() };
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
-        SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
+        why => DeadlineError::Refused(Refused::new(job.f, why.into_refusal())),
     }
 }
 
-/// How a call ends, before its types are looked at.
-enum How {
+/// The end of a call, without the types of its closure and result.
+enum CallEnd {
     Outcome,
     TimedOut,
     Back(Task, SubmitError),
 }
 
+/// Submits the task and waits for its outcome.
 fn wait_for(
     core: &Arc<Core>,
     node: &WaitNode,
     task: Task,
     deadline: &Deadline,
     extras: &Extras,
-) -> How {
+) -> CallEnd {
     let options = SubmitOptions {
         deadline: Some(deadline),
         node: Some(node),
@@ -217,30 +223,31 @@ fn wait_for(
     let mut task = Some(task);
     let location = match core.submit(&mut task, &options) {
         Ok(location) => location,
-        Err(why) => return How::Back(task.expect("what is refused stays"), why),
+        Err(why) => return CallEnd::Back(task.expect("what is refused stays"), why),
     };
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
-            core.keep_worker();
-            // The worker that took it from the queue is likely to be idle and awake.
+            core.result_came_without_yield();
+            // The worker that took the task from the queue is probably idle and still awake.
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
         }
-        Waited::DoneOnceOffered => core.part_from_worker(),
+        Waited::DoneOnceOffered => core.result_came_after_yield(),
         Waited::Expired => return leave(core, location, node, left_at),
     }
-    How::Outcome
+    CallEnd::Outcome
 }
 
-/// A caller at its deadline: takes the task back, or leaves it running, or gets the outcome that is
-/// just being delivered.
+/// Ends a call at its deadline. Takes the task back, or leaves it running, or gets the outcome that
+/// is just being delivered.
 #[cold]
-fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> How {
-    if let Some(task) = core.withdraw(location, Counts::expire) {
-        return How::Back(task, SubmitError::Expired);
+fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> CallEnd {
+    if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {
+        core.serve_line();
+        return CallEnd::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
     loop {
@@ -251,14 +258,13 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
         if let Some(slot) = started_on {
             let decision = &core.slots[slot].record.decision;
             if decision.leave(location.task_id(), left_at) {
-                observe::caller_timed_out(&core.env, slot, node.label);
                 // Relaxed: a count.
-                core.env.timed_out.fetch_add(1, Ordering::Relaxed);
-                return How::TimedOut;
+                core.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
+                return CallEnd::TimedOut;
             }
         }
         if node.is_done() {
-            return How::Outcome;
+            return CallEnd::Outcome;
         }
         backoff.wait();
     }

@@ -1,25 +1,27 @@
-//! What a pool and its workers share: data, and the questions that every file asks of it.
+//! The data that a pool and its workers share, and the questions that all files ask of it.
 
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::completion::WaitNode;
 use crate::parts::in_flight::InFlight;
-use crate::parts::members;
+use crate::parts::line::Line;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
-use crate::parts::waiters::Waiters;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread_local, Arc, AtomicU64, Condvar, Instant, Mutex};
+use crate::sync::{thread_local, Arc, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
-use crate::work::thread::{Ended, Thread};
+use crate::work::thread::{EndedThreads, Thread};
+use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::counts::Counts;
+use super::ages::Ages;
+use super::counts::RareCounts;
+use super::request::{Answer, Wanted};
 
-/// What a builder settled.
+/// The options of a pool, fixed by its builder.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) max_workers: usize,
@@ -28,121 +30,131 @@ pub(crate) struct Settings {
     pub(crate) when_full: WhenFull,
     pub(crate) idle_timeout: Duration,
     pub(crate) stack_size: Option<usize>,
+    pub(crate) track_ages: bool,
 }
 
-/// What a worker's thread runs, on its slot: a value, so that who starts a thread needs not know.
+/// The main function of a worker's thread, for the worker of a slot. A function pointer, so that
+/// `threads`, which starts workers, does not depend on `worker`, which uses `threads`.
 pub(crate) type Main = fn(&Arc<Core>, usize);
 
-/// What the registry's lock guards.
+/// The state that the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Workers that exist: started and not yet ended.
+    /// Workers whose thread the OS has given and that have not left their slot yet.
     pub(crate) live: usize,
-    /// Threads that the OS has been asked for.
+    /// Threads that the OS has been asked for and has neither given nor refused yet.
     pub(crate) starting: usize,
-    /// Of those that exist: on their way to their end.
+    /// Of the `live` workers, those that have been told to end or have found that they must.
     pub(crate) retiring: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
-    /// How many workers there may be.
+    /// The limit: the highest number of workers, from 1 to `max_workers`.
     pub(crate) limit: usize,
-    /// Slots that are neither in use nor in the free ring: of all but `limit`, as many as could be had.
+    /// Slots that are taken out of the free ring because of the limit. `max_workers - limit` slots
+    /// are to be withheld; these are the ones that have been free to take so far.
     pub(crate) withheld: Vec<usize>,
-    /// By slot; as long as the highest slot ever used.
-    pub(crate) workers: Vec<Option<Worker>>,
-    /// Slots of idle workers that a sweep took from the ready ring, the latest last. A worker that
-    /// claimed itself or was told to end has left its entry behind.
+    /// The workers that exist, by slot. As long as the highest slot ever used.
+    pub(crate) workers: Vec<Option<WorkerEntry>>,
+    /// Slots of idle workers that a sweep took from the ready ring, the latest last. An entry may
+    /// be stale: a worker that claimed itself or was told to end leaves its entry here.
     pub(crate) bench: Vec<usize>,
-    /// Groups that were cancelled and had tasks pending when somebody looked last.
-    pub(crate) cancelled: Vec<Arc<members::Handle>>,
 }
 
-/// A worker's thread, in the registry.
+/// A worker's entry in the registry.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerEntry {
     pub(crate) thread: Thread,
-    /// Tasks that ended on the slot before this worker started.
+    /// Tasks that had ended on the slot before this worker started.
     pub(crate) tasks_before: u64,
-    /// When a sweep put it on the bench last.
+    /// The moment of the last sweep that put the worker on the bench.
     pub(crate) benched: Option<Instant>,
+    /// Set once subscribers have been told that this worker outlived a shutdown's timeout.
+    pub(crate) is_told: bool,
 }
 
+/// A pool's shared state. Its layout in memory, on lines of 128 bytes:
+///
+/// | fields | read by | written by |
+/// |---|---|---|
+/// | `env` to `ages` | every submission and worker | only a close or a change of the limit |
+/// | `queue`, `ready`, `free`, `in_flight`, `line` | every submission and worker | every submission and worker; each moving word has a line of its own |
+/// | `benched` | submissions | sweeps, and claims from the bench |
+/// | `sweep_at` | workers about to sleep | sweeps |
+/// | `counts` | `stats` | refusals, on one line for each of several threads; rare events |
+/// | `registry` and the rest | starts, ends, `stats` | starts and ends |
+#[repr(C)]
 pub(crate) struct Core {
-    // Read by every submission, written once or never.
     pub(crate) env: Env,
     pub(crate) slots: Box<[Slot<Task, Record>]>,
-    pub(crate) queue: Option<Queue<Task>>,
     pub(crate) settings: Settings,
     pub(crate) main: Main,
-    /// More than one core: spinning can pay.
+    /// The machine has more than one core, so spinning can pay.
     pub(crate) parallel: bool,
-    /// Whether submissions wait for space, if they do not say otherwise.
+    /// Submissions that have no `when_full` of their own wait for space.
     pub(crate) blocks: bool,
+    /// When the queued tasks were submitted. `None` unless the pool tracks ages and has a queue.
+    pub(super) ages: Option<Ages>,
 
+    pub(crate) queue: Option<Queue<Task>>,
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
-    pub(crate) waiters: Waiters,
-    /// The length of the bench; more during a sweep.
-    pub(crate) benched: AtomicU64,
-    /// When a worker that sleeps is to make the next sweep, as [`Env::nanos`]; zero: none is of use.
-    pub(crate) sweep_at: AtomicU64,
-    pub(crate) counts: Counts,
-    pub(crate) registry: Mutex<Registry>,
-    pub(crate) ended: Ended,
-    /// Held by the shutdown that joins them.
-    pub(crate) joining: Mutex<()>,
-    /// A thread has been started, or has ended.
-    pub(crate) changed: Condvar,
-}
+    pub(crate) line: Line<Wanted, Answer>,
 
-impl Drop for Core {
-    fn drop(&mut self) {
-        if self.env.is_forked() {
-            // To let go of a thread's handle reads that thread's memory, which may be gone.
-            // Without the lock, which a thread of the parent may have held.
-            let registry = self.registry.get_mut();
-            std::mem::forget(std::mem::take(
-                registry.unwrap_or_else(std::sync::PoisonError::into_inner),
-            ));
-            std::mem::forget(std::mem::take(&mut self.ended));
-        }
-    }
+    /// The length of `Registry::bench`; an upper bound of it during a sweep.
+    pub(crate) benched: CachePadded<AtomicU64>,
+    /// When the next sweep is due, as [`Env::nanos`]. Idle workers sleep until then. Zero: no
+    /// further sweep would be of use.
+    pub(crate) sweep_at: CachePadded<AtomicU64>,
+    pub(crate) counts: RareCounts,
+
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) ended: EndedThreads,
+    /// Locked by a shutdown while it joins threads.
+    pub(crate) joining: Mutex<()>,
+    /// Notified when a thread has been started, has ended, or could not be started.
+    pub(crate) changed: Condvar,
+    /// Set once a shutdown has timed out before all workers had ended.
+    pub(crate) gave_up: AtomicBool,
 }
 
 thread_local! {
-    /// The pool and slot of the worker that this thread last gave a task to, notified, or was served by,
-    /// and the generation of a task that went there; zero: none since a miss.
+    /// This thread's last worker: its pool and slot, and the generation of the task that went
+    /// there. The generation is zero if no task went there, or if the last claim missed.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// How rarely a call that ended only after a yield gives up its last worker.
-    static PARTINGS: Rarely = const { Rarely::new() };
+    /// Decides how often `result_came_after_yield` acts.
+    static SEPARATIONS: Rarely = const { Rarely::new() };
 }
 
 impl Core {
     pub(crate) fn new(env: Env, settings: Settings, main: Main) -> Self {
         let max = settings.max_workers;
+        let queue = (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity));
+        let tracked = queue.as_ref().filter(|_| settings.track_ages);
         Self {
             env,
+            ages: tracked.map(Ages::new),
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
-            queue: (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity)),
+            queue,
             main,
             parallel: cores() > 1,
             blocks: settings.when_full.blocks(),
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
             in_flight: InFlight::new(),
-            waiters: Waiters::new(),
-            benched: AtomicU64::new(0),
-            sweep_at: AtomicU64::new(0),
-            counts: Counts::default(),
+            line: Line::new(),
+            benched: CachePadded::new(AtomicU64::new(0)),
+            sweep_at: CachePadded::new(AtomicU64::new(0)),
+            counts: RareCounts::default(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()
             }),
-            ended: Ended::default(),
+            ended: EndedThreads::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
+            gave_up: AtomicBool::new(false),
             settings,
         }
     }
@@ -152,28 +164,24 @@ impl Core {
         self.env.is_closed()
     }
 
-    /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be discarded.
+    /// Closes the pool. Of several calls the strictest mode counts. Returns `true` if queued tasks
+    /// are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let discards = self.env.close(mode);
         self.queue.iter().for_each(Queue::close);
         discards
     }
 
-    /// Whether there is nothing for a worker in the queue.
+    /// Returns `true` if the pool has no queue, or nothing is queued.
     #[inline]
     pub(crate) fn nothing_queued(&self) -> bool {
         self.queue.as_ref().is_none_or(Queue::is_empty)
     }
 
-    /// Space for one more task has come up.
-    #[inline]
-    pub(crate) fn notify_waiter(&self) {
-        self.waiters.notify();
-    }
-
     // ---- last-worker affinity ---------------------------------------------------
 
-    /// This thread's last worker in this pool.
+    /// Returns the slot of this thread's last worker, if that is a worker of this pool, and the
+    /// generation of the task that went there.
     #[inline]
     pub(crate) fn affinity(&self) -> Option<(usize, u64)> {
         let (pool, slot, last) = AFFINITY.with(Cell::get);
@@ -185,42 +193,54 @@ impl Core {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
     }
 
+    /// Calls `f`, then restores this thread's last worker. A thread that submits tasks of others,
+    /// in `f`, keeps the worker of its own tasks.
+    pub(super) fn keep_affinity<R>(f: impl FnOnce() -> R) -> R {
+        let before = AFFINITY.with(Cell::get);
+        let result = f();
+        AFFINITY.with(|it| it.set(before));
+        result
+    }
+
     pub(crate) fn forget_affinity() {
         AFFINITY.with(|it| it.set((0, 0, 0)));
     }
 
-    /// A result came once this thread had offered its CPU. A worker that shares the CPU would
-    /// do so call after call: neither sleeps, so no kernel parts them. Another worker, or the same if
-    /// this thread sleeps once, may run beside it, unless every CPU is busy; there a change would
-    /// only keep all workers in use (laws 5 and 6). So it is tried rarely.
-    pub(crate) fn part_from_worker(&self) {
-        if PARTINGS.with(Rarely::is_time) {
+    /// Takes note that a result arrived after this thread had yielded its CPU.
+    ///
+    /// Then caller and worker probably share a CPU, and will do so call after call: neither of them
+    /// sleeps, so the scheduler does not separate them. So this thread forgets its last worker and
+    /// parks once, and another worker or the scheduler moves the work to another CPU. If all CPUs
+    /// are busy, this would only spread the calls over more workers and keep all of them in use
+    /// (laws 5 and 6). So it is done rarely.
+    pub(crate) fn result_came_after_yield(&self) {
+        if SEPARATIONS.with(Rarely::is_time) {
             Self::forget_affinity();
             WaitNode::park_next_time();
         }
     }
 
-    /// A result came without that.
+    /// Takes note that a result arrived before this thread yielded its CPU.
     #[inline]
-    pub(crate) fn keep_worker(&self) {
-        PARTINGS.with(Rarely::went_well);
+    pub(crate) fn result_came_without_yield(&self) {
+        SEPARATIONS.with(Rarely::went_well);
     }
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Core {
-    /// For models, once every thread has ended: nobody and nothing is counted any more, and
-    /// every slot is in the free ring once.
+    /// Asserts, in models, once every thread has ended: no count is left, and every slot is in the
+    /// free ring exactly once.
     pub(crate) fn assert_at_rest(&self) {
         self.in_flight.assert_at_rest();
-        self.waiters.assert_at_rest();
+        assert_eq!(self.line.waiting(), 0, "waiting");
         if let Some(queue) = &self.queue {
             queue.assert_at_rest();
         }
         let registry = crate::sync::lock(&self.registry);
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
-        assert_eq!(self.owed(&registry), 0, "slots to be withheld");
+        assert_eq!(self.slots_to_withhold(&registry), 0, "slots to be withheld");
         assert!(!self.env.is_over(), "too many workers");
         let withheld = registry.withheld.clone();
         drop(registry);
@@ -241,5 +261,46 @@ impl Core {
         free.extend(withheld);
         free.sort_unstable();
         assert_eq!(free, slots, "the free ring, and what is withheld from it");
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+    use static_assertions::const_assert_eq;
+    use std::mem::{align_of, offset_of, size_of};
+
+    const LINE: usize = 128;
+
+    /// Asserts that a field begins a line, so that the fields before it and it share none.
+    macro_rules! begin_a_line {
+        ($type:ty: $($field:ident)+) => {
+            $(const_assert_eq!(offset_of!($type, $field) % LINE, 0);)+
+        };
+    }
+    begin_a_line!(Core: env queue ready free in_flight line benched sweep_at counts registry);
+
+    #[test]
+    fn no_word_that_all_read_has_a_neighbor_that_is_written() {
+        assert_eq!(align_of::<Core>() % LINE, 0);
+        // Each of these fills whole lines, so a field after it begins a new line.
+        let whole = [
+            size_of::<Env>(),
+            size_of::<Queue<Task>>(),
+            size_of::<Ring>(),
+            size_of::<InFlight>(),
+            size_of::<Line<Wanted, Answer>>(),
+            size_of::<RareCounts>(),
+            size_of::<Slot<Task, Record>>(),
+        ];
+        assert!(whole.iter().all(|size| size % LINE == 0), "{whole:?}");
+        assert_eq!(align_of::<Slot<Task, Record>>() % LINE, 0);
+        assert_eq!(offset_of!(Env, counts) % LINE, 0);
+        let generation = crate::sync::fork::generation_address();
+        assert_eq!(
+            generation % LINE,
+            0,
+            "a static of the program's may be beside it"
+        );
     }
 }

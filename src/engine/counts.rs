@@ -1,4 +1,4 @@
-//! Counts of what is rare.
+//! Counts of rare events.
 
 use super::request::SubmitError;
 use crate::error::Refusal;
@@ -8,12 +8,14 @@ use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Refusals by [`reason`], on a line per thread as far as there are lines.
+pub(crate) struct RareCounts {
+    /// Refusals by [`reason`], in shards: each thread counts in one of them.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
+    /// Accepted tasks that expired before they started.
     pub(crate) expired: AtomicU64,
+    /// Accepted tasks that were dropped unrun for another reason.
     pub(crate) discarded: AtomicU64,
-    /// Of those, by shutdowns.
+    /// Of the `discarded` tasks, those that a shutdown took out.
     pub(crate) shut_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }
@@ -23,9 +25,9 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     16
 };
-const REASONS: usize = 7;
+const REASONS: usize = 8;
 
-/// Where a refusal is counted; [`Counts::refusals`] has the same order.
+/// Returns the index of a refusal's count. [`RareCounts::refusals`] has the same order.
 fn reason(why: &SubmitError) -> usize {
     match why {
         SubmitError::Refused(Refusal::Saturated) => 0,
@@ -35,19 +37,20 @@ fn reason(why: &SubmitError) -> usize {
         SubmitError::Refused(Refusal::OnWorker) => 4,
         SubmitError::Refused(Refusal::Forked) => 5,
         SubmitError::Expired => 6,
+        SubmitError::Refused(Refusal::GroupFull) => 7,
     }
 }
 
-impl Counts {
-    /// Counts a refusal, and hands it on.
+impl RareCounts {
+    /// Counts a refusal, and returns it.
     #[inline]
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
-            /// Zero: not chosen yet.
+            /// The shard of this thread; zero if it has not chosen one yet.
             static SHARD: Cell<usize> = const { Cell::new(0) };
         }
-        // Relaxed, both: a number, and a count.
+        // Relaxed, both: a unique number, and a count.
         let shard = SHARD.with(|shard| {
             if shard.get() == 0 {
                 shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);
@@ -73,18 +76,19 @@ impl Counts {
             on_worker: sum(4),
             forked: sum(5),
             expired: sum(6),
+            group_full: sum(7),
         }
     }
 
-    /// A task that was accepted has expired.
+    /// Counts an accepted task that has expired.
     pub(crate) fn expire(&self) {
-        // ORDERING: L1: after it was accepted.
+        // ORDERING: L1: after the task was accepted.
         self.expired.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A task that was accepted was dropped unrun.
+    /// Counts an accepted task that was dropped unrun.
     pub(crate) fn discard(&self) {
-        // ORDERING: L1: as above.
+        // ORDERING: L1: after the task was accepted.
         self.discarded.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -1,99 +1,119 @@
-//! Tasks that are taken out of the queue to be dropped: by a shutdown, with their group, or with their
-//! handle.
+//! Tasks that are taken out of the pool to be dropped: by a shutdown, by their group's cancel, or
+//! by their handle.
 //!
-//! All of them are taken out before code of the user's runs. Then the thread that took them out drops
-//! what they captured, one by one. What is dropped may itself shut a pool down, cancel a group or drop a
-//! handle: such a call leaves the tasks that it takes out to the discard that its thread is in. A
-//! shutdown, cancel or group's wait there does not wait; a handle's first drops what is listed.
+//! First all of them are *settled*, with no user code in between: they are counted, callers get
+//! their tasks back, handles get their outcome, and groups learn of the end. So no thread waits for
+//! a drop that is still to come. Then the line gets the space. Then the thread that took the tasks
+//! out calls the handles' wakers, and drops the captures of the closures, oldest first.
+//!
+//! Such a drop may itself discard tasks of the same pool. Those tasks are settled at once. Their
+//! wakers and captures are added to the *frame* of the discard further up this thread's stack,
+//! which calls and drops them. So nested discards do not deepen the stack. A shutdown of that pool
+//! within the frame does not wait, since it would wait for its own thread.
 
 use super::core::Core;
-use crate::sync::{fork, thread_local};
-use crate::work::job::{NeverRan, Task};
+use crate::parts::completion::Remains;
+use crate::sync::{thread_local, Arc};
+use crate::work::env::NEVER;
+use crate::work::job::{Captured, NeverRan, Task};
+use crate::work::panics::{contain, drop_contained};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
 use std::ptr;
+use std::task::Waker;
 
-/// What a thread has taken out and is still to drop, on its stack; with the [`fork::generation`] of its
-/// pool, which it does not keep alive: the drop of a pool's hooks may panic.
-type List = RefCell<VecDeque<(u64, Task, NeverRan)>>;
+/// A discard in progress. It lies on the thread's stack, linked to the discards around it.
+struct Frame {
+    pool: u64,
+    wakers: RefCell<VecDeque<Waker>>,
+    captured: RefCell<VecDeque<Captured>>,
+    outer: *const Frame,
+}
 
 thread_local! {
-    /// The list of the discard that this thread is in.
-    static LIST: Cell<*const List> = const { Cell::new(ptr::null()) };
+    /// The frame of the innermost discard that this thread is in.
+    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
-/// Calls `f` with the list of the discard that this thread is in, if it is in one.
-fn with_list<R>(f: impl FnOnce(Option<&List>) -> R) -> R {
-    // SAFETY: not null only while `discard`, further up this thread's stack, keeps the list.
-    f(unsafe { LIST.with(Cell::get).as_ref() })
-}
+impl Frame {
+    /// Settles a task, and keeps its waker and captures for `step`.
+    fn settle(&self, task: Task, why: NeverRan) {
+        let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
+        // The node of a handle that is gone. It holds no user value: the closure has been taken,
+        // and the outcome is an error of this crate.
+        drop(node);
+        self.wakers.borrow_mut().extend(waker);
+        self.captured.borrow_mut().extend(captured);
+    }
 
-/// Whether this thread is dropping a discarded task: then it must not wait for others.
-pub(crate) fn is_discarding() -> bool {
-    with_list(|list| list.is_some())
-}
-
-/// Drops what this thread has taken out and is still to drop. A caller that is about to wait for a
-/// task may have that one among them.
-pub(crate) fn drop_listed() {
-    with_list(|list| list.map(drop_all));
-}
-
-fn drop_all(list: &List) {
-    loop {
-        let Some((generation, task, why)) = list.borrow_mut().pop_front() else {
-            return;
-        };
-        let left = task.discard(why);
-        if generation != fork::generation() {
-            // What was dropped has forked: in the child nothing more of the parent's is.
-            let _never_dropped = ManuallyDrop::new((left, list.take()));
-            return;
+    /// Calls one waker, or drops one capture. Returns `false` if there is none left.
+    fn step(&self) -> bool {
+        let waker = self.wakers.borrow_mut().pop_front();
+        if let Some(waker) = waker {
+            contain(|| waker.wake());
+            return true;
         }
-        left.release();
+        let captured = self.captured.borrow_mut().pop_front();
+        captured.map(drop_contained).is_some()
     }
 }
 
 impl Core {
-    /// Takes the queued tasks out that are `unwanted`, and counts them; at most so many.
-    pub(crate) fn take_out(&self, most: usize, unwanted: impl Fn(&Task) -> bool) -> Vec<Task> {
-        let mut taken = Vec::new();
-        let Some(queue) = self.queue.as_ref().filter(|_| most > 0) else {
-            return taken;
-        };
-        let mut from = queue.first();
-        while let Some(task) = queue.take_wanted(&mut from, &unwanted) {
-            self.counts.discard();
-            taken.push(task);
-            self.notify_waiter();
-            if taken.len() == most {
-                break;
-            }
-        }
-        taken
+    /// Calls `f` with this thread's frame for this pool, if it is in a discard of the pool's tasks.
+    fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
+        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, owns
+        // it.
+        let next = |frame: *const Frame| unsafe { frame.as_ref() };
+        let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
+        f(frames.find(|frame| frame.pool == self.env.id))
     }
 
-    /// Drops tasks that were taken out, or leaves that to the discard that this thread is in. Callers
-    /// that wait get theirs back first.
-    pub(crate) fn discard(&self, tasks: impl IntoIterator<Item = Task>, why: NeverRan) {
-        let (calls, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(Task::is_awaited);
-        for call in calls {
-            // The caller's submission goes back to it, too.
-            call.discard(why).release();
+    /// Returns `true` if this thread is in a discard of this pool's tasks.
+    pub(crate) fn is_discarding(&self) -> bool {
+        self.with_frame(|frame| frame.is_some())
+    }
+
+    /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
+    /// as discarded.
+    pub(super) fn count_unrun(&self, task: &Task) {
+        let due = task.due();
+        if due != NEVER && due <= self.env.nanos_now() {
+            self.counts.expire();
+        } else {
+            self.counts.discard();
         }
-        let generation = self.env.generation();
-        let others = others.into_iter().map(|task| (generation, task, why));
-        let own = List::default();
-        let is_outermost = with_list(|outer| {
-            outer.unwrap_or(&own).borrow_mut().extend(others);
+    }
+
+    /// Settles tasks that were taken out and counted. Then drops their captures, or leaves that to
+    /// the outer discard that this thread is in.
+    pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
+        if tasks.is_empty() {
+            return;
+        }
+        let own = Frame {
+            pool: self.env.id,
+            wakers: RefCell::default(),
+            captured: RefCell::default(),
+            outer: INNERMOST.with(Cell::get),
+        };
+        let is_outermost = self.with_frame(|outer| {
+            let frame = outer.unwrap_or(&own);
+            tasks.into_iter().for_each(|task| frame.settle(task, why));
             outer.is_none()
         });
-        if is_outermost {
-            LIST.with(|list| list.set(&own));
-            // Nothing in it unwinds: all code of the user's is contained.
-            drop_all(&own);
-            LIST.with(|list| list.set(ptr::null()));
+        if !is_outermost {
+            return self.serve_line();
+        }
+        // Nothing below unwinds, since panics of user code are contained. So the frame is taken off
+        // the list before it is dropped.
+        INNERMOST.with(|it| it.set(&raw const own));
+        self.serve_line();
+        while !self.env.is_forked() && own.step() {}
+        INNERMOST.with(|it| it.set(own.outer));
+        if self.env.is_forked() {
+            // A waker or a drop has forked, and this is the child. It must not drop anything that
+            // belongs to the parent's pool.
+            std::mem::forget(own);
         }
     }
 }

@@ -1,40 +1,89 @@
-//! A group's tasks, whatever else they are.
+//! A group's part in its tasks: their place among the pending tasks, and the group's cancel.
 
 use super::core::Core;
-use super::request::{Location, SubmitOptions};
+use super::request::{Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::Refusal;
-use crate::parts::members::{Handle, Members};
-use crate::sync::{Arc, Ordering};
-use crate::work::job::{Job, NeverRan, Task};
+use crate::parts::members::{Members, Pending};
+use crate::sync::Arc;
+use crate::work::job::{Job, NeverRan};
 
-/// Submits a job as a member of a group; refused, it comes back with the reason.
+/// Submits a job as a member of a group. A refused job comes back with the reason.
 pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
-    members: &Handle,
+    members: &Arc<Members>,
     job: J,
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
     let options = SubmitOptions {
-        cancelled: Some(&members.cancelled),
+        members: Some(members),
         ..options
     };
-    let location = submit_with(core, members.enter(), job, options)?;
-    // ORDERING: P3: a cancel that looked through the queue before this task was in it has set the
-    // flag before.
-    if members.cancelled.load(Ordering::SeqCst) {
-        core.discard(take_queued(core, members), NeverRan::Cancelled);
+    // The check for a fork comes before any access to the group: in a child, a thread that no
+    // longer exists may hold the group's lock.
+    if core.env.is_forked() || !members.enter() {
+        return Err((job, core.refuse_member(Some(members))));
     }
+    let pending = Pending(Arc::clone(members));
+    let location = submit_with(core, pending, job, options)?;
+    core.member_accepted(members, location);
     Ok(location)
 }
 
-/// Takes a group's tasks out of the queue, all before code of the user's runs, and tells who
-/// waits for space.
-pub(crate) fn take_queued(core: &Core, members: &Members) -> Vec<Task> {
-    // A subscriber may have forked.
-    if core.env.is_forked() {
-        return Vec::new();
+impl Core {
+    /// Returns the reason why a submission is refused that could not enter its group, and counts
+    /// it. The group is full, or this process is a forked child.
+    #[cold]
+    pub(super) fn refuse_member(&self, members: Option<&Members>) -> Refusal {
+        let forked = self.env.is_forked().then_some(Refusal::Forked);
+        let is_cancelled = members.is_some_and(Members::is_cancelled);
+        let cancelled = is_cancelled.then_some(Refusal::Cancelled);
+        let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
+        let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
+        self.counts.refuse(why).into_refusal()
     }
-    // No others pending: none queued. What is submitted from now on sees the flag.
-    core.take_out(members.pending(), |task| task.is_of(members))
+
+    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
+    /// may have looked before the position was noted (P3). Then this thread takes the task out.
+    #[inline]
+    pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
+        self.note_member(members, location);
+        if members.is_cancelled() {
+            self.discard_queued(members);
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_member(&self, members: &Members, location: Location) {
+        if let (Location::Queue { position }, Some(queue)) = (location, &self.queue) {
+            members.note(position, || queue.load_head());
+        }
+    }
+
+    /// Cancels a group. Gives back the tasks that wait in line, marks the running tasks as
+    /// abandoned, and discards the queued ones. The cost grows with the length of the line, the
+    /// number of slots, and the number of the group's queued tasks.
+    pub(crate) fn cancel_group(self: &Arc<Self>, members: &Arc<Members>) {
+        members.cancel();
+        if members.pending() == 0 {
+            return;
+        }
+        self.turn_away(members);
+        for slot in &self.slots {
+            slot.record.abandon_group(members);
+        }
+        self.discard_queued(members);
+    }
+
+    /// Discards the queued tasks of a cancelled group.
+    pub(super) fn discard_queued(self: &Arc<Self>, members: &Members) {
+        let Some(queue) = &self.queue else { return };
+        let positions = members.take_queued();
+        let mut taken = Vec::new();
+        for task in positions.into_iter().filter_map(|at| queue.take(at)) {
+            self.count_unrun(&task);
+            taken.push(task);
+        }
+        self.discard(taken, NeverRan::Cancelled);
+    }
 }

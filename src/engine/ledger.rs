@@ -1,21 +1,18 @@
-//! What a pool tells about itself.
+//! The figures that a pool reports.
 //!
 //! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
-//! ended, taken back. What is queued or runs is a difference of them. In motion a task may for a
-//! moment be in none of the figures or in two; at rest they add up. Ends are read before
-//! acceptances (L1), so no end is seen without its task, and whoever finds no task running finds
-//! all counted.
+//! ended, taken back. The numbers of queued and of running tasks are differences of these. While a
+//! task moves, it may for a moment be in none of the figures or in two. Once the pool is at rest,
+//! they add up. Ends are read before acceptances (L1), so no end is seen without its task. A thread
+//! that sees no task running sees all ended tasks counted.
 
 use super::core::{Core, Registry};
-use crate::parts::members::Handle;
 use crate::stats::{Stats, WorkerSnapshot};
-use crate::sync::{lock, Arc, AtomicU64, Ordering};
-use crate::work::observe;
-use crate::work::record::Record;
-use std::ptr;
+use crate::sync::{lock, AtomicU64, Ordering};
+use std::time::Duration;
 
 impl Core {
-    /// In a forked child there is nothing but refusals.
+    /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
         let refusals = self.counts.refusals();
         let mut stats = Stats {
@@ -23,22 +20,20 @@ impl Core {
             refusals,
             ..Stats::default()
         };
-        if self.env.is_forked() {
-            return stats;
-        }
         let counts = &self.counts;
-        // ORDERING: L1: ends before acceptances.
+        // ORDERING: L1: ends are read before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        let mut registry = lock(&self.registry);
+        let registry = lock(&self.registry);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
-        stats.timed_out = load(&self.env.timed_out);
-        let taken = self.add_slots(&mut registry, &mut stats);
+        stats.timed_out = load(&self.env.counts.timed_out);
+        let taken = self.add_slots(&registry, &mut stats);
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
-            // No worker has taken the others that expired or were discarded. No more than there is space
-            // for, and no fewer than none: a task may have been taken, and not yet counted.
+            // Tasks that expired or were discarded without reaching a worker have left the queue,
+            // too. The difference is clamped: a task may have left the queue and not be counted
+            // yet.
             let gone = taken.wrapping_add(stats.expired + stats.discarded);
             let queued = pushed.wrapping_sub(gone) as i64;
             stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
@@ -48,52 +43,56 @@ impl Core {
         stats.spawned = registry.spawned;
         stats.retired = registry.retired;
         drop(registry);
-        stats.waiting = self.waiters.waiting() as usize;
+        stats.waiting = self.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
-        stats.hook_panics = load(&self.env.hook_panics);
+        stats.hook_panics = load(&self.env.counts.hook_panics);
         stats
     }
 
-    /// Adds up the slots. Tasks taken from the queue, but for as many as workers have had, and not run.
-    fn add_slots(&self, registry: &mut Registry, stats: &mut Stats) -> u64 {
+    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
+    /// less those that count as queued (the next task of a worker) or as expired or discarded
+    /// (tasks that a worker had and did not run).
+    fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
-        registry.forget_ended_groups();
         let now = self.env.nanos_now();
+        let mut longest = None;
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
             let [completed, panicked, unrun] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
-            // A worker runs one; the next, which it has just taken, counts as queued.
+            // A worker runs one task. The next one, which it may have taken already, counts as
+            // queued.
             let next = u64::from(tally.unended().saturating_sub(1));
             taken = taken.wrapping_add(tally.taken).wrapping_sub(next + unrun);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;
-                stats.abandoned += usize::from(registry.is_abandoned(&slot.record, now));
+                let started = slot.record.described(tally).1;
+                longest = longest.max(started.map(|at| now.saturating_sub(at)));
+                stats.abandoned += usize::from(slot.record.is_abandoned(now));
             } else if worker.is_some() && slot.see().is_in_service() {
                 stats.idle += 1;
             }
         }
+        stats.longest_running = longest.map(Duration::from_nanos);
+        let ages = self.ages.as_ref().zip(self.queue.as_ref());
+        let oldest = ages.and_then(|(ages, queue)| ages.oldest(queue));
+        stats.oldest_queued = oldest.map(|at| Duration::from_nanos(now.saturating_sub(at)));
         taken
     }
 
-    /// The workers that exist, by slot.
+    /// Returns snapshots of the workers that exist, by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
-        if self.env.is_forked() {
-            return Vec::new();
-        }
-        let mut registry = lock(&self.registry);
-        registry.forget_ended_groups();
+        let registry = lock(&self.registry);
         (0..registry.workers.len())
             .filter(|slot| registry.workers[*slot].is_some())
             .map(|slot| self.snapshot(&registry, slot))
             .collect()
     }
 
-    /// Those that exist, and those that the OS has been asked for.
-    pub(super) fn stragglers(&self, registry: &mut Registry) -> Vec<WorkerSnapshot> {
-        registry.forget_ended_groups();
+    /// Returns snapshots of the workers that exist, and of those that the OS has been asked for.
+    pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
@@ -104,54 +103,23 @@ impl Core {
             .collect()
     }
 
+    /// Returns a snapshot of the worker on a slot.
     pub(super) fn snapshot(&self, registry: &Registry, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
         let (busy, tasks) = (tally.is_running(), tally.ran());
+        let (label, started) = record.described(tally);
         let worker = registry.workers.get(slot).and_then(Option::as_ref);
         let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
-            label: record.label.get().filter(|_| busy),
-            abandoned: busy && registry.is_abandoned(record, now),
+            label,
+            abandoned: busy && record.is_abandoned(now),
             abandoned_for: record.abandoned_for(now).filter(|_| busy),
+            running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
             tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
         }
-    }
-
-    /// A group was cancelled: whoever asks finds the workers that run its tasks.
-    pub(crate) fn note_cancelled(&self, group: &Arc<Handle>) {
-        let mut registry = lock(&self.registry);
-        registry.forget_ended_groups();
-        registry.cancelled.push(Arc::clone(group));
-    }
-
-    /// Tells subscribers which workers run a task of a cancelled group.
-    pub(crate) fn tell_abandoned(&self, group: &Handle) {
-        if !cfg!(feature = "tracing") {
-            return;
-        }
-        for (slot, it) in self.slots.iter().enumerate() {
-            if ptr::eq(it.record.group(), &raw const **group) {
-                let label = it.record.label.get();
-                observe::worker_abandoned(&self.env, slot, label, "cancelled");
-            }
-        }
-    }
-}
-
-impl Registry {
-    /// Whether nobody waits any more for the task that runs on a slot.
-    pub(super) fn is_abandoned(&self, record: &Record, now: u64) -> bool {
-        let is_its = |group: &Arc<Handle>| ptr::eq(record.group(), &***group);
-        record.is_abandoned(now) || self.cancelled.iter().any(is_its)
-    }
-
-    /// No task of these runs, or will: nobody can submit one.
-    pub(super) fn forget_ended_groups(&mut self) {
-        let may_run = |group: &Arc<Handle>| group.pending() > 0 || Arc::strong_count(group) > 1;
-        self.cancelled.retain(may_run);
     }
 }

@@ -1,29 +1,28 @@
-//! The limit: how many workers there may be at once, changed at run time.
+//! The limit: how many workers there may be at once. It can be changed at run time.
 //!
-//! A slot that is *withheld* has no thread and is not in the free ring, so no submission can
-//! start one on it. With a limit of n, all slots but n are to be withheld. Those in the free
-//! ring are taken at once; the others are *owed*: whoever gives a slot back, under the
-//! registry's lock, withholds it as long as one is owed. How workers learn of it: the protocol page.
+//! A slot that is *withheld* has no thread and is not in the free ring, so no submission can start
+//! a thread on it. With a limit of n, all slots except n are to be withheld. Those that are in the
+//! free ring are taken out at once. The others are withheld later: a thread that gives a slot back,
+//! under the registry's lock, withholds the slot as long as too few are withheld. The protocol page
+//! says how workers learn of the limit.
 
 use super::core::{Core, Registry};
-use crate::sync::{lock, lock_unless, Arc};
+use crate::sync::{lock, Arc};
 
 impl Core {
-    /// Slots that are to be withheld and are not yet: of workers, and of threads being started.
-    pub(super) fn owed(&self, registry: &Registry) -> usize {
+    /// Returns how many slots are still to be withheld. Those slots have a worker, or a thread is
+    /// being started on them.
+    pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
 
+    /// Returns the highest number of workers that there may be now.
     pub(crate) fn limit(&self) -> usize {
-        let registry = lock_unless(self.env.is_forked(), &self.registry);
-        registry.map_or(self.settings.max_workers, |registry| registry.limit)
+        lock(&self.registry).limit
     }
 
-    /// Sets the limit, 1 to `max_workers`.
+    /// Sets the limit, which is from 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
-        if self.env.is_forked() {
-            return;
-        }
         let mut registry = lock(&self.registry);
         registry.limit = limit;
         let stay = (self.settings.max_workers - limit).min(registry.withheld.len());
@@ -31,46 +30,49 @@ impl Core {
         for slot in &freed {
             self.free_slot(*slot);
         }
-        while self.owed(&registry) > 0 {
-            // What a spawner has popped is withheld when it comes back.
+        while self.slots_to_withhold(&registry) > 0 {
+            // A slot that a spawner has popped is withheld when the spawner gives it back.
             let Some(slot) = self.free.pop() else { break };
             registry.withheld.push(slot);
         }
         self.tell_surplus(&registry);
         self.retire_surplus(&mut registry);
         drop(registry);
-        // There may be space now, for those who wait for it and for what is queued.
-        self.waiters.notify_all();
+        // There may be space now for submissions in line, and a thread for queued tasks.
+        self.serve_line();
         if !freed.is_empty() {
             self.notify_another();
         }
     }
 
+    /// Sets the flag that makes workers check whether they are surplus, or clears it.
     pub(super) fn tell_surplus(&self, registry: &Registry) {
-        self.env.set_surplus(self.owed(registry) > 0);
+        self.env.set_surplus(self.slots_to_withhold(registry) > 0);
     }
 
-    /// Whether of `live` workers, `retiring` others of which are on their way to their end, one is
-    /// too many. Not the last that stays: it has the queue to look after.
+    /// Returns `true` if the pool has more workers than its limit allows, besides `retiring`
+    /// workers that end anyway. Never counts the last worker that stays as surplus: that one must
+    /// look after the queue.
     pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
         let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// The same for a worker that asks about itself. Those in their start hook are surplus first.
+    /// Returns `true` if the calling worker is surplus. Workers in their start hook are surplus
+    /// before it is.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }
 
-    /// Workers without a task that are still in their start hook.
+    /// Returns the number of workers without a task that are still in their start hook.
     fn in_start_hooks(&self, registry: &Registry) -> usize {
         (self.slots.iter().zip(&registry.workers))
             .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting_without_task())
             .count()
     }
 
-    /// Tells as many idle workers to end as there are too many. Workers still in their start hook are
-    /// counted first: they end by themselves.
+    /// Tells surplus idle workers to end. Workers still in their start hook are subtracted first:
+    /// they end by themselves.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {

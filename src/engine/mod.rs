@@ -1,27 +1,30 @@
-//! How the pool works. One question a file:
+//! How the pool works. Each file answers one question:
 //!
 //! | file | question |
 //! |---|---|
-//! | `admission` | who is asked in which order? |
-//! | `wait` | how does a submission wait between two attempts, and for its turn? |
-//! | `saturation` | when is a submission refused? |
-//! | `waking` | who is woken for a queued task? |
-//! | `threads` | how do threads start, and how are they told to end? |
-//! | `worker` | what does a worker do, from its start to its end? |
-//! | `limit` | how many workers may there be, and which are one too many? |
-//! | `retirement` | the idle cleaner: which workers are surplus? |
-//! | `shutdown` | how does a pool end? |
-//! | `discard` | what becomes of queued tasks that are not to run? |
-//! | `call` | how does a caller wait for its task? |
-//! | `awaited` | how does a handle, which waits later, or not at all? |
-//! | `revoke` | how is it taken back? |
-//! | `groups` | what is a group's task? |
-//! | `ledger`, `counts` | what is counted, and when? |
-//! | `core`, `request` | what do all of these share? |
-//! | `submit` | how does a closure become a task, and a closure again? |
+//! | `admission` | In which order are the ways to a worker tried? |
+//! | `line` | How does a submission wait for space, and which thread serves it? |
+//! | `saturation` | When is a submission refused because all workers are busy? |
+//! | `waking` | Which worker is woken for a queued task? |
+//! | `threads` | How do threads start, and how are they told to end? |
+//! | `worker` | What does a worker do, from its start to its end? |
+//! | `limit` | How many workers may there be, and which worker is one too many? |
+//! | `retirement` | Which idle workers are surplus? (The idle cleaner.) |
+//! | `shutdown` | How does a pool end? |
+//! | `discard` | What happens to queued tasks that are not to run? |
+//! | `call` | How does the caller of `do_with_deadline` wait for its task? |
+//! | `awaited` | How does a handle wait for its task, or cancel it? |
+//! | `serving` | How does a future wait for space? |
+//! | `revoke` | How is an accepted task taken back? |
+//! | `groups` | What does a group add to a task? |
+//! | `ledger`, `counts` | What is counted, and when? |
+//! | `ages` | How old are the queued tasks? |
+//! | `core`, `request` | What do all of these share? |
+//! | `submit` | How does a closure become a task, and a closure again? |
 #![doc = include_str!("protocol.md")]
 
 pub(crate) mod admission;
+mod ages;
 pub(crate) mod awaited;
 pub(crate) mod call;
 pub(crate) mod core;
@@ -30,14 +33,15 @@ pub(crate) mod discard;
 pub(crate) mod groups;
 mod ledger;
 pub(crate) mod limit;
+mod line;
 pub(crate) mod request;
 pub(crate) mod retirement;
 pub(crate) mod revoke;
 pub(crate) mod saturation;
+pub(crate) mod serving;
 pub(crate) mod shutdown;
 pub(crate) mod submit;
 pub(crate) mod threads;
-mod wait;
 pub(crate) mod waking;
 pub(crate) mod worker;
 

@@ -1,15 +1,17 @@
-//! What a submission asks for, and what becomes of it.
+//! The options of a submission, and its result.
 
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
+use crate::parts::members::Members;
 use crate::stats::WhenFull;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::Arc;
 use crate::work::env::Env;
+use crate::work::job::Task;
 use crate::work::options::Times;
 use std::time::Duration;
 
-/// Where an accepted task went.
+/// The place where an accepted task was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Location {
@@ -18,7 +20,7 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// What names the task in the decision of the worker that runs it.
+    /// Returns the id of the task in the decision of the worker that runs it.
     pub(crate) fn task_id(self) -> u64 {
         match self {
             Self::Mailbox { generation, .. } => mailbox_id(generation),
@@ -27,7 +29,7 @@ impl Location {
     }
 }
 
-/// Why a task came back.
+/// The reason why a task came back.
 #[derive(Debug)]
 pub(crate) enum SubmitError {
     Refused(Refusal),
@@ -36,29 +38,79 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    /// Why it was refused, if nobody waits for its outcome.
+    /// Returns the reason of a refusal. The submission must be one that never returns `Expired`: no
+    /// thread waits for the outcome.
     #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
             Self::Refused(why) => why,
-            Self::Expired => unreachable!("at its deadline it is refused"),
+            Self::Expired => unreachable!("only where an outcome is awaited"),
         }
     }
 }
 
-/// How long, and for what, a submission waits.
+/// The result of one attempt that did not accept the task.
+#[derive(Debug)]
+pub(super) enum NotAccepted {
+    /// At one moment of the attempt there was no space (claim V).
+    Saturated,
+    /// Another thread is in the middle of a step, so there may be space: the submission tries
+    /// again.
+    Retry,
+    Refused(Refusal),
+}
+
+/// An entry of the line: a task that waits for space.
+pub(crate) struct Wanted {
+    /// `None` once the task has been accepted or given back.
+    pub(super) task: Option<Task>,
+    pub(super) members: Option<Arc<Members>>,
+    /// The owner is a future. It may never be polled again.
+    pub(super) is_future: bool,
+    /// The time of the submission, if the pool tracks ages.
+    pub(super) submitted: u64,
+}
+
+/// The answer to an entry of the line. A refused task goes back to its owner.
+pub(crate) type Answer = Result<Location, (Task, Refusal)>;
+
+impl Wanted {
+    /// Takes the task out and returns the refusal with it.
+    pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
+        if let (Some(members), true) = (&self.members, self.is_future) {
+            // The owner takes a thread's task out of its group. A future may never be polled again,
+            // and the group's waiters must not wait for that.
+            members.leave();
+        }
+        Err((self.task.take().expect("a refused task stays"), why))
+    }
+
+    /// Returns the task of a future that leaves the line, and takes the task out of its group.
+    pub(super) fn withdraw(mut self) -> Task {
+        if let Some(members) = &self.members {
+            members.leave();
+        }
+        self.task.take().expect("a task waits")
+    }
+}
+
+/// How a submission is made, and how long it may wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
+    /// The options that a submitter, group or scope adds.
     pub(crate) extras: &'a Extras,
+    /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
-    /// The caller's, who waits for the outcome. Without one it is refused as saturated at its deadline.
+    /// The node of a caller that waits for the outcome. A submission without one is refused as
+    /// `Saturated` at its deadline, and not returned as `Expired`.
     pub(crate) node: Option<&'a WaitNode>,
-    /// Somebody waits for the task's end: on a worker of the pool it must not queue.
+    /// A thread waits for the end of the task. If that thread is a worker of this pool, the task
+    /// must not be queued: all workers might wait for queued tasks.
     pub(crate) awaited: bool,
-    /// Who waits is a worker of the pool, whichever thread submits.
+    /// The thread that waits is a worker of this pool, even if another thread submits.
     pub(crate) on_worker: bool,
-    /// Its group's flag.
-    pub(crate) cancelled: Option<&'a AtomicBool>,
+    /// The task's group. `None` for a scope.
+    pub(crate) members: Option<&'a Arc<Members>>,
 }
 
 #[cold]
@@ -66,11 +118,12 @@ fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
     node.set_deadline(env.due(deadline));
 }
 
-/// What a submitter, group or scope adds to each submission; durations count from there.
+/// The options that a submitter, group or scope adds to each submission. A deadline given as a
+/// duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
-    /// What it does where there is no space; `None`: as the pool does.
+    /// The policy if there is no space; `None`: the pool's policy.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
@@ -86,7 +139,7 @@ impl Extras {
         run_limit: Duration::MAX,
     };
 
-    /// A submission of a task that nobody waits for.
+    /// Returns the options of a submission whose outcome no thread waits for.
     #[inline]
     pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
         SubmitOptions {
@@ -95,7 +148,7 @@ impl Extras {
         }
     }
 
-    /// The deadline of a submission, which counts from here, and the times of its task.
+    /// Returns the deadline of a submission that begins now, and the times of its task.
     pub(crate) fn times(&self, env: &Env) -> (Deadline, Option<Times>) {
         let deadline = Deadline::new(self.until);
         let due = env.due(&deadline);
@@ -103,7 +156,8 @@ impl Extras {
         (deadline, times)
     }
 
-    /// Whether it says anything about the task, and not only about its submission.
+    /// Returns `true` if any of the options is stored with the task, and does not only concern the
+    /// submission.
     #[inline]
     pub(crate) fn wrap(&self) -> bool {
         self.label.is_some() || self.until != Until::NEVER || self.run_limit != Duration::MAX
@@ -117,26 +171,26 @@ impl<'a> SubmitOptions<'a> {
         node: None,
         awaited: false,
         on_worker: false,
-        cancelled: None,
+        members: None,
     };
 
-    /// Whether this thread, or who waits for the task, is a worker of the pool: then it must not
-    /// wait for another.
+    /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
+    /// pool. Then the submission must not wait for another worker.
     #[inline]
     pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Whether it waits for space where there is none; `pool`: whether the pool's
-    /// submissions do.
+    /// Returns `true` if the submission waits for space; `pool` is the answer of the pool's policy.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    /// Why it is refused without space: on a worker of the pool that it must not wait there, if it would.
+    /// Returns the refusal of a submission that found no space: `OnWorker` if it would have waited
+    /// but is made on a worker of the pool, otherwise `Saturated`.
     #[inline]
-    pub(crate) fn no_room(&self, env: &Env, pool: bool) -> SubmitError {
+    pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);
         SubmitError::Refused(if would_wait && self.is_on_worker(env) {
             Refusal::OnWorker
@@ -145,7 +199,7 @@ impl<'a> SubmitOptions<'a> {
         })
     }
 
-    /// Why it comes back, if its deadline has passed.
+    /// Returns the error to return if the deadline has passed, otherwise `None`.
     pub(crate) fn expired(&self) -> Option<SubmitError> {
         self.deadline.filter(|deadline| deadline.has_passed())?;
         Some(match self.node {
@@ -154,7 +208,7 @@ impl<'a> SubmitOptions<'a> {
         })
     }
 
-    /// Its deadline or the given one, whichever is first.
+    /// Returns the submission's deadline or `other`, whichever is earlier.
     pub(crate) fn earlier<'d>(&self, other: &'d Deadline) -> &'d Deadline
     where
         'a: 'd,
@@ -162,8 +216,8 @@ impl<'a> SubmitOptions<'a> {
         self.deadline.map_or(other, |own| own.earlier(other))
     }
 
-    /// Starts the clock of a deadline, and tells the task, which may ask: before all that may take
-    /// its time.
+    /// Starts the clock of the deadline, and stores the deadline in the node, where the task may
+    /// ask for it. To be called before any step that may take long.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
@@ -171,9 +225,9 @@ impl<'a> SubmitOptions<'a> {
         }
     }
 
+    /// Returns `true` if the submission's group is cancelled.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // Relaxed: a flag; a cancel that races the submission may miss it or not.
-        self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed))
+        self.members.is_some_and(|members| members.is_cancelled())
     }
 }

@@ -1,19 +1,19 @@
-//! The idle cleaner: which workers are surplus, and who tells them to end.
+//! The idle cleaner: it decides which workers are surplus, and tells them to end.
 //!
-//! How long each worker has been idle does not say how many are needed: the ready ring hands them
-//! out in rotation, so a trickle of tasks keeps every worker young. So the cleaner measures demand.
-//! At each sweep it moves all idle workers from the ready ring to a stack, the *bench*. Submissions
-//! take a worker from the bench only if the ready ring is empty, and then the one that came to it
-//! last. A worker that has sat on the bench for `idle_timeout` was not needed at any moment of that
-//! time, whichever others were: it is told to end.
+//! The time that a worker has been idle does not say how many workers are needed. The ready ring
+//! hands workers out in rotation, so a trickle of tasks keeps every worker busy now and then. The
+//! cleaner measures demand instead. Each sweep moves all idle workers from the ready ring to a
+//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty,
+//! and then the worker that came to the bench last. So a worker that has been on the bench for
+//! `idle_timeout` was not needed at any moment of that time. It is told to end.
 //!
-//! A sweep comes every half of the timeout (half a millisecond at the least), and when the first
-//! worker on the bench is due. So a worker is gone after one and a half timeouts at the latest, or two if
-//! an order comes to the worker that waits for the registry's lock to sweep.
+//! A sweep is made every half of the timeout (at least half a millisecond apart), and when the
+//! first worker on the bench is due. So a surplus worker is gone after one and a half timeouts. It
+//! may be two if the worker that should sweep gets an order while the registry's lock is held.
 //!
-//! The cleaner has no thread of its own. As long as there are more workers than `min_workers`, idle ones
-//! sleep until the next sweep is due (`sweep_at`), and the first to wake makes it. So none starts for it,
-//! and none is left once it is of no use.
+//! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
+//! workers sleep until the next sweep is due (`sweep_at`), and the first one to wake up makes it.
+//! So no thread is started for the cleaner, and none remains when it is of no use.
 
 use super::core::{Core, Registry};
 use crate::parts::slot::Claim;
@@ -21,50 +21,53 @@ use crate::sync::{lock, now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
 
 impl Core {
+    /// Returns `true` if a sweep could end a worker, now or later.
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
         registry.live > self.settings.min_workers
             && self.settings.idle_timeout != Duration::MAX
             && !self.is_closed()
     }
 
-    /// Between two sweeps.
+    /// Returns the time between two sweeps.
     fn pause(&self) -> Duration {
         (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// A worker has been started: from now on there are sweeps, if they are of use. Models have no clock,
-    /// and sweep themselves.
+    /// Begins to sweep, if sweeps are of use: a worker has been started. Models have no clock, and
+    /// call `sweep` themselves.
     pub(super) fn begin_sweeps(&self, registry: &Registry) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
-            // Those that sleep already do so without a timer.
+            // The workers that already sleep do so without a timer. They wake up to set one.
             for worker in registry.workers.iter().flatten() {
                 worker.thread.unpark();
             }
         }
     }
 
-    /// A worker has ended, or the pool is closed: there may be no further sweeps.
+    /// Ends the sweeps if they are of no use any more: a worker has ended, or the pool is closed.
     pub(super) fn end_sweeps(&self, registry: &Registry) {
         if !self.is_cleaner_of_use(registry) {
-            // Relaxed: a worker that misses it wakes once in vain.
+            // Relaxed: a worker that does not see this wakes up once for nothing.
             self.sweep_at.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Puts the next sweep off, if it was to be made at `from`: until when.
+    /// Moves the next sweep from the time `from` to `pause` from now. Returns the new time, or
+    /// `None` if another thread has moved the sweep first.
     fn put_off(&self, from: u64, pause: Duration) -> Option<u64> {
-        // Beyond 584 years, 584 years.
+        // A pause of more than 584 years is cut to that.
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         let at = self.env.nanos_now().saturating_add(pause);
-        // Relaxed: who sets it from zero unparks all workers after that.
+        // Relaxed: a thread that sets it from zero unparks all workers afterwards.
         (self.sweep_at)
             .compare_exchange(from, at, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| at)
     }
 
-    /// Worker: sleeps, until the next sweep at most, or makes that. It may return for no reason.
+    /// Worker: sleeps until it is unparked or the next sweep is due. If the sweep is due, makes it.
+    /// May also return for no reason.
     pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
@@ -81,12 +84,14 @@ impl Core {
             thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        // Of those that wake at the same time one sweeps, the others sleep on.
+        // Of the workers that wake up at the same time, one sweeps. The others sleep on.
         let Some(at) = self.put_off(at, self.pause()) else {
             return;
         };
         let Some(mut registry) = try_lock(&self.registry) else {
-            // Who holds it may be stopped. An order ends this nap.
+            // The thread that holds the lock may be stopped by the OS. A worker must not wait for
+            // it, because it could not obey an order. So it naps, which an order ends, and tries
+            // again.
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
@@ -99,14 +104,16 @@ impl Core {
         self.put_off(at, next.min(pause));
     }
 
-    /// Benches whom it can, retires those whose time has come. When the next is due.
+    /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
+    /// Returns when the next worker is due.
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
-        // Who has been claimed since, or has looked at the queue, is not idle, or is listed.
+        // Drop the entries of workers that have been claimed or told to end since the last sweep,
+        // or that have gone idle again through the ready ring.
         registry
             .bench
             .retain(|slot| self.slots[*slot].see().is_benched());
         let (_, listed) = self.ready.held();
-        // ORDERING: P2: counted before they leave the ring.
+        // ORDERING: P2: the workers are counted before they leave the ring.
         self.benched.fetch_add(listed, Ordering::SeqCst);
         for _ in 0..listed {
             let Some(slot) = self.ready.pop() else { break };
@@ -118,13 +125,14 @@ impl Core {
             }
         }
         let next = self.retire_due(registry, now);
-        // ORDERING: P2: after they are on the bench, or on their way to their end.
+        // ORDERING: P2: after the workers are on the bench, or on their way to their end.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
     }
 
-    /// Those first that have been on the bench for longest, down to `min_workers`.
+    /// Retires the workers on the bench that are due, oldest first, down to `min_workers`. Returns
+    /// when the next one is due.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         let mut surplus = registry
             .live
@@ -145,7 +153,8 @@ impl Core {
         next
     }
 
-    /// Where the ready ring is empty: takes the worker that came to the bench last.
+    /// Claims the worker that came to the bench last. Submissions call this when the ready ring is
+    /// empty.
     pub(super) fn claim_benched(&self) -> Option<(usize, Claim)> {
         if !self.is_any_benched() {
             return None;

@@ -1,37 +1,40 @@
-//! Tasks that their callers take back.
+//! Takes accepted tasks back, for their callers or handles.
 
 use super::core::Core;
-use super::counts::Counts;
 use super::request::Location;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::Claim;
 use crate::work::job::Task;
 
 impl Core {
-    /// Takes a task back from where it was put; `None` if it is being started. It ends by that, as
-    /// `count` says.
+    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if
+    /// a worker has started it. The caller of this function serves the line once the task is
+    /// settled.
     #[must_use]
-    pub(super) fn withdraw(&self, location: Location, count: fn(&Counts)) -> Option<Task> {
+    pub(super) fn withdraw(
+        &self,
+        location: Location,
+        count: impl FnOnce(&Self, &Task),
+    ) -> Option<Task> {
         let (slot, generation) = match location {
             Location::Mailbox { slot, generation } => (slot, generation),
             Location::Queue { position } => {
                 let task = self.queue.as_ref()?.take(position)?;
-                count(&self.counts);
-                self.notify_waiter();
+                count(self, &task);
                 return Some(task);
             }
         };
         let it = &self.slots[slot];
         let task = it.revoke(generation)?;
-        count(&self.counts);
+        count(self, &task);
         it.record.count_unrun();
-        // The worker was awake, or has been woken for the task. It looks at the queue instead, and
-        // counts as notified until it does, but not while it is in its start hook.
+        // The worker was awake, or has been unparked for this task. It looks at the queue instead.
+        // Until then it counts as notified, unless it is in its start hook, which may take long.
         if !it.see().is_starting() {
             self.in_flight.add(NOTIFIED);
         }
-        // SAFETY: this thread holds the slot, by what it revoked; so the worker cannot come out of
-        // its start hook meanwhile.
+        // SAFETY: this thread holds the slot, because it revoked the task. So the worker cannot
+        // leave its start hook meanwhile.
         unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }

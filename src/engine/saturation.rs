@@ -1,20 +1,22 @@
-//! Saturation: when nobody could be given a task, and when a submission is refused for it.
+//! Saturation: the proof that no worker and no space was free, before a submission is refused for
+//! it.
 //!
-//! The protocol page says why nothing is refused in vain. A worker that stopped being busy between the
-//! two readings has entered the ready ring, and the pushes differ; or its entry was on the bench, or in
-//! another submission's hands, which looks at its slot next: until then it counts as busy. A claim by
-//! affinity leaves the entry of a busy worker in the ring: the submission takes it out, and looks again.
+//! Claim V of the protocol page is proved here. A worker that stopped being busy between the two
+//! readings has pushed an entry into the ready ring, so the number of pushes differs; or its entry
+//! was on the bench, or in the hands of another submission. That submission checks the worker's
+//! slot next. Until then the worker counts as busy. A worker that was claimed by affinity leaves
+//! its entry in the ring while it is busy. The submission takes such an entry out, and tries again.
 //!
-//! Once full, the queue stays full as long as there are no pops and its oldest cell is not dead: so
-//! there was a moment at which it was full and all workers busy. A saturated pool only reads all of
-//! these words: a refusal moves no cache line.
+//! A full queue stays full as long as nothing is popped and its oldest cell is not dead. So if it
+//! is full with the same `head` at both readings, there was a moment at which it was full and all
+//! workers were busy. All of this only reads: a refusal by a saturated pool moves no cache line.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::queue::Queue;
 use crate::work::job::Task;
 
-/// What a submission saw before its push: nobody idle and no slot free, after so many pushes
+/// Proof that a submission saw all workers busy and all slots taken, at these numbers of pushes
 /// into the two rings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllBusy {
@@ -23,78 +25,47 @@ pub(super) struct AllBusy {
 }
 
 impl Core {
-    /// Nobody idle and no slot free, as far as that can be seen from the rings' ends; and
-    /// nobody in flight.
+    /// Returns the numbers of pushes if no worker is idle, in flight or on the bench, and no slot
+    /// is free (V1, V2). The rings are read from their ends only.
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
-        let all_busy = self.is_nobody_in_flight()
+        let all_busy = self.none_are_in_flight()
             && self.ready.is_drained(ready)
             && self.free.is_drained(freed);
         all_busy.then_some(AllBusy { ready, freed })
     }
 
-    /// Whether nothing has come into the rings since. If nobody is on the bench either, who was busy
-    /// then looks at the queue after what this thread did since.
+    /// Returns `true` if no entry has been pushed into either ring since `then`.
     ///
-    /// A worker that looked before that has pushed an entry, or is on the bench, or has freed its slot; or
-    /// another submission holds its entry, and claims it or finds it claimed.
+    /// If the bench is empty, too, then every worker that was busy `then` looks at the queue after
+    /// all that this thread has done since. Any worker that had already looked would have pushed an
+    /// entry, would be on the bench, or would have freed its slot; or another submission holds its
+    /// entry, and claims that worker or finds it claimed.
     #[inline]
-    pub(super) fn is_still(&self, then: AllBusy) -> bool {
+    pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
     }
 
-    /// The bench, then the counts: who leaves the bench to end or to look at the queue is counted
-    /// first. Who comes to it after this look has been in the ready ring: the pushes tell, or the next
-    /// look at the bench.
+    /// Returns `true` if no worker is on the bench or counted in flight.
+    ///
+    /// The bench is read before the counts: a worker that leaves the bench to end or to search is
+    /// counted before it leaves. A worker that comes to the bench after this check came through the
+    /// ready ring, so the number of pushes shows it, or the second check of the bench.
     #[inline]
-    fn is_nobody_in_flight(&self) -> bool {
+    fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
-    /// Whether more tasks than so many could be accepted now.
-    pub(super) fn has_space_beyond(&self, needed: u64) -> bool {
-        let queue = self.queue.as_ref().map_or(0, |queue| {
-            // Dead cells before it are space.
-            let _ = queue.first();
-            queue.space()
-        });
-        let others = queue + self.free.held().1 + u64::from(self.is_any_benched());
-        // Claims by affinity leave the entries of busy workers behind.
-        let (head, listed) = self.ready.held();
-        let is_idle = |n: &u64| {
-            let slot = self.ready.entry(head.wrapping_add(*n));
-            slot.is_some_and(|slot| self.slots[slot].see().is_idle())
-        };
-        let missing = (needed + 1).saturating_sub(others) as usize;
-        (0..listed).filter(is_idle).take(missing).count() == missing
-    }
-
-    /// Whether no more tasks than so many could be accepted at one moment of this call: nothing
-    /// moved while it looked.
-    pub(super) fn has_no_space_beyond(&self, needed: u64) -> bool {
-        let see = || {
-            let pops = self.queue.as_ref().map_or(0, Queue::load_head);
-            let pushes = (self.ready.pushes(), self.free.pushes());
-            (pops, pushes, self.is_any_benched(), self.in_flight.see())
-        };
-        let before = see();
-        let is_there = |queue: &Queue<Task>| queue.is_oldest_there(before.0);
-        before.3.is_nobody()
-            && !self.has_space_beyond(needed)
-            && self.queue.as_ref().is_none_or(is_there)
-            && see() == before
-    }
-
-    /// Whether every worker was busy and the queue full at one moment during this call;
-    /// see the module's doc.
+    /// Returns `true` if at one moment during this call every worker was busy and the queue was
+    /// full; see the docs of this module.
     #[inline(always)]
     pub(super) fn is_saturated(&self, queue: Option<&Queue<Task>>) -> bool {
         let Some(queue) = queue else {
             return self.are_all_busy_while(|| true);
         };
         let pops = queue.load_head();
-        // The oldest cell at the end: a dead one stays until `head` moves.
+        // The oldest cell is checked last: a dead cell stays dead until `head` moves past it.
         self.are_all_busy_while(|| queue.is_full(pops))
             && queue.is_oldest_there(pops)
             && queue.load_head() == pops
@@ -103,13 +74,14 @@ impl Core {
     #[inline(always)]
     fn are_all_busy_while(&self, full: impl Fn() -> bool) -> bool {
         let all_busy = self.all_busy();
-        all_busy.is_some_and(|then| full() && self.is_nobody_in_flight() && self.is_still(then))
+        all_busy.is_some_and(|then| full() && self.none_are_in_flight() && self.is_unchanged(then))
     }
 
-    /// Watches for space, which is a few short tasks' ends away, before it is worth the while
-    /// to sleep for it; not in front of others who do.
-    pub(super) fn may_make_room(&self, spin: &mut BoundedSpin) -> bool {
-        while self.waiters.waiting() == 0 && spin.step() != Step::Spent {
+    /// Spins for a moment until there is space. Returns `true` if there is. The end of a few short
+    /// tasks may be near, and a sleep costs more. Does not spin while others wait in line: space
+    /// goes to them first.
+    pub(super) fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
+        while self.line.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {
                 Some(queue) => queue.has_ample_room(),
                 None => !self.ready.is_empty(),

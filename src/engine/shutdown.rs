@@ -1,97 +1,107 @@
-//! Ending a pool: close it, empty the queue if asked to, tell idle workers, wait for the
-//! others, join.
+//! The end of a pool: close it, empty the queue if asked to, tell idle workers to end, wait for the
+//! other workers, join their threads.
 //!
-//! A task is queued only while a worker lives, and the last worker leaves only by putting an
+//! A task is queued only while a worker lives (A1). The last worker leaves only after it has put an
 //! empty queue to sleep, under the registry's lock. So once no worker lives and none is being
-//! started, nothing is left.
+//! started, nothing is left in the queue.
 
 use super::core::{Core, Registry};
-use super::discard::is_discarding;
 use super::threads::NotSpawned;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::NeverRan;
+use crate::work::job::{NeverRan, Task};
 use crate::work::observe;
 use crate::work::record::Tally;
 use crate::work::thread::join;
 use std::time::Duration;
 
-/// How long a drop of the pool may take to notice that nobody waits for a task any more.
+/// The pause between two checks, by a drop of the pool, whether all running tasks are abandoned.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// For whose tasks an end waits.
+/// The tasks that a shutdown or drop waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
+    /// It waits for all accepted tasks.
     All,
-    /// Not for those that nobody waits for any more.
+    /// It does not wait for abandoned tasks, whose outcome no thread waits for.
     Wanted,
 }
 
-/// Begins a shutdown, and waits for its end unless this is one of the workers, or a call within
-/// the drop of a discarded task.
+/// Begins a shutdown, and waits for its end. Does not wait on a worker of the pool, or within the
+/// drop of a task that the pool discards.
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
     timeout: Duration,
-    whom: WaitsFor,
+    waits_for: WaitsFor,
 ) -> ShutdownReport {
-    let discards = core.close(mode);
-    let waits = !core.env.is_own_worker() && !is_discarding();
-    if !core.env.is_forked() {
-        // Before what discarded tasks captured is dropped: that may take its time.
-        core.waiters.notify_all();
-        let most = if discards { usize::MAX } else { 0 };
-        let queued = core.take_out(most, |task| !task.must_run());
-        // ORDERING: L1: the discards of this call come before its report.
-        let count = queued.len() as u64;
-        core.counts.shut_out.fetch_add(count, Ordering::SeqCst);
-        core.retire_idle();
-        core.discard(queued, NeverRan::Discarded);
-    }
-    // Or since then, by what a discarded task had captured.
     if core.env.is_forked() {
-        return ShutdownReport {
-            discarded: 0,
-            stragglers: Vec::new(),
-        };
+        return forked(core);
+    }
+    let discards = core.close(mode);
+    let waits = !core.env.is_own_worker() && !core.is_discarding();
+    // The submissions in line are refused before captures are dropped, which may take long.
+    core.serve_line();
+    let queued = if discards {
+        core.take_out()
+    } else {
+        Vec::new()
+    };
+    core.retire_idle();
+    core.discard(queued, NeverRan::Discarded);
+    if core.env.is_forked() {
+        // The drop of a capture has forked, and this is the child.
+        return forked(core);
     }
     let stragglers = if waits {
-        wait(core, timeout, whom)
+        wait(core, timeout, waits_for)
     } else {
         core.stragglers_and_self()
     };
     let report = ShutdownReport {
-        // ORDERING: L1: as above.
+        // ORDERING: L1: includes the discards of this call.
         discarded: core.counts.shut_out.load(Ordering::SeqCst),
         stragglers,
     };
-    if waits {
-        for worker in &report.stragglers {
-            observe::straggler(&core.env, worker);
-        }
+    if waits && !report.stragglers.is_empty() {
+        // Relaxed: only the owner's own drop reads it.
+        core.gave_up.store(true, Ordering::Relaxed);
+        core.tell_stragglers(&report.stragglers);
     }
     report
 }
 
-/// Waits until every thread of the pool has ended and been joined. The timeout bounds the wait
-/// for workers, those included that the OS is starting; what a joined thread's destructors take comes on
-/// top.
-fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapshot> {
+/// Returns the report of a shutdown in a forked child, which has no workers.
+fn forked(core: &Arc<Core>) -> ShutdownReport {
+    // Never drop the pool here: the drop of a thread's handle reads memory of that thread, which
+    // may not exist in the child.
+    std::mem::forget(Arc::clone(core));
+    ShutdownReport {
+        discarded: 0,
+        stragglers: Vec::new(),
+    }
+}
+
+/// Waits until every thread of the pool has ended and has been joined. Returns the workers that
+/// have not ended by the timeout. The timeout bounds the wait for workers, including those that the
+/// OS is starting. The thread-local destructors of a joined thread may take longer than that.
+fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
     let mut has_failed = false;
     while registry.live + registry.starting > 0 {
         if deadline.has_passed() {
-            return core.stragglers(&mut registry);
+            return core.stragglers(&registry);
         }
         let mut left = deadline.left();
-        if whom == WaitsFor::Wanted {
-            if core.is_nobody_wanted(&mut registry) {
+        if waits_for == WaitsFor::Wanted {
+            if core.runs_only_abandoned_tasks(&registry) {
                 if has_failed || !core.lacks_a_worker(&registry) {
-                    return core.stragglers(&mut registry);
+                    return core.stragglers(&registry);
                 }
-                // These workers may owe the queue a look, and pay only when their task ends: so start another.
+                // A queued task may rely on these workers, which look at the queue only when their
+                // tasks end. So start another worker for it.
                 drop(registry);
                 has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
                 registry = lock(&core.registry);
@@ -104,7 +114,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
         registry = sync::wait(&core.changed, registry, left);
     }
     drop(registry);
-    // One shutdown at a time: what another joins is this one's, too.
+    // One shutdown joins at a time. So once this one has its turn, threads that another shutdown
+    // took from the list have been joined, too.
     let _turn = lock(&core.joining);
     let ended = std::mem::take(&mut *lock(&core.ended));
     join(ended);
@@ -112,10 +123,43 @@ fn wait(core: &Arc<Core>, timeout: Duration, whom: WaitsFor) -> Vec<WorkerSnapsh
 }
 
 impl Core {
-    /// With this thread, if it is a worker that has left its slot: its thread-local destructors run.
+    /// Takes out and counts all queued tasks that a shutdown may discard.
+    fn take_out(&self) -> Vec<Task> {
+        let mut taken = Vec::new();
+        let Some(queue) = &self.queue else {
+            return taken;
+        };
+        let mut from = queue.first();
+        while let Some(task) = queue.take_wanted(&mut from, |task| !task.must_run()) {
+            self.counts.discard();
+            taken.push(task);
+        }
+        // ORDERING: L1: the discards of this call come before its report.
+        (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);
+        taken
+    }
+
+    /// Tells subscribers of the workers that have not ended, once for each worker.
+    fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
+        for straggler in stragglers {
+            let mut registry = lock(&self.registry);
+            let worker = registry.workers.get_mut(straggler.slot);
+            let is_told = worker
+                .and_then(Option::as_mut)
+                .is_none_or(|worker| std::mem::replace(&mut worker.is_told, true));
+            // A subscriber is user code.
+            drop(registry);
+            if !is_told {
+                observe::straggler(&self.env, straggler);
+            }
+        }
+    }
+
+    /// Returns the workers that have not ended, including the worker that this thread is. That
+    /// worker may have left its slot already, while its thread-local destructors run.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
-        let mut registry = lock(&self.registry);
-        let mut stragglers = self.stragglers(&mut registry);
+        let registry = lock(&self.registry);
+        let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
             if stragglers.iter().all(|worker| worker.slot != own) {
                 stragglers.push(self.snapshot(&registry, own));
@@ -133,31 +177,31 @@ impl Core {
         self.end_sweeps(&registry);
     }
 
-    /// Whether tasks are queued that a further worker could run.
+    /// Returns `true` if tasks are queued and the limit allows a further worker to run them.
     fn lacks_a_worker(&self, registry: &Registry) -> bool {
         registry.live + registry.starting < registry.limit && !self.nothing_queued()
     }
 
-    /// Whether at one moment every worker that there may be ran a task that nobody waits for: each
-    /// did so before and after that moment, without an end in between.
-    fn is_nobody_wanted(&self, registry: &mut Registry) -> bool {
+    /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
+    /// started. Each worker is read twice: it ran an abandoned task at both readings, and had ended
+    /// none in between.
+    fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;
         }
-        registry.forget_ended_groups();
-        let before = self.all_abandoned(registry);
-        before.is_some() && before == self.all_abandoned(registry)
+        let before = self.abandoned_tallies(registry);
+        before.is_some() && before == self.abandoned_tallies(registry)
     }
 
-    /// What each worker runs, by its tasks so far, if nobody waits for any of them.
-    fn all_abandoned(&self, registry: &Registry) -> Option<Vec<Tally>> {
+    /// Returns the tally of each worker if all of them run abandoned tasks.
+    fn abandoned_tallies(&self, registry: &Registry) -> Option<Vec<Tally>> {
         let now = self.env.nanos_now();
         let slots = self.slots.iter().zip(&registry.workers);
         slots
             .filter(|(_, worker)| worker.is_some())
             .map(|(slot, _)| {
                 let tally = slot.record.tally(|| slot.see().generation());
-                let is_abandoned = registry.is_abandoned(&slot.record, now);
+                let is_abandoned = slot.record.is_abandoned(now);
                 (is_abandoned && tally.is_running()).then_some(tally)
             })
             .collect()

@@ -3,42 +3,44 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
+use crate::parts::members::Pending;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::observe::Seen;
+use crate::work::observe::Submitted;
 use crate::work::options::Stored;
 
-/// Where the task went. Refused, the job comes back with the reason; what was stored with it is gone.
-type Submitted<J> = Result<Location, (J, Refusal)>;
+/// The place where the task was put. A refused job comes back with the reason; its stored options
+/// are dropped.
+type SubmitResult<J> = Result<Location, (J, Refusal)>;
 
-/// Makes a task of a job, for `accept`.
+/// Makes a task of a job and submits it by `accept`.
 #[inline]
 pub(crate) fn submit<S: Stored, J: Job>(
     core: &Core,
     stored: S,
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
-) -> Submitted<J> {
-    let mut task = Some(Task::new(Seen::now(&core.env), stored, job));
+) -> SubmitResult<J> {
+    let mut task = Some(Task::new(Submitted::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
-        // SAFETY: only this call's task was there.
+        // SAFETY: the task was made above, of these types.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
-        if let Some(pending) = stored.into_pending() {
-            pending.refuse();
+        if let Some(Pending(members)) = stored.into_pending() {
+            members.leave();
         }
         (job, why.into_refusal())
     })
 }
 
-/// Submits a job with what a submitter, group or scope adds to it.
+/// Submits a job with the options that a submitter, group or scope adds.
 #[inline]
 pub(crate) fn submit_with<S: Stored, J: Job>(
     core: &Arc<Core>,
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<J> {
+) -> SubmitResult<J> {
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
@@ -51,7 +53,7 @@ fn submit_wrapped<S: Stored, J: Job>(
     stored: S,
     job: J,
     options: SubmitOptions<'_>,
-) -> Submitted<J> {
+) -> SubmitResult<J> {
     let extras = options.extras;
     let (deadline, times) = extras.times(&core.env);
     let options = SubmitOptions {

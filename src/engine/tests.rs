@@ -1,4 +1,5 @@
-//! The protocol page says what the code does.
+//! Tests of the engine from inside: the protocol page against the code, and laws whose
+//! interleavings need the engine's own state.
 
 use super::call::do_with;
 use super::core::Core;
@@ -8,7 +9,6 @@ use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
 use crate::error::{DeadlineError, Refusal};
-use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
@@ -35,7 +35,7 @@ fn with_queue_of_two(workers: usize) -> Arc<Core> {
     builder.into_core().expect("a pool").0
 }
 
-/// The rows of the table that follows a marker, as words without backquotes.
+/// Returns the rows of the table that follows a marker on the page, as words without backquotes.
 fn table(marker: &str) -> Vec<Vec<String>> {
     let page = include_str!("protocol.md");
     let (_, after) = page.split_once(marker).expect("a marked table");
@@ -91,13 +91,14 @@ fn every_state_of_a_step_has_a_meaning_on_the_page() {
     }
 }
 
-/// Law 20: the release of a finished task's caller waits for no thread but its worker.
+/// Law 20: the release of a finished task's caller waits for no thread except its worker.
 #[test]
-fn a_caller_is_released_whoever_holds_the_waiters_lock() {
+fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
     let builder = Builder::new().max_workers(1).when_full(WhenFull::Block);
     let (core, _) = builder.into_core().expect("a pool");
     let core = &core;
-    // Its thread exists: who starts one has to tell those who wait, once it is there.
+    // A first call starts the worker: a thread that starts one serves the line, and would wait for
+    // the line's lock below.
     call(core, || ()).expect("a worker");
     let (open, gate) = mpsc::channel();
     let (done, released) = mpsc::channel();
@@ -112,10 +113,10 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
         s.spawn(move || {
             assert!(serves(core, || ()));
         });
-        while core.waiters.waiting() == 0 {
+        while core.line.waiting() == 0 {
             thread::yield_now();
         }
-        let stopped = core.waiters.hold();
+        let stopped = core.line.hold();
         open.send(()).expect("it waits");
         let released = released.recv_timeout(Duration::from_secs(10));
         drop(stopped);
@@ -125,10 +126,10 @@ fn a_caller_is_released_whoever_holds_the_waiters_lock() {
     assert!(report.is_clean());
 }
 
-/// Law 20: the same where its worker is one too many, beside whoever starts, ends or counts
-/// workers.
+/// Law 20: a caller is also released if its worker is surplus, and another thread holds the
+/// registry's lock to start, end or count workers.
 #[test]
-fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
+fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
     for queue in [0, 4] {
         let builder = Builder::new().max_workers(2).queue_capacity(queue);
         let (core, _) = builder.into_core().expect("a pool");
@@ -164,8 +165,9 @@ fn a_caller_of_a_surplus_worker_is_released_whoever_holds_the_registrys_lock() {
     }
 }
 
-/// Law 1: a worker that looks around by itself keeps its entry in the ready ring, and is not
-/// busy. Counted or not: it may come and go between a submission's two looks at the counts.
+/// Law 1: a worker that claims itself to look at the queue keeps its entry in the ready ring, and
+/// is not busy. That holds whether it is counted or not: it may enter and leave the count between
+/// the two readings of a submission.
 #[test]
 fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
@@ -177,7 +179,7 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     }
     assert!(slot.claim_self(), "in its place");
     let refused = core.is_saturated(None);
-    // SAFETY: this thread stands for the worker, which sleeps; `Searching`.
+    // SAFETY: this thread stands in for the worker, which sleeps; it is `Searching`.
     unsafe { slot.publish_idle(&core.ready, 0) };
     let registry = lock(&core.registry);
     let worker = registry.workers[0].as_ref().expect("a worker");
@@ -188,8 +190,8 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     assert!(report.is_clean());
 }
 
-/// Law 9: a worker without a task is free, also where another thread sends it to the queue: whoever
-/// sees the end of all tasks finds nobody busy.
+/// Law 9: a worker without a task is free, even while another thread sends it to the queue. A
+/// thread that sees the end of all tasks sees no busy worker.
 #[test]
 fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     let builder = Builder::new().max_workers(1).queue_capacity(1);
@@ -206,17 +208,18 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     };
     let held = core.stats();
     core.in_flight.add(NOTIFIED);
-    // SAFETY: `claim` came with `slot`: this thread holds it.
+    // SAFETY: `claim` belongs to `slot`, so this thread holds the slot.
     unsafe { core.slots[slot].send_searching(claim) };
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }
 
-/// Law 1: an idle worker takes its orders whoever holds the registry's lock, also where a sweep is due.
+/// Law 1: an idle worker obeys orders while another thread holds the registry's lock, even if a
+/// sweep is due.
 #[test]
-fn an_idle_worker_takes_orders_whoever_holds_the_registrys_lock() {
-    // Until the first sweep: the lock is taken before.
+fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
+    // The time until the first sweep: the lock is taken before that.
     const PAUSE: Duration = Duration::from_millis(500);
     let builder = Builder::new().max_workers(1).idle_timeout(2 * PAUSE);
     let (core, _) = builder.into_core().expect("a pool");
@@ -237,33 +240,9 @@ fn an_idle_worker_takes_orders_whoever_holds_the_registrys_lock() {
     assert!(report.is_clean());
 }
 
-/// Laws 1 and 20: dead cells at the head of the queue are space, also beside one that has aged.
-#[test]
-fn law01_dead_cells_are_space_beside_one_that_waits_for_long() {
-    let core = with_queue_of_two(1);
-    let (open, gate) = mpsc::channel();
-    assert!(serves(&core, move || gate.recv().expect("it opens")));
-    let mut waiting = core.waiters.join();
-    let late = || do_with(&core, &Extras::NONE, || (), Duration::from_millis(5)).is_ok();
-    thread::scope(|scope| {
-        let calls = [scope.spawn(late), scope.spawn(late)];
-        for late in calls {
-            assert!(!late.join().expect("it returns"), "its time was up");
-        }
-    });
-    waiting.sleep(&Deadline::from_now(Duration::ZERO));
-    assert_eq!(core.waiters.aged(), 1);
-    assert!(serves(&core, || ()), "two places, one of them promised");
-    assert!(!serves(&core, || ()), "the last one is");
-    drop(waiting);
-    assert!(serves(&core, || ()));
-    open.send(()).expect("it waits");
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
-}
-
-/// Law 10: in a pool that drains, a task was queued while another submission held the last free slot. That one
-/// is refused as the pool closes, and its slot is there for the queue: no task waits for one that runs.
+/// Law 10: a slot that a refused submission gives back is used for a queued task. Here a submission
+/// holds the last free slot while another one queues its task. Then the pool closes, and the first
+/// submission is refused. The queued task does not wait for the one that runs.
 #[test]
 fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     let core = with_queue_of_two(2);
@@ -291,8 +270,9 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     assert!(report.is_clean());
 }
 
-/// Law 5: who starts a worker for the queue gets no slot, or gives it back. Meanwhile a task was queued by who saw
-/// no slot, and one came free: the task gets a worker there, and does not wait for the one that runs.
+/// Law 5: a thread that starts a worker for the queue and gets no slot looks for one again.
+/// Meanwhile another submission saw no free slot and queued its task, and a slot came free. The
+/// task gets a worker there, and does not wait for the one that runs.
 #[test]
 fn law05_a_start_without_a_slot_looks_for_one_again() {
     for hooked in [false, true] {
@@ -320,11 +300,10 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
     }
 }
 
-/// Law 6: live workers follow demand: on the bench since the sweep before, the one that came there
-/// last is used again, and those that were not for `idle_timeout` are told to end, down to
-/// `min_workers`.
+/// Law 6: live workers follow demand. The worker that came to the bench last is used again. Workers
+/// that have been on the bench for `idle_timeout` are told to end, down to `min_workers`.
 #[test]
-fn who_is_not_needed_for_the_timeout_is_told_to_end() {
+fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     const TIMEOUT: Duration = Duration::from_secs(3600);
     let builder = Builder::new().max_workers(4).min_workers(1);
     let (core, _) = builder.idle_timeout(TIMEOUT).into_core().expect("a pool");
@@ -346,12 +325,16 @@ fn who_is_not_needed_for_the_timeout_is_told_to_end() {
     assert_eq!(sweep(start), Some(due));
     let bench = lock(&core.registry).bench.clone();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
-    // A trickle of work from threads that have used none of them keeps one in use.
+    // A trickle of work keeps one worker in use. It comes from threads that have used no worker
+    // yet.
     for _ in 0..3 {
         let core = &core;
         let ran = thread::scope(|s| {
-            let its_slot = || call(core, crate::task::slot);
-            s.spawn(its_slot).join().expect("no panic").expect("idle")
+            let slot_of_call = || call(core, crate::task::slot);
+            s.spawn(slot_of_call)
+                .join()
+                .expect("no panic")
+                .expect("idle")
         });
         assert_eq!(ran, bench.last().copied());
         while core.stats().idle < 4 {
@@ -372,24 +355,8 @@ fn who_is_not_needed_for_the_timeout_is_told_to_end() {
     assert!(report.is_clean());
 }
 
-/// The abstract specification's steps, from `spec/steps.pml`.
-#[test]
-fn the_specifications_steps_are_the_codes() {
-    let listed = |table: &str| -> Vec<(String, String)> {
-        let lines = include_str!("../../spec/steps.pml").lines();
-        let rows = lines.filter_map(|line| {
-            let row = line.trim().strip_prefix(table)?.strip_prefix('(')?;
-            let (from, rest) = row.split_once(", ")?;
-            Some((from.to_owned(), rest.split_once(')')?.0.to_owned()))
-        });
-        rows.collect()
-    };
-    assert_eq!(listed("SLOT"), steps(slot_steps()));
-    assert_eq!(listed("CELL"), steps(cell_steps()));
-}
-
-/// Laws 4 and 6: a slot that a spawner has popped, and not begun, is no worker too many: no other has to
-/// end for it.
+/// Laws 4 and 6: a slot that a spawner has popped, but on which no start has begun, counts as no
+/// worker. No other worker has to end because of it.
 #[test]
 fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let builder = Builder::new().max_workers(3).min_workers(2);
@@ -403,10 +370,10 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let registry = lock(&core.registry);
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
-    assert!(core.env.is_closed_or_over(), "until the spawner has asked");
+    assert!(core.env.is_closed_or_over_limit(), "over the limit");
     let spawned = core.spawn(stopped, None);
     assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
-    assert!(!core.env.is_closed_or_over());
+    assert!(!core.env.is_closed_or_over_limit());
     let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
 }

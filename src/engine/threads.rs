@@ -1,13 +1,15 @@
 //! Threads: how workers are started, told to end, and joined.
 //!
-//! A slot that is being started is `Held`. With a start hook its worker counts as busy until the hook
-//! ends; without one, a worker started for the queue counts as notified. The thread waits until the
-//! spawner has registered it and published its first order. Under the registry's lock the spawner counts
-//! the worker as living, and wakes the queue if it slept: from then on tasks may be queued.
+//! A slot on which a thread is being started is `Held`. The new thread waits until the spawner has
+//! registered it and published its first order. The spawner counts the worker as living, and clears
+//! `ASLEEP` if this is the first one, under the registry's lock: from then on tasks may be queued.
+//! With a start hook the worker counts as busy until the hook has ended. Without one, a worker that
+//! is started for the queue counts as notified.
 //!
-//! Threads join each other as they end, see [`thread`](crate::work::thread), and a shutdown joins the rest.
+//! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
+//! rest.
 
-use super::core::{Core, Registry, Worker};
+use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
@@ -18,25 +20,28 @@ use crate::work::observe;
 use crate::work::thread::{start, Thread};
 use std::io;
 
-/// Why no worker was started. If a slot was popped, it is free again or withheld.
+/// The reason why no worker was started. If a slot was popped, it is free again, or withheld.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum NotSpawned {
-    /// The pool is closed, has as many workers as its limit allows, or no slot was free.
+    /// The pool is closed and needs no further worker, the limit is reached, or no slot was free.
     NotNeeded,
+    /// The OS refused a thread.
     Failed(io::Error),
 }
 
 impl Core {
-    /// Under the lock: a slot without a thread is free again, or withheld.
+    /// Gives back a slot without a thread, under the registry's lock. The slot becomes free, or is
+    /// withheld if the limit asks for that.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
-        if self.owed(registry) == 0 {
+        if self.slots_to_withhold(registry) == 0 {
             return self.free_slot(slot);
         }
         registry.withheld.push(slot);
         self.tell_surplus(registry);
     }
 
+    /// Pushes a slot without a thread into the free ring.
     pub(super) fn free_slot(&self, slot: usize) {
         self.free
             .push(slot)
@@ -55,8 +60,11 @@ impl Core {
         }
     }
 
-    /// Starts a worker that looks at the queue. It counts as notified from here on, unless a start
-    /// hook may delay it.
+    /// Starts a worker that looks at the queue. The worker counts as notified from here on, unless
+    /// a start hook may delay it.
+    ///
+    /// If the start fails, `start_no_searcher` repeats the search for a worker, and may call this
+    /// again. That does not recurse without bound: see [`Core::notify_another`].
     pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
         if !self.env.has_start_hook() {
             self.in_flight.add(NOTIFIED);
@@ -71,9 +79,13 @@ impl Core {
         spawned
     }
 
-    /// Takes the count back, and looks again for those who relied on it, or found the slot taken: for a
-    /// slot, too, but not for one more thread where the OS gave none. Then a worker that is busy looks when
-    /// its task has ended.
+    /// Makes up for a start that failed (A4). Leaves the count `notified`, then searches for a
+    /// worker again. Others skipped their search when they saw the count, or found no free slot
+    /// while this thread held it.
+    ///
+    /// Without a slot, this searches for a worker and for another slot. If the OS refused a thread,
+    /// it does not ask for one more: it searches for idle workers only. A busy worker looks at the
+    /// queue when its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
         if !self.env.has_start_hook() {
             self.in_flight.sub(NOTIFIED);
@@ -82,11 +94,12 @@ impl Core {
             NotSpawned::NotNeeded => self.notify_another(),
             NotSpawned::Failed(_) => _ = self.notify_idle(Seen::is_any_searching),
         }
-        self.notify_waiter();
+        self.serve_line();
     }
 
-    /// Starts a worker on a slot whose free entry the caller popped. Its first order is the task,
-    /// which is taken if there is a thread; without one it looks at the queue.
+    /// Starts a worker on a slot whose free entry the caller has popped. If a task is given, it is
+    /// taken out and becomes the worker's first order, once the OS has given a thread. Otherwise
+    /// the worker looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
         self: &Arc<Self>,
@@ -95,7 +108,9 @@ impl Core {
     ) -> Result<Option<Location>, NotSpawned> {
         if let Err(why) = self.begin_start(slot, task.is_some()) {
             if task.is_some() {
-                // While this thread had the slot, others queued tasks without a look for one.
+                // While this thread held the slot, other submissions saw no free slot and queued
+                // their tasks without a worker for them. A searcher makes up for this in
+                // `start_no_searcher`.
                 self.notify_another();
             }
             return Err(why);
@@ -105,7 +120,13 @@ impl Core {
         let main = move || (core.main)(&core, slot);
         let ended = Arc::clone(&self.ended);
         match start(name, self.settings.stack_size, ended, main) {
-            Ok(thread) => Ok(self.register(slot, thread, task)),
+            Ok(thread) => {
+                let location = self.register(slot, thread, task);
+                // If this is the first worker, the queue has just been woken up, so it has space
+                // now.
+                self.serve_line();
+                Ok(location)
+            }
             Err(error) => {
                 self.start_failed(slot);
                 observe::spawn_failed(&self.env, &error);
@@ -114,37 +135,38 @@ impl Core {
         }
     }
 
-    /// An error if the pool may have no further worker, or needs none: it is closed, and this
-    /// one has nothing queued to look at.
-    fn begin_start(&self, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
+    /// Begins a start. Gives the slot back and returns an error if the limit is reached, or if the
+    /// pool is closed and nothing is queued for this worker to run.
+    fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
-        if !is_of_use || self.owed(&registry) > 0 {
+        if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
             drop(registry);
-            self.notify_waiter();
+            self.serve_line();
             return Err(NotSpawned::NotNeeded);
         }
         registry.starting += 1;
-        // SAFETY: the slot's free entry was popped, and is used once.
+        // SAFETY: the caller popped the slot's free entry, and uses it once.
         unsafe { self.slots[slot].begin_start(self.env.has_start_hook()) };
         Ok(())
     }
 
-    fn start_failed(&self, slot: usize) {
+    /// Gives back the slot of a start for which the OS refused a thread.
+    fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
-        // SAFETY: begun by this thread, and the OS gave none.
+        // SAFETY: this thread began the start, and the OS gave no thread.
         unsafe { self.slots[slot].start_failed() };
         self.put_back(&mut registry, slot);
         self.changed.notify_all();
         drop(registry);
         // Relaxed: a count.
         self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
-        self.notify_waiter();
+        self.serve_line();
     }
 
-    /// The thread exists: it is counted, and gets its first order.
+    /// Registers a new thread, counts it, and gives it its first order.
     fn register(
         &self,
         slot: usize,
@@ -154,15 +176,17 @@ impl Core {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
-        // SAFETY: held by this thread; the new one waits for its first order.
+        // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
+        // not touch its handle before.
         unsafe { it.set_thread(thread.handle().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
-        registry.workers[slot] = Some(Worker {
+        registry.workers[slot] = Some(WorkerEntry {
             thread,
             tasks_before: it.record.tally(|| 0).ran(),
             benched: None,
+            is_told: false,
         });
         registry.live += 1;
         registry.spawned += 1;
@@ -171,7 +195,7 @@ impl Core {
             queue.wake();
         }
         self.begin_sweeps(&registry);
-        // A shutdown may wait for `starting` to go down.
+        // A shutdown may wait until `starting` is zero.
         self.changed.notify_all();
         let Some(task) = task else {
             // SAFETY: held by this thread.
@@ -188,22 +212,24 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// A worker is about to be on its way to its end. It counts, but not where a stop hook may delay it.
+    /// Counts a worker that is about to begin its end. Not in a pool with a stop hook, which may
+    /// take long: submissions would have to wait for it.
     pub(super) fn begin_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.add(RETURNING);
         }
     }
 
-    /// Its slot is free, or it stays.
+    /// Ends that count: the worker's slot is free, or the worker stays.
     pub(super) fn end_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.sub(RETURNING);
         }
     }
 
-    /// Tells an idle worker to end; a `benched` one only if it still is. The caller holds the
-    /// registry's lock, so the thread is the one that is told.
+    /// Tells the worker on a slot to end, if it is idle; if `benched`, only if it is still on the
+    /// bench. Returns `true` if it was told. The caller holds the registry's lock, so the slot
+    /// keeps its thread meanwhile.
     pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) -> bool {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return false;

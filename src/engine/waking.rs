@@ -1,4 +1,4 @@
-//! Who is woken for a queued task: idle workers, and how they are told.
+//! Idle workers: how they are claimed for a task, and how one is told to look at the queue.
 
 use super::core::Core;
 use crate::parts::in_flight::{Seen, NOTIFIED};
@@ -8,27 +8,28 @@ use crate::sync::Arc;
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
 
-    /// Whether a worker may be idle. One that was claimed by affinity leaves its entry for as long as its
-    /// task runs.
-    pub(super) fn is_somebody_idle(&self) -> bool {
+    /// Returns `true` if a worker may be idle. The entry of a worker that was claimed by affinity
+    /// stays in the ready ring while its task runs, so this may be `true` although all workers are
+    /// busy.
+    pub(super) fn has_idle_candidate(&self) -> bool {
         !self.ready.is_empty() || self.is_any_benched()
     }
 
-    /// The worker that this thread's last task went to, if it is idle; asleep only if
-    /// `even_parked`.
+    /// Claims this thread's last worker, if it is idle. Claims it asleep only if `even_parked`.
     #[inline]
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
         let claim = self.slots[slot].claim_last_used(last, even_parked);
-        // After a miss only a look, until a task goes there again: nobody's line is taken
-        // away in a saturated pool.
+        // After a miss, the next calls only load the worker's word, until a task goes to that
+        // worker again. Otherwise submitters to a saturated pool would keep taking the cache lines
+        // of the workers away.
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);
         }
         Some((slot, claim?))
     }
 
-    /// An idle worker, those on the bench last.
+    /// Claims an idle worker: one from the ready ring, or else the latest one on the bench.
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
         while let Some(slot) = self.ready.pop() {
             if let Some(claim) = self.slots[slot].claim_listed() {
@@ -40,15 +41,35 @@ impl Core {
 
     // ---- notifying ------------------------------------------------------------------
 
-    /// Sees to it that a worker looks at the queue: after a push into a pool that was busy;
-    /// by a worker that looks no more, because it has a task or has ended. Whoever searches, or
-    /// is on the way there, is enough. If nobody is idle, a new worker looks.
+    /// Makes sure that a worker looks at the queue, if anything is queued. An awake or notified
+    /// worker is enough. If no worker is idle, starts one.
+    ///
+    /// Called after a push into a pool that was busy (A3); by a worker that stops looking at the
+    /// queue, because it has a task or has ended (A2); and after a start that failed (A4).
+    ///
+    /// # Why this does not recurse without bound
+    /// The calls form a cycle: `notify_another`, `start_searcher`, [`Core::spawn_searcher`],
+    /// [`Core::start_no_searcher`], `notify_another`. They go around once more only after
+    /// `NotSpawned::NotNeeded`, and only if a task is queued, no worker is idle or counted, and a
+    /// slot is free. There are three ways to get there:
+    ///
+    /// * Another thread popped the free slot before this thread could. That thread has made
+    ///   progress. If it starts a worker, one slot less is free.
+    /// * The limit was reached, so this thread withheld the slot that it had popped. Then one slot
+    ///   less is free, too. There are at most `max_workers` of them.
+    /// * The pool was closed and nothing was queued. A closed queue takes no further push, so the
+    ///   next round finds nothing queued, and ends.
+    ///
+    /// So each further round has used up a free slot, or another thread has taken a step. After
+    /// `NotSpawned::Failed` there is no further round. The calls of [`Core::serve_line`] in between
+    /// return at once while the line is being served, so these add one more such cycle at most.
     pub(super) fn notify_another(self: &Arc<Self>) {
         self.notify_unless(Seen::is_any_searching);
     }
 
-    /// The same, where workers that are `enough` make it needless. After a push into a pool with idle
-    /// workers those on their way are not, so that a burst spreads.
+    /// Makes sure that a worker looks at the queue, unless the counts show `enough` of them. After
+    /// a push into a pool with idle workers, only awake workers are enough: a notified worker is
+    /// still waking up, and a burst of tasks should wake several.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
         if !self.notify_idle(enough) {
@@ -56,18 +77,18 @@ impl Core {
         }
     }
 
-    /// Tells an idle worker to look at the queue, unless there are `enough` who will; `false`: nobody is
-    /// idle.
+    /// Tells an idle worker to look at the queue, unless nothing is queued or the counts show
+    /// `enough` workers. Returns `false` if no worker is idle.
     ///
-    /// An attempt counts as notified from before it claims a worker, so others may rely on it instead
-    /// of making their own. If it finds nobody, it takes the count back and looks again: by then it
-    /// sees what those others pushed.
+    /// This thread counts as notified from before it claims a worker, so other threads may skip
+    /// their own search. If it then finds no worker, it leaves the count and looks again (A4). By
+    /// then it sees the tasks that those threads pushed.
     pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
                 return true;
             }
-            if !self.is_somebody_idle() {
+            if !self.has_idle_candidate() {
                 return false;
             }
             self.in_flight.add(NOTIFIED);
@@ -85,12 +106,15 @@ impl Core {
         }
     }
 
-    /// Nobody is idle: a new worker, unless somebody searches or is on the way. A worker that
-    /// this misses is busy, and looks when its task has ended; or on its way to its end, and looks
-    /// once its slot is free. If the OS gives no thread, a living worker takes the task after its own: tasks
-    /// are queued only while one lives.
+    /// Starts a worker for the queue, unless one searches already or nothing is queued.
+    ///
+    /// A worker that this check does not see is either busy, and looks at the queue when its task
+    /// has ended; or it is ending, and looks once its slot is free. If the OS refuses a thread, a
+    /// living worker takes the task after its own: tasks are queued only while a worker lives (A1).
     fn start_searcher(self: &Arc<Self>) {
-        // The queue after the count: whoever has taken the task is counted until then.
+        // The counts are read before the queue. In the other order, a counted worker could take the
+        // last task and leave the count between the two readings: a thread would be started in
+        // vain.
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }

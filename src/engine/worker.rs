@@ -1,19 +1,22 @@
-//! A worker's life. Its steps from state to state are on the protocol page.
+//! A worker's life. The protocol page has its steps from state to state.
 //!
-//! A task's end goes in this order, which the guarantees on admission and accounting rest on: the
-//! worker finds its next state (the next queued task, or `Idle`), *then* counts the task,
-//! *then* releases whoever waits for it, *then* notifies the first who waits for space. So whoever
-//! sees the end of a task, by its counters or its result, finds its worker free. Up to the
-//! release the worker waits for another thread in three cases only: a caller or handle is between the two
-//! steps of leaving; another task of its scope stores its panic; another thread holds its group's lock. It
-//! does not wait for a push that is half done: it looks at the queue again afterwards.
+//! The guarantees on admission and accounting rest on the order of a task's end: the worker finds
+//! its next state (the next queued task, or `Idle`), *then* counts the task, *then* releases the
+//! task's waiter, *then* serves the line, *then* calls the waker of a handle. So a thread that sees
+//! the end of a task, by the counters or by its result, finds the worker free.
 //!
-//! A worker whose last task came from the queue, or was awaited by nobody, **watches** the queue
-//! as well as its own word, and counts as awake. One that was handed an awaited task watches its
-//! own word only, and looks at the queue once, after it has published that it is idle.
+//! Until the release, the worker waits for another thread in two cases only: a caller or handle is
+//! between the two steps of leaving; another task of the same scope stores its panic. It does not
+//! wait for a push that is half done, but looks at the queue again afterwards. After the release it
+//! ends the task in its group, whose lock another thread may hold.
 //!
-//! In a pool that is closed, or over its limit, a worker does not go idle after a task, but looks
-//! whether it has to end. So does one that is about to sleep.
+//! A worker whose last task came from the queue, or had no waiting caller, **watches** the queue as
+//! well as its own word, and counts as awake: its next task is likely to come through the queue. A
+//! worker that was handed a task with a waiting caller watches only its own word. It looks at the
+//! queue once, after it has published that it is idle.
+//!
+//! In a pool that is closed or over its limit, a worker does not go idle after a task. It searches,
+//! and checks whether it has to end. A worker that is about to sleep checks this, too.
 
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
@@ -22,15 +25,13 @@ use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::members::Ended;
 use crate::parts::queue::{Popped, Queue};
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{lock, now, thread, Arc, MutexGuard};
+use crate::sync::{fork, lock, now, Arc, MutexGuard};
 use crate::work::context::Ctx;
-use crate::work::env::Env;
 use crate::work::job::Task;
-use crate::work::observe;
 use crate::work::record::Record;
 use std::cell::Cell;
 
-/// The thread of the worker on a slot.
+/// Runs a worker on a slot, from the start of its thread to its end.
 pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     core.env.own_this_thread(slot);
     let it = &core.slots[slot];
@@ -38,8 +39,11 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let look = || core.notify_another();
-    let ctx = Ctx::new(&core.env, &it.record, slot, &look);
+    let help_others = || {
+        core.serve_line();
+        core.notify_another();
+    };
+    let ctx = Ctx::new(&core.env, &it.record, slot, &help_others);
     let _entered = ctx.enter();
     Worker {
         core,
@@ -48,7 +52,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
-        searches: Cell::new(false),
+        searches_next: Cell::new(false),
     }
     .live();
 }
@@ -59,22 +63,25 @@ struct Worker<'a> {
     it: &'a Slot<Task, Record>,
     ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
-    /// It counts as awake, and watches the queue.
+    /// Set while this worker counts as awake, and watches the queue.
     watches: Cell<bool>,
-    /// After its last task it went to search, as the pool was closed or over its limit.
-    searches: Cell<bool>,
+    /// Set if the worker is `Searching` after its last task, because the pool was closed or over
+    /// its limit. Cleared when `work` returns.
+    searches_next: Cell<bool>,
 }
 
-/// What a worker does next.
+/// The next step of a worker without a task.
 enum Next {
+    /// The worker has been given an order.
     Ordered(Order<Task>),
-    /// It has taken itself, to look at the queue or whether to end.
+    /// The worker is `Searching`: it looks at the queue, or checks whether it has to end.
     Search,
-    /// It has to end.
+    /// The worker is `Retiring` by its own decision.
     End,
 }
 
 impl Worker<'_> {
+    /// Obeys orders until the worker ends.
     fn live(&self) {
         if self.core.env.has_start_hook() {
             self.start();
@@ -88,7 +95,7 @@ impl Worker<'_> {
                     self.work(&mut Some(task), mailbox_id(generation), watch)
                 }
                 Next::Ordered(Order::Search) => {
-                    self.arrive();
+                    self.acknowledge_notification();
                     self.search()
                 }
                 Next::Ordered(Order::Retire) | Next::End => {
@@ -103,9 +110,9 @@ impl Worker<'_> {
 
     // ---- hooks --------------------------------------------------------------------
 
+    /// Runs a hook, which may fork: see [`Ctx::call_back`].
     fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
-        self.core.env.hook(|| hook(self.slot));
-        self.ctx.end_if_forked();
+        (self.ctx).call_back(|| self.core.env.hook(|| hook(self.slot)));
     }
 
     fn start_hook(&self) {
@@ -114,11 +121,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the start hook. After that the worker obeys orders. One that is to look at the queue counts as
-    /// notified.
+    /// Runs the start hook. Afterwards the worker obeys orders. If it is to look at the queue, it
+    /// counts as notified from here on.
     fn start(&self) {
-        observe::worker_spawned(&self.core.env, self.slot);
-        self.ctx.end_if_forked();
         self.start_hook();
         let mut backoff = Backoff::default();
         let count = || self.core.in_flight.add(NOTIFIED);
@@ -130,66 +135,77 @@ impl Worker<'_> {
 
     // ---- tasks --------------------------------------------------------------------
 
-    /// Runs a task, and queued ones after it as long as there are any.
+    /// Runs a task, then queued tasks as long as there are any. Then waits for an order, and
+    /// returns it.
     ///
-    /// It watches the queue after it, if its last task came from there, or is one that the next
-    /// is likely to follow through the queue: nobody awaits it.
+    /// At the end of each task, `find_next` chooses the worker's next state. `watch` tells it
+    /// whether to watch the queue if nothing is queued: `true` after a task that came from the
+    /// queue or had no waiting caller, because the next task is likely to come through the queue.
+    ///
+    /// Four flags decide about the work for other threads that is still to be done, in this order:
+    ///
+    /// 1. `stop_watching` clears `watches`. If it was set, others relied on this worker to look at
+    ///    the queue, so it defers `help_others` to the start of the task (A2).
+    /// 2. If `find_next` has taken a queued task, there is space in the queue. The worker defers
+    ///    `help_others` to the start of that task: it may start a thread, and until the task has
+    ///    started its caller could not leave.
+    /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
+    /// 4. If the worker is `Searching` instead (`searches_next`), `search` does both.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
         self.stop_watching();
-        while let Some(its) = task_id.take() {
-            self.ctx.task_id.set(its);
-            Task::run_in(now, self.ctx, &mut |how| {
+        while let Some(id) = task_id.take() {
+            self.ctx.task_id.set(id);
+            Task::run_in(now, self.ctx, &mut |ended| {
                 task_id = self.find_next(after, watch);
-                self.count(how);
+                self.count(ended);
             });
-            // With the next in hand only that: more may start a thread, or be code of the user's, and the
-            // caller of the next could not leave meanwhile.
             if task_id.is_some() {
                 self.spin.ran_several();
-                self.core.notify_waiter();
-            } else {
-                self.settle();
+                // Not served here, since that may start a thread. Until the next task has started,
+                // its caller could not leave.
+                self.defer_serving_line();
+            } else if !self.searches_next.get() {
+                self.serve_line_while_idle();
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
         }
-        if !self.searches.take() {
+        if !self.searches_next.take() {
             return self.wait();
         }
         Next::Search
     }
 
-    /// After the last task, and its release, which must not wait for a thread that holds the list of
-    /// those who wait for space. A task that expired did not run `Ctx::call`, so its debts are open.
-    fn settle(&self) {
-        let owes_remains = self.ctx.owes_remains.get();
-        if owes_remains {
-            if self.searches.take() {
-                // SAFETY: this thread is the slot's worker, `Searching`.
-                unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-            }
-            // Nobody is to rely on it before a handle's waker has returned.
+    /// Serves the line and does the deferred work, now that this worker is idle and the waiter of
+    /// its last task is released.
+    fn serve_line_while_idle(&self) {
+        if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
+            // Both may take long. So this worker leaves the count: no submission is to rely on it
+            // meanwhile.
             self.stop_watching();
         }
-        self.core.notify_waiter();
-        if owes_remains {
-            // This thread's last worker may be this one, which must not be given what the waker waits for.
-            Core::forget_affinity();
-            Env::between_tasks(|| self.ctx.settle_debts());
-        } else {
-            self.ctx.pay_debts();
+        self.ctx.runs_idle.set(true);
+        self.core.serve_line();
+        self.ctx.run_deferred();
+        self.ctx.runs_idle.set(false);
+    }
+
+    /// Defers the service of the line to the start of the queued task that this worker has taken
+    /// (W1).
+    fn defer_serving_line(&self) {
+        if self.core.line.waiting() != 0 {
+            self.ctx.defer_helping_others();
         }
     }
 
-    /// The next queued task's id; or makes the worker idle. In a pool that is closed or over its
-    /// limit the worker searches instead.
+    /// Takes the next queued task and returns its id. If there is none, makes the worker idle. In a
+    /// pool that is closed or over its limit, makes it `Searching` instead.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
-        if !self.core.env.is_usual_and_zero(0) {
-            self.ctx.end_if_forked();
-            self.searches.set(true);
+        if !self.core.env.is_fast_path_open(0) && self.may_have_to_end() {
+            self.searches_next.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
             unsafe { self.it.step(State::Busy, State::Searching) };
@@ -210,12 +226,21 @@ impl Worker<'_> {
         next
     }
 
+    /// Returns `true` if this worker may have to end. Ends the process if it is a forked child.
+    #[cold]
+    fn may_have_to_end(&self) -> bool {
+        if self.core.env.is_forked() {
+            fork::end_child();
+        }
+        self.core.env.is_closed_or_over_limit()
+    }
+
     #[inline(always)]
-    fn count(&self, how: Ended) {
-        if how == Ended::Discarded {
+    fn count(&self, ended: Ended) {
+        if ended == Ended::Discarded {
             self.core.counts.expire();
         }
-        self.it.record.count_end(how);
+        self.it.record.count_end(ended);
     }
 
     // ---- the queue ----------------------------------------------------------------
@@ -226,46 +251,49 @@ impl Worker<'_> {
         }
     }
 
-    /// It counts as awake no more; who relied on that is answered by
-    /// [`Ctx::pay_debts`] or by a last look at the queue.
+    /// Leaves the count `awake`. Others may have relied on this worker, so it defers `help_others`,
+    /// which notifies another worker (A2).
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
-            self.ctx.owes_look.set(true);
+            self.ctx.defer_helping_others();
         }
     }
 
-    /// It has been told to look at the queue, and is there.
-    fn arrive(&self) {
+    /// Takes note that this worker, which was told to look at the queue, begins to: it moves from
+    /// the count `notified` to `awake`.
+    fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
-            // It counts already.
+            // It counts as awake already.
             self.core.in_flight.sub(NOTIFIED);
         } else {
             self.core.in_flight.shift(NOTIFIED, AWAKE);
         }
     }
 
-    /// Takes itself from idle; `false` if another was faster, whose order is on its way.
-    fn take_self(&self) -> bool {
-        // Counted before it leaves the ring.
+    /// Claims this worker's own slot (`Idle` to `Searching`), and counts it as awake. Returns
+    /// `false` if another thread has claimed it first: that thread's order is on its way.
+    fn claim_own_slot(&self) -> bool {
+        // It is counted before it leaves the ring.
         let counted = self.watches.get();
         self.start_watching();
         let taken = self.it.claim_self();
         if !taken && !counted {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
-            // The count may have been relied on meanwhile.
+            // Others may have relied on the count meanwhile.
             self.core.notify_another();
         }
         taken
     }
 
-    /// Looks at the queue: runs what is there, ends, or goes idle. It is `Searching` and awake.
+    /// Looks at the queue. Runs the tasks that are there, ends, or goes idle. The worker is
+    /// `Searching` and awake.
     fn search(&self) -> Next {
         let mut place = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.core.env.is_closed_or_over() && self.ends_by_itself() {
+            if self.core.env.is_closed_or_over_limit() && self.ends_by_itself() {
                 return Next::End;
             }
             let popped = match &self.core.queue {
@@ -280,13 +308,13 @@ impl Worker<'_> {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
-                    self.core.notify_waiter();
+                    self.defer_serving_line();
                     return self.work(&mut place, queue_id(position), true);
                 }
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
-                    self.core.notify_waiter();
+                    self.serve_line_while_idle();
                     return self.wait();
                 }
                 Popped::InProgress => backoff.wait(),
@@ -296,25 +324,27 @@ impl Worker<'_> {
 
     // ---- waiting ------------------------------------------------------------------
 
-    /// Waits for an order, or for a task in the queue.
+    /// Waits for an order, or for a task in the queue. Spins first, then sleeps.
     fn wait(&self) -> Next {
-        // It has published that it is idle. Unless it watches the queue, it looks at it once now (P1).
+        // The worker has published that it is idle. Unless it watches the queue, it looks at the
+        // queue once now (A2, P1).
         let may_look = !self.watches.get() && self.it.see().is_idle();
-        if may_look && !self.core.nothing_queued() && self.take_self() {
+        if may_look && !self.core.nothing_queued() && self.claim_own_slot() {
             return Next::Search;
         }
+        let mut backoff = Backoff::default();
         loop {
-            let stop = || self.core.env.is_closed_or_over();
+            let stop = || self.core.env.is_closed_or_over_limit();
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
             if self.watches.replace(false) {
                 self.core.in_flight.sub(AWAKE);
-                if !self.core.nothing_queued() && self.take_self() {
+                if !self.core.nothing_queued() && self.claim_own_slot() {
                     return Next::Search;
                 }
             }
-            if stop() && self.has_reason_to_end() && self.take_self() {
+            if stop() && self.has_reason_to_end() && self.claim_own_slot() {
                 return Next::Search;
             }
             if self.it.may_park() {
@@ -323,34 +353,37 @@ impl Worker<'_> {
                 self.ctx.stretch.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
-                // Claimed, its order a few instructions away.
-                thread::yield_now();
+                // The worker has been claimed. Its order is a few instructions away.
+                backoff.wait();
             }
         }
     }
 
     #[inline(always)]
+    /// Returns the next step, if there is an order, or a task in the queue that this worker
+    /// watches.
     fn look(&self) -> Option<Next> {
-        // SAFETY: this thread is the slot's worker. It comes here new, or after it has
-        // published that it is idle.
+        // SAFETY: this thread is the slot's worker. It comes here new, or after it has published
+        // that it is idle.
         if let Some(order) = unsafe { self.it.poll_order() } {
             return Some(Next::Ordered(order));
         }
         let is_next_there = || self.core.queue.as_ref().is_some_and(Queue::is_next_there);
-        (self.watches.get() && is_next_there() && self.take_self()).then_some(Next::Search)
+        (self.watches.get() && is_next_there() && self.claim_own_slot()).then_some(Next::Search)
     }
 
     // ---- the end ------------------------------------------------------------------
 
-    /// Whether it may have to end: whoever closes the pool or lowers the limit looks for idle
-    /// workers, too. One of the two sees the other (P3).
+    /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
+    /// limit sets a flag, then looks for idle workers. This worker became idle, then reads the
+    /// flag. So at least one of the two sees the other (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
         self.core.is_closed() || self.core.is_self_surplus(&registry)
     }
 
-    /// Begins its end, if the pool is closed and has nothing queued, or it is one too many. It is
-    /// `Searching`.
+    /// Begins this worker's end if it is surplus, or if the pool is closed and nothing is queued.
+    /// The worker is `Searching`. Returns `true` if it has to end.
     fn ends_by_itself(&self) -> bool {
         let core = self.core;
         let mut registry = lock(&core.registry);
@@ -365,7 +398,8 @@ impl Worker<'_> {
         ends
     }
 
-    /// Told to end: does so, unless it is needed after all. Then it is `Searching` and awake.
+    /// Ends this worker, which was told to end or found that it must, unless it is needed after
+    /// all. Returns `true` if it has ended. Otherwise the worker is `Searching` and awake.
     fn end(&self) -> bool {
         self.stop_watching();
         let mut has_stopped = false;
@@ -376,7 +410,8 @@ impl Worker<'_> {
                     self.stay(registry);
                     return false;
                 }
-                // It has stopped, so it starts again: before anybody relies on it.
+                // The stop hook has run, so the start hook runs again, before any thread relies on
+                // the worker.
                 drop(registry);
                 self.start_hook();
                 has_stopped = false;
@@ -385,8 +420,9 @@ impl Worker<'_> {
             match &self.core.env.hooks.stop {
                 Some(stop) if !has_stopped => {
                     drop(registry);
-                    // For those who relied on it while it watched: the hook may take its time.
-                    self.ctx.pay_debts();
+                    // Submissions may have relied on this worker while it watched the queue. They
+                    // must not wait for the hook, which may take long.
+                    self.ctx.run_deferred();
                     self.hook(stop);
                     has_stopped = true;
                 }
@@ -399,7 +435,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether it has to look at the queue, or is one of `min_workers`, and not one too many.
+    /// Returns `true` if this worker must not end: it has a queued task to look at, or is one of
+    /// `min_workers`; and it is not surplus.
     fn is_needed(&self, registry: &Registry) -> bool {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
@@ -407,7 +444,7 @@ impl Worker<'_> {
             && (is_missed && !core.is_closed() || !core.nothing_queued())
     }
 
-    /// Back to the queue instead of ending.
+    /// Returns to the queue instead of ending.
     fn stay(&self, mut registry: MutexGuard<'_, Registry>) {
         registry.retiring -= 1;
         self.start_watching();
@@ -416,8 +453,8 @@ impl Worker<'_> {
         self.core.end_return();
     }
 
-    /// The last steps on the slot; `false` if a task has been queued that nobody else would
-    /// look at.
+    /// Takes the last steps on the slot. Returns `false` if this is the last worker and a task has
+    /// been queued: no other worker would look at that.
     fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
         let core = self.core;
         if let (Some(queue), 1) = (&core.queue, registry.live) {
@@ -438,11 +475,10 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        core.notify_waiter();
-        // What was pushed before the slot was free for a thread of its own.
-        core.notify_another();
-        observe::worker_retired(&core.env, self.slot);
-        self.ctx.end_if_forked();
+        // For submissions in line, and for tasks that were pushed while the slot was not yet free
+        // for a thread of their own (A2).
+        self.ctx.defer_helping_others();
+        self.ctx.run_deferred();
         true
     }
 }

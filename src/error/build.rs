@@ -10,10 +10,15 @@ pub(crate) const MAX_WORKERS: usize = 65_536;
 /// The largest `queue_capacity` that [`Builder::build`](crate::Builder::build) accepts.
 pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
+/// The smallest `stack_size` that [`Builder::build`](crate::Builder::build) accepts: the minimum of
+/// most systems. The standard library would silently raise a smaller one.
+pub(crate) const MIN_STACK: usize = 16 << 10;
+
 /// Why a pool could not be built.
 ///
-/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it. `Display` says what was given and what is allowed.
-/// The enum may grow: keep a `_` arm when you match on it.
+/// [`Builder::build`](crate::Builder::build) and [`Pool::new`](crate::Pool::new) return it.
+/// `Display` names the given value and the allowed ones. The enum may grow: keep a `_` arm when you
+/// match on it.
 ///
 /// # Examples
 ///
@@ -50,13 +55,21 @@ pub enum BuildError {
         /// The largest number that is allowed.
         max: usize,
     },
-    /// `thread_name` contains a NUL byte, which the name of a thread must not contain.
+    /// `thread_name` is empty, or contains a NUL byte, which the name of a thread must not contain.
     BadThreadName,
+    /// `stack_size` is smaller than any system's threads can use.
+    StackTooSmall {
+        /// The `stack_size` that was given, in bytes.
+        given: usize,
+        /// The smallest number of bytes that is allowed.
+        min: usize,
+    },
     /// The OS could not create a thread for one of the `min_workers`.
     ///
     /// The workers that were started before it have ended. Lower
-    /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size), or raise
-    /// the OS's limit on threads.
+    /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size),
+    /// or raise the OS's limit on threads. `Display` has the OS's error, which is the `source()`,
+    /// too.
     Spawn(io::Error),
 }
 
@@ -77,9 +90,12 @@ impl fmt::Display for BuildError {
                 write!(f, "queue_capacity is {given}; allowed: 0..={max}")
             }
             Self::BadThreadName => {
-                f.write_str("thread_name contains a NUL byte; allowed: any text without one")
+                f.write_str("thread_name is empty or contains a NUL byte; allowed: any other text")
             }
-            Self::Spawn(_) => f.write_str("a worker thread could not be started"),
+            Self::StackTooSmall { given, min } => {
+                write!(f, "stack_size is {given}; allowed: {min} or more")
+            }
+            Self::Spawn(error) => write!(f, "a worker thread could not be started: {error}"),
         }
     }
 }
@@ -92,7 +108,8 @@ impl Error for BuildError {
             | Self::TooManyWorkers { .. }
             | Self::MinExceedsMax { .. }
             | Self::QueueTooLong { .. }
-            | Self::BadThreadName => None,
+            | Self::BadThreadName
+            | Self::StackTooSmall { .. } => None,
         }
     }
 }

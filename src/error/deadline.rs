@@ -9,12 +9,12 @@ use super::unrun::Unrun;
 
 /// Why [`do_with_deadline`](crate::Pool::do_with_deadline) returned no value.
 ///
-/// There will be no further variants: match without a `_` arm. `Refused` and `Expired` hold the closure,
-/// which never ran, not even partly. With `TimedOut` it started and may still run;
-/// with `Panicked` it ran, perhaps partly.
+/// There will be no further variants: match without a `_` arm. `Refused` and `Expired` hold the
+/// closure, which never ran, not even partly. With `TimedOut` it started and may still run; with
+/// `Panicked` it ran, perhaps partly.
 ///
-/// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore converts it
-/// into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.
+/// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore
+/// converts it into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.
 /// [`without_closure`](Self::without_closure) drops the closure and keeps the rest.
 ///
 /// # Examples
@@ -43,8 +43,9 @@ pub enum DeadlineError<F> {
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///
-    /// The closure still runs. Its worker stays busy until it ends, and then drops its result. From now
-    /// on [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can stop early.
+    /// The closure still runs. Its worker stays busy until it ends, and then drops its result. From
+    /// now on [`task::is_cancelled`](crate::task::is_cancelled) is true inside it, so that it can
+    /// stop early.
     TimedOut,
     /// The closure panicked, or the drop of something that it captured did. This is the payload.
     Panicked(Panic),
@@ -54,7 +55,8 @@ impl<F> DeadlineError<F> {
     /// Returns the closure if it never ran.
     ///
     /// It is `Some` for [`Refused`](Self::Refused) and [`Expired`](Self::Expired). It is `None` for
-    /// [`TimedOut`](Self::TimedOut) and [`Panicked`](Self::Panicked), where the closure has been started.
+    /// [`TimedOut`](Self::TimedOut) and [`Panicked`](Self::Panicked), where the closure has been
+    /// started.
     ///
     /// # Examples
     ///
@@ -81,8 +83,8 @@ impl<F> DeadlineError<F> {
 
     /// Drops the closure, if the error holds one, and keeps the rest.
     ///
-    /// The result has a type that can be named, so it can be stored or returned. It is `'static`, `Send` and
-    /// `Sync` for every `F`.
+    /// The result has a type that can be named, so it can be stored or returned. It is `'static`,
+    /// `Send` and `Sync` for every `F`.
     ///
     /// # Examples
     ///

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// A limit on workers that the pool cannot have: 0, or more than its `max_workers`.
 ///
-/// [`Pool::set_limit`](crate::Pool::set_limit) returns it. `Display` says what was given and what is
-/// allowed.
+/// [`Pool::set_limit`](crate::Pool::set_limit) returns it. `Display` names the given value and the
+/// allowed ones.
 ///
 /// # Examples
 ///

@@ -1,14 +1,14 @@
-//! What can go wrong, and how the closure comes back when it does.
+//! The errors of the crate, and how a refused closure comes back.
 //!
-//! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it with the
-//! closure that was not run, [`Unrun`] is a closure whose time ran out, and [`DeadlineError`] adds what
-//! else can happen to a caller that waits. [`BuildError`] is about the builder, [`LimitError`] about a pool's
-//! limit, [`ParseSettingError`] about words in settings, [`TaskError`] is what a handle has in place of a
-//! value, [`Panic`] and [`TaskPanic`] are about tasks that panicked, and [`Unfinished`] is
-//! about a wait that ran out of time.
+//! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it
+//! with the closure that was not run, [`Unrun`] is a closure whose time ran out, and
+//! [`DeadlineError`] adds what else can happen to a caller that waits. [`BuildError`] is about the
+//! builder, [`LimitError`] about a pool's limit, [`ParseSettingError`] about words in settings,
+//! [`TaskError`] is what a handle has in place of a value, [`Panic`] and [`TaskPanic`] are about
+//! tasks that panicked, and [`Unfinished`] is about a wait that ran out of time.
 //!
-//! Every error type here implements `Debug`, `Display` and [`Error`](std::error::Error) whatever closure
-//! it carries.
+//! Every error type here implements `Debug`, `Display` and [`Error`](std::error::Error) whatever
+//! closure it carries.
 
 mod build;
 mod deadline;
@@ -27,7 +27,7 @@ mod unfinished;
 mod unrun;
 
 pub use build::BuildError;
-pub(crate) use build::{MAX_QUEUE, MAX_WORKERS};
+pub(crate) use build::{MAX_QUEUE, MAX_WORKERS, MIN_STACK};
 pub use deadline::DeadlineError;
 pub use limit::LimitError;
 pub use panic::{Panic, TaskPanic};

@@ -7,11 +7,11 @@ use super::hidden::{payload_message, Payload};
 
 /// The panic of a task, which the pool has caught.
 ///
-/// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one. [`message`](Self::message) returns
-/// its text, [`downcast`](Self::downcast) and [`into_inner`](Self::into_inner) return its payload, and
-/// [`resume`](Self::resume) continues the panic on the calling thread. `Display` writes one line with the
-/// text. It is `Send` and `Sync`, so it fits
-/// into any error type.
+/// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one.
+/// [`message`](Self::message) returns its text, [`downcast`](Self::downcast) and
+/// [`into_inner`](Self::into_inner) return its payload, and [`resume`](Self::resume) continues the
+/// panic on the calling thread. `Display` writes one line with the text. It is `Send` and `Sync`,
+/// so it fits into any error type.
 ///
 /// # Examples
 ///
@@ -103,8 +103,8 @@ impl Panic {
 
     /// Returns the text of the panic, if the payload is a `&'static str` or a `String`.
     ///
-    /// The payload of `panic!` with a message is one of the two. `None` means that it is of another type,
-    /// as with [`std::panic::panic_any`].
+    /// The payload of `panic!` with a message is one of the two. `None` means that it is of another
+    /// type, as with [`std::panic::panic_any`].
     ///
     /// # Examples
     ///
@@ -175,8 +175,8 @@ impl fmt::Display for Panic {
 
 /// The panic of a task, as the hook [`on_panic`](crate::Builder::on_panic) gets it.
 ///
-/// The hook runs on the worker. If a caller waits for the task, it gets the payload as a [`Panic`] once the
-/// hook has returned. Later versions may add fields.
+/// The hook runs on the worker. If a caller waits for the task, it gets the payload as a [`Panic`]
+/// once the hook has returned. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -246,7 +246,7 @@ impl<'a> TaskPanic<'a> {
 
 impl fmt::Debug for TaskPanic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text in place of the payload, of which a derive would print "Any { .. }".
+        // Print the text of the payload. A derive would print "Any { .. }".
         f.debug_struct("TaskPanic")
             .field("slot", &self.slot)
             .field("label", &self.label)

@@ -6,8 +6,9 @@ use std::io;
 
 /// Why a pool did not take a task.
 ///
-/// [`Refused::reason`](crate::Refused::reason) returns it. `Display` says in one line what happened; each
-/// variant below says what you can do about it. The enum may grow: keep a `_` arm when you match on it.
+/// [`Refused::reason`](crate::Refused::reason) returns it. `Display` says in one line what
+/// happened; each variant below says what you can do about it. The enum may grow: keep a `_` arm
+/// when you match on it.
 ///
 /// # Examples
 ///
@@ -31,11 +32,14 @@ use std::io;
 pub enum Refusal {
     /// Every worker was busy and the queue was full.
     ///
-    /// The pool has more work than it can do at the moment, and the same submission may be taken a little
-    /// later. In a service, answer the request with an error such as 503. In a batch, run the closure on
-    /// the calling thread with [`Refused::caller_runs`](crate::Refused::caller_runs), or let submissions
-    /// wait for space with [`WhenFull::Block`](crate::WhenFull::Block) or [`WhenFull::BlockFor`](crate::WhenFull::BlockFor).
-    /// If it happens too often, see [`docs::sizing`](crate::docs::sizing).
+    /// The pool has more work than it can do at the moment, and the same submission may be taken a
+    /// little later. In a service, answer the request with an error such as 503. In a batch, run
+    /// the closure on the calling thread with
+    /// [`Refused::caller_runs`](crate::Refused::caller_runs), or let submissions wait for space:
+    /// with [`WhenFull::Block`](crate::WhenFull::Block) or
+    /// [`WhenFull::BlockFor`](crate::WhenFull::BlockFor), in async code with
+    /// [`serve_async`](crate::Awaitable::serve_async). If it happens too often, see
+    /// [`docs::sizing`](crate::docs::sizing).
     Saturated,
     /// The pool has been shut down or dropped.
     ///
@@ -43,53 +47,59 @@ pub enum Refusal {
     Closed,
     /// The group that the task was served through has been cancelled.
     ///
-    /// This is final for the group, but not for its pool. Usually nobody wants the closure any more, and
-    /// you drop it. If somebody does, submit it to the pool itself or to a new group.
+    /// This is final for the group, but not for its pool. Usually the closure is not wanted any
+    /// more, and you drop it. If it is, submit it to the pool itself or to a new group.
     Cancelled,
-    /// The task needed a new worker thread, the OS could not create one, and no other worker could take it.
+    /// The task needed a new worker thread, the OS could not create one, and no other worker could
+    /// take it.
     ///
     /// The pool is as it was before, and the next submission that needs a thread tries again. Retry
     /// later, or run the closure on the calling thread with
     /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower
-    /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size), or raise the OS's limit on threads.
+    /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size),
+    /// or raise the OS's limit on threads. `Display` has the OS's error, which is the `source()`,
+    /// too.
     SpawnFailed(io::Error),
-    /// The submission came from a worker of this pool and would have had to wait: for queue space, or for a
-    /// queued task.
+    /// The submission came from a worker of this pool and would have had to wait: for queue space,
+    /// or for a queued task.
     ///
-    /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no submission
-    /// waits for space, and [`do_with_deadline`](crate::Pool::do_with_deadline) and
-    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run the
-    /// closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second
-    /// pool for nested work. From a waker that a worker runs, they may be refused even if
-    /// another worker is idle: [`Handle`](crate::Handle#as-a-future) says why.
+    /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no
+    /// submission waits for space, a [`serve_async`](crate::Awaitable::serve_async) that is polled
+    /// there first included. And [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run
+    /// the closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use
+    /// a second pool for nested work.
     OnWorker,
     /// The pool belongs to the parent of this process, which was made by `fork`.
     ///
-    /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the child.
+    /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the
+    /// child.
     ///
-    /// In the child no call to the parent's pool waits:
+    /// In the child every submission is refused with this reason at once, for any deadline and
+    /// policy. (Only a deadline of zero is [`Expired`](crate::DeadlineError::Expired), as always.)
+    /// [`shutdown`](crate::Pool::shutdown) and the drop of the pool return at once, with a clean
+    /// report. Use nothing else of the parent's pools there: a wait for a group, handle or scope
+    /// may never end.
     ///
-    /// * Every submission is refused with this reason at once, whatever its deadline or policy. (Only a
-    ///   deadline of zero is [`Expired`](crate::DeadlineError::Expired), as always.)
-    /// * [`shutdown`](crate::Pool::shutdown) and drops return at once, with a clean report: no worker is
-    ///   left. The parent runs the tasks that the pool had accepted.
-    /// * [`Group::wait`](crate::Group::wait) and [`scope`](crate::Pool::scope) return at once, whatever is
-    ///   pending: none of their tasks runs in the child, or touches there what it borrowed.
-    /// * [`stats`](crate::Pool::stats) counts refusals only, [`workers`](crate::Pool::workers) returns no
-    ///   worker, and [`set_limit`](crate::Pool::set_limit) changes nothing.
-    /// * A task or hook that calls `fork` should end its child by `exec` or `_exit`. If it returns in the
-    ///   child instead, its thread ends there without counting the task or running another one. The child
-    ///   process ends with its last thread.
+    /// A task that calls `fork` must end its child by `exec` or `_exit`. No task of the parent runs
+    /// in the child.
     ///
-    /// The parent's pool notices nothing. A child is recognized on Linux, Android, Apple's systems, the BSDs,
-    /// illumos and Solaris, if it was made by `fork` (not by a system call that bypasses the C library).
-    /// In a task that `fork` copied, [`task::deadline`](crate::task::deadline) is `None`.
+    /// The parent's pool notices nothing. A child is recognized on Linux, Android, Apple's systems,
+    /// the BSDs, illumos and Solaris, if it was made by `fork` (not by a system call that bypasses
+    /// the C library).
     Forked,
+    /// The group that the task was served through has as many tasks pending as its
+    /// [limit](crate::Pool::limited_group) allows.
+    ///
+    /// The pool itself may have space. Retry once tasks of the group have ended; a service answers
+    /// "too many requests" (429). [`Refused::caller_runs`](crate::Refused::caller_runs) does not
+    /// run such a closure, as that would exceed the limit.
+    GroupFull,
 }
 
 impl Refusal {
-    /// Returns the reason as one word, for the label of a metric: `saturated`, `closed`, `cancelled`,
-    /// `spawn_failed`, `on_worker` or `forked`.
+    /// Returns the reason as one word, for the label of a metric: `saturated`, `closed`,
+    /// `cancelled`, `spawn_failed`, `on_worker`, `forked` or `group_full`.
     ///
     /// [`RefusalCounts`](crate::RefusalCounts) has a field of the same name for each.
     ///
@@ -116,22 +126,27 @@ impl Refusal {
             Self::SpawnFailed(_) => "spawn_failed",
             Self::OnWorker => "on_worker",
             Self::Forked => "forked",
+            Self::GroupFull => "group_full",
         }
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text of the io::Error is left to `source()`, so that a printed chain says it once.
         f.write_str(match self {
             Self::Saturated => {
                 "the pool is saturated: all workers are busy, no queue space is left"
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
-            Self::SpawnFailed(_) => "no worker thread could be started",
+            // `source()` returns the error as well. But most logs print no source, and this text
+            // tells a limit on threads from a lack of memory.
+            Self::SpawnFailed(error) => {
+                return write!(f, "no worker thread could be started: {error}");
+            }
             Self::OnWorker => "a worker of the pool must not wait for another one",
             Self::Forked => "the pool belongs to the parent of this forked process",
+            Self::GroupFull => "the group has as many tasks pending as its limit allows",
         })
     }
 }
@@ -140,9 +155,12 @@ impl Error for Refusal {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::SpawnFailed(error) => Some(error),
-            Self::Saturated | Self::Closed | Self::Cancelled | Self::OnWorker | Self::Forked => {
-                None
-            }
+            Self::Saturated
+            | Self::Closed
+            | Self::Cancelled
+            | Self::OnWorker
+            | Self::Forked
+            | Self::GroupFull => None,
         }
     }
 }

@@ -9,19 +9,19 @@ use super::refusal::Refusal;
 /// A closure that the pool did not take, and the reason.
 ///
 /// Every `serve` returns it when the pool does not take the task, and
-/// [`DeadlineError::Refused`](crate::DeadlineError::Refused) holds one. The closure never ran, not even
-/// partly. You can run it on the calling thread ([`caller_runs`](Self::caller_runs)), take it out to submit
-/// it again ([`into_inner`](Self::into_inner)), or drop it.
+/// [`DeadlineError::Refused`](crate::DeadlineError::Refused) holds one. The closure never ran, not
+/// even partly. You can run it on the calling thread ([`caller_runs`](Self::caller_runs)), take it
+/// out to submit it again ([`into_inner`](Self::into_inner)), or drop it.
 ///
-/// `Refused<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure by
-/// reference. The operator `?` therefore converts it into a `Box<dyn Error + Send + Sync>` for any closure
-/// that a pool could have taken. [`without_closure`](Self::without_closure) drops the closure and keeps the
-/// reason.
+/// `Refused<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure
+/// by reference. The operator `?` therefore converts it into a `Box<dyn Error + Send + Sync>` for
+/// any closure that a pool could have taken. [`without_closure`](Self::without_closure) drops the
+/// closure and keeps the reason.
 ///
 /// # Examples
 ///
-/// Back-pressure in one line: a task that the pool has no space for runs on the thread that submits it.
-/// Once the pool is shut down, it comes back as an error instead.
+/// Back-pressure in one line: a task that the pool has no space for runs on the thread that submits
+/// it. Once the pool is shut down, it comes back as an error instead.
 ///
 /// ```
 /// use lazypool::{Pool, Refused};
@@ -38,10 +38,11 @@ use super::refusal::Refusal;
 ///
 /// # What the closure captured
 ///
-/// The values that a closure captured cannot be taken out of it. If you need one back, there are two ways.
-/// Run the closure, or [submit it again](Self::into_parts): it still has its values. Or give the value a
-/// `Drop` that returns it to where it belongs. That works however the task ends: it ran, it panicked, it was
-/// refused and dropped, it was [discarded](crate::Shutdown::Discard), or its deadline passed.
+/// The values that a closure captured cannot be taken out of it. If you need one back, there are
+/// two ways. Run the closure, or [submit it again](Self::into_parts): it still has its values. Or
+/// give the value a `Drop` that returns it to where it belongs. That works however the task ends:
+/// it ran, it panicked, it was refused and dropped, it was [discarded](crate::Shutdown::Discard),
+/// or its deadline passed.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -82,8 +83,8 @@ impl<F> Refused<F> {
 
     /// Returns why the pool did not take the closure.
     ///
-    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter for the two most
-    /// frequent reasons, and [`is_retryable`](Self::is_retryable) for those that pass.
+    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter for the
+    /// two most frequent reasons, and [`is_retryable`](Self::is_retryable) for those that pass.
     ///
     /// # Examples
     ///
@@ -110,8 +111,8 @@ impl<F> Refused<F> {
 
     /// Returns the closure, for instance to submit it again.
     ///
-    /// **Do not retry in a loop inside a task of the same pool**: the task keeps busy the very worker that the
-    /// retry waits for. The example retries outside the pool.
+    /// **Do not retry in a loop inside a task of the same pool**: the task keeps busy the very
+    /// worker that the retry waits for. The example retries outside the pool.
     ///
     /// # Examples
     ///
@@ -141,8 +142,8 @@ impl<F> Refused<F> {
 
     /// Returns the closure and the reason.
     ///
-    /// It is [`into_inner`](Self::into_inner) and [`reason`](Self::reason) in one, for code that submits
-    /// the closure again and keeps the reason, or the [`io::Error`](std::io::Error) in it.
+    /// It is [`into_inner`](Self::into_inner) and [`reason`](Self::reason) in one, for code that
+    /// submits the closure again and keeps the reason, or the [`io::Error`](std::io::Error) in it.
     ///
     /// # Examples
     ///
@@ -169,23 +170,26 @@ impl<F> Refused<F> {
         (self.closure.into_inner(), self.reason)
     }
 
-    /// Runs the closure on the calling thread if the pool had no space for it; otherwise returns the refusal.
+    /// Runs the closure on the calling thread if the pool had no space for it; otherwise returns
+    /// the refusal.
     ///
-    /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. While the calling
-    /// thread runs the task it submits no more, so producers slow down to the pace of the pool.
+    /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. While the
+    /// calling thread runs the task it submits no more, so producers slow down to the pace of the
+    /// pool.
     ///
     /// It runs a closure that was refused as [`Saturated`](Refusal::Saturated),
-    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the space or the
-    /// thread was missing. After a shutdown or a cancel somebody has decided that the task is not to run,
-    /// and this does not run it either.
+    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the space or
+    /// the thread was missing. After a shutdown or a cancel the task is not wanted, and beyond the
+    /// limit of a group it is one too many: this does not run it either.
     ///
-    /// A closure that runs here is not a task of the pool: no hook is called for it, it is not counted, and
-    /// the functions of [`task`](crate::task) describe whatever the calling thread is doing.
+    /// A closure that runs here is not a task of the pool: no hook is called for it, it is not
+    /// counted, and the functions of [`task`](crate::task) describe whatever the calling thread is
+    /// doing.
     ///
     /// # Errors
     ///
-    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is cancelled,
-    /// or the process is a forked child.
+    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is
+    /// cancelled or full, or the process is a forked child.
     ///
     /// # Panics
     ///
@@ -228,21 +232,24 @@ impl<F> Refused<F> {
             Refusal::Saturated | Refusal::OnWorker | Refusal::SpawnFailed(_) => {
                 Ok(self.run_anyway())
             }
-            Refusal::Closed | Refusal::Cancelled | Refusal::Forked => Err(self),
+            Refusal::Closed | Refusal::Cancelled | Refusal::Forked | Refusal::GroupFull => {
+                Err(self)
+            }
         }
     }
 
-    /// Runs the closure on the calling thread, whatever the reason of the refusal, and returns its value.
+    /// Runs the closure on the calling thread, for any reason of the refusal, and returns its
+    /// value.
     ///
-    /// Use it for work that has to be done in any case, such as releasing something. For back-pressure use
-    /// [`caller_runs`](Self::caller_runs): this method also runs what was refused
-    /// after a shutdown or a cancel. A shutdown that is meant to stop a producer then makes the
-    /// producer do all the work itself, and the tasks of a cancelled group run after all.
+    /// Use it for work that has to be done in any case, such as releasing something. For
+    /// back-pressure use [`caller_runs`](Self::caller_runs): this method also runs a closure that
+    /// was refused after a shutdown or a cancel. A shutdown that is meant to stop a producer then
+    /// makes the producer do all the work itself, and the tasks of a cancelled group run after all.
     ///
-    /// A closure that runs here is not a task of the pool. No shutdown waits for it, no cancel reaches it,
-    /// no hook is called for it, and it is not counted. The functions of [`task`](crate::task) describe
-    /// whatever the calling thread is doing; on a thread that is not a worker
-    /// [`is_cancelled`](crate::task::is_cancelled) stays false.
+    /// A closure that runs here is not a task of the pool. No shutdown waits for it, no cancel
+    /// reaches it, no hook is called for it, and it is not counted. The functions of
+    /// [`task`](crate::task) describe the task that the calling thread runs. On a thread that is
+    /// not a worker, [`is_cancelled`](crate::task::is_cancelled) stays false.
     ///
     /// # Panics
     ///
@@ -259,7 +266,7 @@ impl<F> Refused<F> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     ///
-    /// // Somebody waits for this message, even if the pool is shut down.
+    /// // The main thread waits for this message, even if the pool is shut down.
     /// let (sender, receiver) = mpsc::channel();
     /// pool.serve(move || sender.send("done").unwrap_or_default())
     ///     .unwrap_or_else(Refused::run_anyway);
@@ -276,8 +283,9 @@ impl<F> Refused<F> {
 
     /// Drops the closure and keeps the reason.
     ///
-    /// The result has a type that can be named, so it can be stored or returned. It is `'static`, `Send`
-    /// and `Sync` even if the closure borrowed something, as in a [`scope`](crate::Pool::scope).
+    /// The result has a type that can be named, so it can be stored or returned. It is `'static`,
+    /// `Send` and `Sync` even if the closure borrowed something, as in a
+    /// [`scope`](crate::Pool::scope).
     ///
     /// # Examples
     ///
@@ -300,7 +308,7 @@ impl<F> Refused<F> {
         Refused::new((), self.reason)
     }
 
-    /// Returns whether the pool was full: [`Refusal::Saturated`].
+    /// Returns `true` if the pool was full: [`Refusal::Saturated`].
     ///
     /// # Examples
     ///
@@ -324,11 +332,11 @@ impl<F> Refused<F> {
         matches!(self.reason, Refusal::Saturated)
     }
 
-    /// Returns whether the same call may succeed later: [`Refusal::Saturated`] or
-    /// [`Refusal::SpawnFailed`].
+    /// Returns `true` if the same call may succeed later: [`Refusal::Saturated`],
+    /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`].
     ///
-    /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a loop, whatever
-    /// this says: the task keeps busy the very worker that the retry waits for.
+    /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a
+    /// loop, even if this returns `true`: the task keeps the worker busy that the retry waits for.
     ///
     /// # Examples
     ///
@@ -350,12 +358,16 @@ impl<F> Refused<F> {
     /// # }
     /// ```
     pub const fn is_retryable(&self) -> bool {
-        matches!(self.reason, Refusal::Saturated | Refusal::SpawnFailed(_))
+        matches!(
+            self.reason,
+            Refusal::Saturated | Refusal::SpawnFailed(_) | Refusal::GroupFull
+        )
     }
 
-    /// Returns whether the pool has been shut down, so that trying again is of no use.
+    /// Returns `true` if the pool has been shut down, so that trying again is of no use.
     ///
-    /// That is [`Refusal::Closed`]. It is not [`Refusal::Cancelled`], the reason of a cancelled group.
+    /// That is [`Refusal::Closed`]. It is not [`Refusal::Cancelled`], the reason of a cancelled
+    /// group.
     ///
     /// # Examples
     ///
@@ -375,7 +387,8 @@ impl<F> Refused<F> {
     }
 }
 
-// By hand, like the other implementations below: a derive would ask for `F: Debug`, which closures are not.
+// This implementation and those below are written by hand, because a derive would require `F:
+// Debug`, and closures are not `Debug`.
 impl<F> fmt::Debug for Refused<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refused")
@@ -392,7 +405,7 @@ impl<F> fmt::Display for Refused<F> {
 
 impl<F> Error for Refused<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The reason is what `Display` already prints, so the chain goes on behind it.
+        // `Display` already prints the reason, so the source is that of the reason.
         self.reason.source()
     }
 }

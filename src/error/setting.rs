@@ -5,10 +5,11 @@ use std::fmt;
 
 use crate::duration;
 
-/// The error of `FromStr` for [`WhenFull`](crate::WhenFull) and [`Shutdown`](crate::Shutdown): the text is
-/// not one of their words.
+/// The error of `FromStr` for [`WhenFull`](crate::WhenFull) and [`Shutdown`](crate::Shutdown): the
+/// text is not one of their words.
 ///
-/// `Display` says what was given and what is allowed. If the duration in the text is wrong, it says why.
+/// `Display` names the given text and the allowed words. If the duration in the text is wrong, it
+/// says why.
 ///
 /// # Examples
 ///
@@ -30,7 +31,8 @@ pub struct ParseSettingError {
 }
 
 impl ParseSettingError {
-    /// `why`: where only its duration is wrong.
+    /// Creates the error for the text `given`. `why` is set if only the duration in the text is
+    /// wrong.
     pub(crate) fn new(given: &str, why: Option<duration::Invalid>, allowed: &'static str) -> Self {
         Self {
             given: given.to_owned(),

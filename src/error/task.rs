@@ -6,8 +6,7 @@ use std::fmt;
 
 /// Why a [`Handle`](crate::Handle) has no value.
 ///
-/// In all cases but [`Panicked`](Self::Panicked) the closure never ran, not even partly, and it has been
-/// dropped. (In a forked child every unfinished task has `Discarded`; the parent may be running it.)
+/// In all cases but [`Panicked`](Self::Panicked) the closure never ran, not even partly.
 /// Later versions may add variants.
 ///
 /// # Examples
@@ -36,12 +35,14 @@ pub enum TaskError {
     /// The task panicked; [`Builder::on_panic`](crate::Builder::on_panic) has run.
     Panicked(Panic),
     /// No worker started the task by its [deadline](crate::Submitter::with_deadline), or with
-    /// [enough](crate::Submitter::min_remaining) of it left.
+    /// [enough](crate::Submitter::min_remaining) of it left. Its closure has been dropped.
     Expired,
-    /// The task was cancelled before a worker started it: by its [handle](crate::Handle::cancel) or by
-    /// its [group](crate::Group::cancel).
+    /// The task was cancelled before a worker started it: by its [handle](crate::Handle::cancel) or
+    /// by its [group](crate::Group::cancel). The thread that cancelled it may still be dropping its
+    /// closure.
     Cancelled,
-    /// A [shutdown](crate::Shutdown) discarded the task before a worker started it.
+    /// A [shutdown](crate::Shutdown) discarded the task before a worker started it. The thread that
+    /// shut the pool down may still be dropping its closure.
     Discarded,
 }
 
@@ -52,7 +53,10 @@ impl fmt::Display for TaskError {
                 Some(message) => write!(f, "the task panicked: {message}"),
                 None => f.write_str("the task panicked with a payload that is not text"),
             },
-            Self::Expired => f.write_str("no worker started the task in time: it never ran"),
+            Self::Expired => f.write_str(
+                "no worker started the task in time, or less than its `min_remaining` was left: it \
+                 never ran",
+            ),
             Self::Cancelled => f.write_str("the task was cancelled before it started"),
             Self::Discarded => f.write_str("a shutdown discarded the task before it started"),
         }

@@ -12,7 +12,7 @@ fn spawn_error() -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, "no more threads")
 }
 
-fn refusals() -> [Refusal; 6] {
+fn refusals() -> [Refusal; 7] {
     [
         Refusal::Saturated,
         Refusal::Closed,
@@ -20,6 +20,7 @@ fn refusals() -> [Refusal; 6] {
         Refusal::SpawnFailed(spawn_error()),
         Refusal::OnWorker,
         Refusal::Forked,
+        Refusal::GroupFull,
     ]
 }
 
@@ -69,14 +70,14 @@ fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
         let ran = runs.get() == 1;
         assert_eq!(ran, outcome.is_ok());
         if let Err(refused) = outcome {
-            // It came back as it was, and can still be run.
+            // The closure came back unchanged, and can still run.
             refused.run_anyway();
             assert_eq!(runs.get(), 1);
         }
         ran
     });
-    // Saturated, Closed, Cancelled, SpawnFailed, OnWorker, Forked.
-    assert_eq!(ran, [true, false, false, true, true, false]);
+    // In order: Saturated, Closed, Cancelled, SpawnFailed, OnWorker, Forked, GroupFull.
+    assert_eq!(ran, [true, false, false, true, true, false, false]);
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn without_closure_drops_the_closure_and_keeps_the_rest() {
     assert!(matches!(error, DeadlineError::Panicked(panic) if panic.message().unwrap() == "boom"));
 }
 
-/// Laws 1 and 13: each question is about exactly its reasons.
+/// Laws 1 and 13: each method that asks about the reason returns `true` for exactly its reasons.
 #[test]
 fn the_questions_tell_the_reasons_apart() {
     type Question = fn(&Refused<()>) -> bool;
@@ -144,7 +145,8 @@ fn the_questions_tell_the_reasons_apart() {
         yes.collect::<Vec<_>>()
     };
     assert_eq!(of(Refused::is_saturated), ["saturated"]);
-    assert_eq!(of(Refused::is_retryable), ["saturated", "spawn_failed"]);
+    let retryable = ["saturated", "spawn_failed", "group_full"];
+    assert_eq!(of(Refused::is_retryable), retryable);
     assert_eq!(of(Refused::is_closed), ["closed"]);
 }
 
@@ -158,11 +160,13 @@ fn each_reason_is_one_word() {
         "spawn_failed",
         "on_worker",
         "forked",
+        "group_full",
     ];
     assert_eq!(words, expected);
     let counts = RefusalCounts::default();
-    let fields = counts.by_reason().map(|(name, _)| name);
-    assert_eq!(fields[..6], expected);
+    let mut fields = counts.by_reason().map(|(name, _)| name).to_vec();
+    fields.retain(|name| *name != "expired");
+    assert_eq!(fields, expected);
 }
 
 #[test]
@@ -192,9 +196,10 @@ fn every_refusal_says_in_one_line_what_happened() {
             "the pool is saturated: all workers are busy, no queue space is left",
             "the pool is shut down",
             "the group is cancelled",
-            "no worker thread could be started",
+            "no worker thread could be started: no more threads",
             "a worker of the pool must not wait for another one",
             "the pool belongs to the parent of this forked process",
+            "the group has as many tasks pending as its limit allows",
         ]
     );
 }
@@ -215,7 +220,9 @@ fn deadline_errors_say_what_became_of_the_closure() {
         DeadlineError::Expired(Unrun::new(())).to_string(),
         Unrun::new(()).to_string()
     );
-    let expired = "no worker started the closure in time: it never ran";
+    let expired =
+        "no worker started the closure in time, or less than its `min_remaining` was left: it \
+                   never ran";
     assert_eq!(Unrun::new(()).to_string(), expired);
     assert_eq!(
         DeadlineError::<()>::TimedOut.to_string(),
@@ -246,6 +253,10 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
             max: MAX_QUEUE,
         },
         BuildError::BadThreadName,
+        BuildError::StackTooSmall {
+            given: 4096,
+            min: MIN_STACK,
+        },
         BuildError::Spawn(spawn_error()),
     ]
     .map(|error| error.to_string());
@@ -256,8 +267,9 @@ fn build_errors_say_what_was_given_and_what_is_allowed() {
             "max_workers is 70000; allowed: 1..=65536",
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
             "queue_capacity is 20000000; allowed: 0..=16777216",
-            "thread_name contains a NUL byte; allowed: any text without one",
-            "a worker thread could not be started",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+            "stack_size is 4096; allowed: 16384 or more",
+            "a worker thread could not be started: no more threads",
         ]
     );
 }
@@ -303,6 +315,9 @@ fn source_is_none_elsewhere() {
     assert!(DeadlineError::<()>::Panicked(panic).source().is_none());
     assert!(BuildError::ZeroWorkers.source().is_none());
     assert!(BuildError::BadThreadName.source().is_none());
+    assert!(BuildError::StackTooSmall { given: 1, min: 2 }
+        .source()
+        .is_none());
     assert!(Unfinished::new(1).source().is_none());
     assert!(Unrun::new(()).source().is_none());
 }
@@ -335,7 +350,7 @@ fn message_reads_both_kinds_of_text_and_no_other() {
     let owned = String::from("owned");
     assert_eq!(message(Box::new(owned)).as_deref(), Some("owned"));
     assert_eq!(message(Box::new(7)), None);
-    // A payload that is itself a box is not opened.
+    // The text of a payload that is itself a box is not read.
     let boxed: Box<dyn Any + Send> = Box::new("inner");
     assert_eq!(message(Box::new(boxed)), None);
 }

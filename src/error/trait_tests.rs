@@ -1,4 +1,4 @@
-//! Which errors are `Send`, `Sync`, and go into a boxed one.
+//! Tests which errors are `Send` and `Sync`, and can be boxed as errors.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -9,8 +9,8 @@ use std::thread;
 
 use super::*;
 
-/// Answers whether the type of a value is `Send` or `Sync`: where the bound holds, the inherent
-/// method is found before the trait's.
+/// Tells whether the type of a value is `Send` or `Sync`. If the bound holds, the compiler finds
+/// the inherent method before the trait's.
 struct Probe<T>(PhantomData<T>);
 
 fn probe<T>(_: &T) -> Probe<T> {
@@ -49,7 +49,8 @@ fn refused_is_sync_for_every_closure_and_send_with_a_send_one() {
     let not_send = Rc::new(1);
     let refused = Refused::new(move || *not_send, Refusal::Saturated);
     assert!(probe(&refused).is_sync());
-    // Not asked of a closure: what one captures is settled too late for the probe to say no.
+    // The value is not a closure: the compiler infers a closure's captures too late for the probe
+    // to return `false`.
     assert!(!probe(&Refused::new(Rc::new(1), Refusal::Saturated)).is_send());
 
     let send_not_sync = Cell::new(1);

@@ -7,9 +7,9 @@ use super::hidden::Closure;
 
 /// A closure that no worker started by its deadline, or with enough time left until it.
 ///
-/// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not even
-/// partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it on the calling
-/// thread ([`run`](Self::run)), or drop it.
+/// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not
+/// even partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it
+/// on the calling thread ([`run`](Self::run)), or drop it.
 ///
 /// `Unrun<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure by
 /// reference.
@@ -69,9 +69,9 @@ impl<F> Unrun<F> {
 
     /// Runs the closure on the calling thread and returns its value.
     ///
-    /// A closure that runs here is not a task of the pool: it has no deadline, no hook is called for it, it
-    /// is not counted, and the functions of [`task`](crate::task) describe whatever the calling thread is
-    /// doing.
+    /// A closure that runs here is not a task of the pool: it has no deadline, no hook is called
+    /// for it, it is not counted, and the functions of [`task`](crate::task) describe whatever the
+    /// calling thread is doing.
     ///
     /// # Panics
     ///
@@ -99,7 +99,7 @@ impl<F> Unrun<F> {
     }
 }
 
-// By hand: a derive would ask for `F: Debug`, which closures are not.
+// This is written by hand, because a derive would require `F: Debug`, and closures are not `Debug`.
 impl<F> fmt::Debug for Unrun<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Unrun(..)")
@@ -108,7 +108,10 @@ impl<F> fmt::Debug for Unrun<F> {
 
 impl<F> fmt::Display for Unrun<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no worker started the closure in time: it never ran")
+        f.write_str(
+            "no worker started the closure in time, or less than its `min_remaining` was left: it never \
+             ran",
+        )
     }
 }
 

@@ -1,14 +1,14 @@
-//! A deadline by the clock that shuttle's executions have.
+//! A deadline by the clock of a shuttle execution.
 
 use crate::parts::deadline;
 use std::time::Duration;
 
-/// When a wait ends.
+/// The time at which a wait ends.
 #[derive(Debug)]
 pub struct Deadline(pub(super) deadline::Deadline);
 
 impl Deadline {
-    /// So long from now.
+    /// Returns a deadline that is `limit` from now.
     pub fn within(limit: Duration) -> Self {
         Self(deadline::Deadline::from_now(limit))
     }

@@ -10,7 +10,8 @@ use crate::sync::UnsafeCell;
 #[derive(Debug)]
 pub struct Decision(pub(super) completion::Decision);
 
-/// A caller's memory, which goes when it does: its node, and room for the result.
+/// The memory of a caller, which is gone once the caller has left: its node, and room for the
+/// result.
 #[derive(Debug)]
 pub struct Call {
     node: WaitNode,
@@ -25,17 +26,18 @@ pub struct Task {
     task_id: u64,
 }
 
-// SAFETY: the memory that it leads to is touched by one thread at a time, as the decision and
-// the node say. Else loom or shuttle reports it.
+// SAFETY: the decision and the node let one thread at a time touch the call's memory. If they did
+// not, loom or shuttle would report it.
 unsafe impl Send for Task {}
 
 impl Call {
-    /// A call whose task is the slot's `generation`-th.
+    /// Returns a call whose task is handed over in a slot's mailbox. `generation` is the slot's
+    /// generation for this task.
     pub fn by_mailbox(generation: u64) -> Self {
         Self::new(completion::mailbox_id(generation))
     }
 
-    /// A call whose task is queued at the position.
+    /// Returns a call whose task is queued at the position.
     pub fn by_queue(position: u64) -> Self {
         Self::new(completion::queue_id(position))
     }
@@ -48,7 +50,8 @@ impl Call {
         }
     }
 
-    /// The call may be moved no more, nor go before it has ended.
+    /// Returns the call's task. The call must not be moved from now on, nor dropped before it has
+    /// ended.
     pub fn task(&self) -> Task {
         Task {
             call: self,
@@ -56,7 +59,7 @@ impl Call {
         }
     }
 
-    /// Tells the task its deadline, which is not zero.
+    /// Stores the deadline for the task to read. It must not be zero.
     pub fn tell_deadline(&self, nanos: u64) {
         self.node.set_deadline(nanos);
     }
@@ -68,7 +71,8 @@ impl Call {
         self.take()
     }
 
-    /// Waits for the result until the deadline, and then leaves.
+    /// Waits for the result until the deadline, and then leaves. Returns `None` if the call has
+    /// left.
     pub fn wait_until(&self, decision: &Decision, deadline: &Deadline) -> Option<usize> {
         match self.node.wait(&deadline.0, false) {
             Waited::Expired => self.leave(decision, 0),
@@ -76,8 +80,9 @@ impl Call {
         }
     }
 
-    /// Leaves its task, which somebody starts, once it knows the worker; the result, if
-    /// that is delivered. `left_at` is for the task.
+    /// Leaves the task, and stores `left_at` as the deadline that the task reads. First waits until
+    /// a worker has started the task, so a thread of the model must start it. Returns the result if
+    /// it is delivered instead.
     pub fn leave(&self, decision: &Decision, left_at: u64) -> Option<usize> {
         let mut backoff = Backoff::default();
         while completion::is_queued(self.task_id) && self.node.worker_slot().is_none() {
@@ -95,39 +100,43 @@ impl Call {
     }
 
     fn take(&self) -> usize {
-        // SAFETY: `done` was seen: the worker touches it no more. Else loom reports it.
+        // SAFETY: this thread has seen `done`, after which the worker does not touch the call. If
+        // it did, loom would report it.
         let outcome = self.outcome.with_mut(|o| unsafe { (*o).take() });
         outcome.expect("written before `done`")
     }
 }
 
 impl Decision {
-    /// None yet.
+    /// Returns the decision of a worker that has not had a task.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(completion::Decision::new())
     }
 
-    /// The worker starts the task, and tells its caller where.
+    /// Starts the task, as its worker does. The caller of a queued task learns the worker's slot.
     pub fn start(&self, task: &Task) {
         self.0.start(task.task_id);
         if completion::is_queued(task.task_id) {
-            // SAFETY: the caller does not leave before it is told. Else loom reports it.
+            // SAFETY: the caller does not leave before it knows the slot. If it did, loom would
+            // report it.
             unsafe { WaitNode::publish_slot(task.node(), 0) };
         }
     }
 
-    /// The worker asks for the task's deadline.
+    /// Returns the task's deadline, as the worker reads it during the task.
     pub fn deadline(&self, task: &Task) -> u64 {
-        // SAFETY: it runs, and its caller waits or says that it has left. Else loom reports it.
+        // SAFETY: the task runs, and its caller waits or has marked in the decision that it has
+        // left. If it had not, loom would report it.
         unsafe { self.0.deadline(task.task_id, task.node()) }
     }
 
-    /// The worker ends the task; whether its caller gets the result.
+    /// Ends the task, as its worker does. Returns `true` if the caller gets the result.
     pub fn end(&self, task: &Task, result: usize) -> bool {
         let waits = self.0.complete(task.task_id);
         if waits {
-            // SAFETY: the decision is won: the caller waits. Else loom reports it.
+            // SAFETY: the worker has won the decision, so the caller waits until `release`. If it
+            // did not, loom would report it.
             unsafe {
                 (*task.call).outcome.with_mut(|o| *o = Some(result));
                 WaitNode::release(task.node());
@@ -138,7 +147,7 @@ impl Decision {
         waits
     }
 
-    /// Whether the running task's caller has left.
+    /// Returns `true` if the running task's caller has left.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_abandoned()
     }
@@ -146,7 +155,7 @@ impl Decision {
 
 impl Task {
     fn node(&self) -> *const WaitNode {
-        // SAFETY: only the address is taken.
+        // SAFETY: this takes an address, and reads nothing.
         unsafe { std::ptr::addr_of!((*self.call).node) }
     }
 }

@@ -1,6 +1,6 @@
-//! The counters' invariants, as the table in `parts/in_flight.rs` has them: looked at between
-//! any two steps of an execution, and more strictly while nothing goes on. And law 5: who starts a
-//! thread.
+//! Checks of a pool between any two steps of a shuttle execution. They assert the invariants of the
+//! counts, as the table in `parts/in_flight.rs` states them, and law 5: when a call may start a
+//! thread. A stricter check asserts more while every worker sleeps.
 
 use crate::engine::core::Core;
 use crate::parts::queue::Queue;
@@ -12,13 +12,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// From now on, until the execution ends, the judge looks at this pool before each step.
+/// Checks this pool before each step from now on, until the execution ends.
 pub fn attend(pool: &Pool) {
     let core = Arc::downgrade(pool.core());
     let starts = Starts::default();
     crate::sync::judge_by(Box::new(move || {
         if let Some(core) = core.upgrade() {
-            // It may be in the middle of its drop, or of a step that waits.
+            // `peek` returns `None` if the check would have to wait for another thread's step, as
+            // it may in the middle of the pool's drop. That is no fault.
             let _ = peek(|| {
                 assert_counted(&core);
                 note_taken(&core);
@@ -29,13 +30,14 @@ pub fn attend(pool: &Pool) {
 }
 
 std::thread_local! {
-    /// Looks of all judges so far.
+    /// The time of the checks: how many there have been so far, for all pools.
     static MOMENT: Cell<u64> = const { Cell::new(0) };
-    /// By thread and pool: when its call began, and the most that was taken without a task since.
+    /// The current call of each thread on each pool: the moment when it began, and the greatest
+    /// number of slots since then that workers without a task had taken.
     static CALLS: RefCell<HashMap<(usize, u64), (u64, u64)>> = RefCell::default();
 }
 
-/// A call of a pool, until it is dropped.
+/// A call on a pool. It lasts until this value is dropped.
 #[derive(Debug)]
 pub struct Call {
     of: (usize, u64),
@@ -43,7 +45,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The current thread's, from now on.
+    /// Begins a call of the current thread.
     #[must_use]
     pub fn begin(pool: &Pool) -> Self {
         let of = (me(), pool.core().env.id);
@@ -51,9 +53,8 @@ impl Call {
         Self { of, outer }
     }
 
-    /// The most that was taken at one moment of the call other than by tasks: by workers in a hook;
-    /// and by submissions that had waited for long, to which law 20 leaves space until their call has
-    /// left the list. That may be after their task is accepted.
+    /// Returns the greatest number of slots that were taken without a task at one moment of the
+    /// call: those of workers in a hook.
     #[must_use]
     pub fn taken_otherwise(&self) -> u64 {
         CALLS.with_borrow(|calls| calls[&self.of].1)
@@ -69,12 +70,13 @@ impl Drop for Call {
     }
 }
 
-/// Threads that are started. Law 5: at some moment during the call no worker was idle. One that
-/// another submission is just taking is not.
+/// Checks law 5: a call starts a thread only if no worker was idle at some moment during the call.
+/// A worker that another submission is just taking is not idle.
 #[derive(Debug, Default)]
 struct Starts {
-    /// When nobody was idle, last.
+    /// The last moment at which no worker was idle.
     nobody: Cell<u64>,
+    /// How many threads were being started at the last check.
     starting: Cell<usize>,
 }
 
@@ -86,7 +88,8 @@ impl Starts {
             self.nobody.set(now);
         }
         let starting = crate::sync::lock(&core.registry).starting;
-        // Who starts one takes the next step, too.
+        // If `starting` has grown since the last check, this thread has grown it: another thread
+        // would have come to a check of its own first.
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
             let call = call.map(|(began, _)| began);
@@ -94,18 +97,20 @@ impl Starts {
             let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
             assert!(
                 call.is_none_or(|call| nobody >= call),
-                "a thread is started, and somebody was idle since the call began: {slots:?}"
+                "a thread is started, but since the call began there was always an idle worker: {slots:?}"
             );
         }
     }
 }
 
-/// Whether a worker is idle and can be found, and is not one too many.
+/// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
+/// closed, or if there are surplus workers, because the idle ones may be those.
 fn is_anybody_idle(core: &Core) -> bool {
     if core.is_closed() || core.env.is_over() {
         return false;
     }
-    // One entry may have been popped before its push has moved the tail.
+    // The ring's length may be too small by one, because an entry can be popped before its push has
+    // moved the tail. So this looks at as many places as there are slots.
     let (head, _) = core.ready.held();
     let listed = core.slots.len() as u64;
     let is_listed =
@@ -120,8 +125,9 @@ fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
     core.slots.iter().filter(|slot| is_one(slot.see())).count() as u64
 }
 
-/// Who cannot be found in a ring is counted before, and until after. But not a worker that is
-/// starting, nor one whose end a stop hook may delay.
+/// Asserts that the counts cover each worker without a task that is in no ring: a worker is counted
+/// before it leaves a ring, and until it is in one again. Workers in a start hook are not counted.
+/// Nor is a worker that ends, in a pool with a stop hook.
 fn assert_counted(core: &Core) {
     let [awake, notified, returning] = core.in_flight.figures();
     let searches = |word: Word| word.state() == State::Searching && !word.is_starting();
@@ -143,9 +149,9 @@ fn assert_counted(core: &Core) {
     );
 }
 
-/// See [`Call::taken_otherwise`].
+/// Notes the figure that [`Call::taken_otherwise`] returns, for each call on this pool.
 fn note_taken(core: &Core) {
-    let taken = in_hooks(core) + core.waiters.aged();
+    let taken = in_hooks(core);
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), (_, most)) in calls.iter_mut() {
             if *pool == core.env.id {
@@ -155,7 +161,8 @@ fn note_taken(core: &Core) {
     });
 }
 
-/// A start hook is looked at without the task that goes with it, as that may be taken back.
+/// Returns how many slots have a worker in a hook. A worker in its start hook counts even if it has
+/// been given a task, because that task may be taken back.
 fn in_hooks(core: &Core) -> u64 {
     if core.env.hooks.start.is_none() && core.env.hooks.stop.is_none() {
         return 0;
@@ -166,8 +173,9 @@ fn in_hooks(core: &Core) -> u64 {
     let withheld = crate::sync::lock(&core.registry).withheld.clone();
     let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
         State::Retiring => stops,
-        // On its way back to the ring, a few steps after the hook; or in the hands of a thread that is
-        // about to start a worker there: being started counts as busy, and no submission waits for it.
+        // The slot is on its way back to the ring, a few steps after the hook. Or a thread has
+        // popped it and is about to start a worker there, which counts as busy: no submission waits
+        // for it.
         State::Free => !is_free(slot) && !withheld.contains(&slot),
         _ => word.is_starting(),
     };
@@ -175,16 +183,26 @@ fn in_hooks(core: &Core) -> u64 {
     words.filter(|one| is_in_hook(*one)).count() as u64
 }
 
-/// Places in the queue of tasks that were taken out, behind an older one that is still there, or may
-/// be. Between two steps.
+/// Returns a function that returns `true` if a thread is serving the pool's line, or may be.
+pub fn watch_line(pool: &Pool) -> impl Fn() -> bool {
+    let core = Arc::downgrade(pool.core());
+    move || {
+        let core = core.upgrade();
+        core.is_some_and(|core| peek(|| core.line.is_served()).unwrap_or(true))
+    }
+}
+
+/// Returns how many places of the queue are dead or may become dead, behind the oldest place that
+/// is not dead. Returns `u64::MAX` if that cannot be seen now.
 #[must_use]
 pub fn dead_places(pool: &Pool) -> u64 {
     let core = pool.core();
     peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
 }
 
-/// Whether every worker sleeps, in an open pool of which none has ended and none is to sweep;
-/// if so, asserts that the counts say so, too. Not beside a call.
+/// Returns `true` if the pool is quiet: it is open, every worker sleeps, none waits to be joined
+/// and no sweep is due. If so, asserts that the counts, the ready ring, the bench and the registry
+/// say the same. No call on the pool may run meanwhile.
 #[must_use]
 pub fn is_quiet(pool: &Pool) -> bool {
     let quiet = peek(|| {

@@ -1,50 +1,51 @@
 //! The members of a group, without a pool.
 
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Handle, Pending};
+use crate::parts::members::{self, Ended};
+use crate::sync::Arc;
 use std::time::Duration;
 
-/// The handle of a group.
-#[derive(Debug)]
-pub struct Members(Handle);
+/// The members of a group. A clone is the same group.
+#[derive(Debug, Clone)]
+pub struct Members(Arc<members::Members>);
 
-/// A task that is pending.
+/// A pending task of a group.
 #[derive(Debug)]
-pub struct Member(Pending);
+pub struct Member(Arc<members::Members>);
 
 impl Members {
-    /// Nobody yet.
+    /// Returns a group without tasks.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(Handle::new())
+        Self::limited(u64::MAX)
     }
 
-    /// A task is to be submitted.
-    pub fn enter(&self) -> Member {
-        Member(self.0.enter())
+    /// Returns a group of which at most `limit` tasks may be pending.
+    pub fn limited(limit: u64) -> Self {
+        Self(Arc::new(members::Members::new(limit, 0)))
     }
 
-    /// It has been refused.
-    pub fn refused(&self, member: Member) {
-        member.0.refuse();
+    /// Enters a task that is to be submitted. Returns `None` if the group is full.
+    pub fn enter(&self) -> Option<Member> {
+        self.0.enter().then(|| Member(Arc::clone(&self.0)))
     }
 
-    /// Tasks that are pending.
-    pub fn pending(&self) -> usize {
+    /// Returns how many tasks are pending.
+    pub fn pending(&self) -> u64 {
         self.0.pending()
     }
 
-    /// Tasks that have completed.
-    pub fn completed(&self) -> usize {
-        self.0.completed()
+    /// Returns how many tasks have completed.
+    pub fn completed(&self) -> u64 {
+        self.0.ended(Ended::Completed)
     }
 
-    /// Tasks that have panicked.
-    pub fn panicked(&self) -> usize {
-        self.0.panicked()
+    /// Returns how many tasks have panicked.
+    pub fn panicked(&self) -> u64 {
+        self.0.ended(Ended::Panicked)
     }
 
-    /// Whether somebody waits.
+    /// Returns `true` if a thread sleeps until all tasks have ended.
     pub fn is_waited_for(&self) -> bool {
         self.0.is_waited_for()
     }
@@ -54,29 +55,54 @@ impl Members {
         assert!(self.0.wait(&Deadline::never(), false));
     }
 
-    /// The same until the deadline; whether nothing was pending.
+    /// Waits until the deadline at most. Returns `true` if nothing was pending.
     pub fn wait_until(&self, deadline: &super::Deadline) -> bool {
         self.0.wait(&deadline.0, false)
     }
 
-    /// The same, with a deadline that has passed.
+    /// Waits with a deadline that has passed. Returns `true` if nothing was pending.
     pub fn wait_no_longer(&self) -> bool {
         self.0.wait(&Deadline::from_now(Duration::ZERO), false)
+    }
+
+    /// Cancels the group, for good.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Returns `true` if the group is cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Notes that a task was queued at a position, while those before `passed` had been popped.
+    pub fn note(&self, position: u64, passed: u64) {
+        self.0.note(position, || passed);
+    }
+
+    /// Takes the noted positions out, and returns them.
+    pub fn take_queued(&self) -> Vec<u64> {
+        self.0.take_queued()
     }
 }
 
 impl Member {
-    /// The task has completed.
+    /// Takes the task out of the group, because its submission is refused.
+    pub fn refuse(self) {
+        self.0.leave();
+    }
+
+    /// Counts the task as completed.
     pub fn complete(self) {
         self.0.end(Ended::Completed);
     }
 
-    /// The task is discarded.
+    /// Counts the task as discarded.
     pub fn discard(self) {
         self.0.end(Ended::Discarded);
     }
 
-    /// The task has panicked.
+    /// Counts the task as panicked.
     pub fn panic(self) {
         self.0.end(Ended::Panicked);
     }

@@ -1,8 +1,8 @@
-//! For the models in `loom-tests` and the scenarios in `shuttle-tests`: the crate's own
-//! parts, behind thin wrappers.
+//! Thin wrappers of the crate's parts, for the models in `loom-tests` and the scenarios in
+//! `shuttle-tests`.
 
 use crate::parts::backoff::Backoff;
-use crate::parts::{queue, ring, waiters};
+use crate::parts::{queue, ring};
 use crate::pool::Pool;
 use crate::sync::{lock, now};
 
@@ -12,11 +12,12 @@ pub use crate::sync::control::*;
 pub use clock::Deadline;
 pub use completion::{Call, Decision, Task};
 pub use handle::{promise, Promise, Promised};
+pub use line::{Left, Line};
 pub use members::{Member, Members};
 pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
 pub use time::{deadline, do_labeled_until, do_until, join_until, refuse_threads, Alarm, Deadline};
-pub use words::{Counts, Label};
+pub use words::Counts;
 
 #[cfg(lazypool_shuttle)]
 mod clock;
@@ -24,23 +25,32 @@ mod completion;
 mod handle;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
+mod line;
 mod members;
 mod slot;
 #[cfg(lazypool_loom)]
 mod time;
 mod words;
 
-/// Asserts that a pool whose threads have ended has nothing left over: counts of
-/// workers in flight, listings, queued tasks, submitters that wait.
+/// Asserts that nothing is left over in a pool whose threads have ended: no worker in flight, no
+/// entry in a ring, no queued task, no submitter that waits.
 pub fn assert_at_rest(pool: &Pool) {
     pool.core().assert_at_rest();
 }
 
-/// What the cleaner does each time it wakes: benches idle workers, and retires those whose
-/// `idle_timeout` on the bench has passed.
+/// Sweeps once, as the cleaner does each time it wakes: benches idle workers, and retires those
+/// whose `idle_timeout` on the bench has passed.
 pub fn sweep(pool: &Pool) {
     let core = pool.core();
     let _ = core.sweep(&mut lock(&core.registry), now());
+}
+
+/// Does what [`Queue::store_again`] does, for the oldest task in the queue of a pool.
+#[cfg(lazypool_loom)]
+pub fn store_oldest_again(pool: &Pool) {
+    if let Some(queue) = &pool.core().queue {
+        queue.stamp_again(queue.load_head());
+    }
 }
 
 /// The ring of slot indices.
@@ -48,82 +58,83 @@ pub fn sweep(pool: &Pool) {
 pub struct Ring(ring::Ring);
 
 impl Ring {
-    /// Room for `capacity` indices, holding `0..filled`.
+    /// Returns a ring with room for `capacity` indices. It holds `0..filled`.
     pub fn new(capacity: usize, filled: usize) -> Self {
         Self(ring::Ring::new(capacity, filled))
     }
 
-    /// Adds an index.
+    /// Adds an index at the end of the ring.
     ///
     /// # Errors
-    /// It, if the ring was full.
+    /// Returns the index if the ring was full.
     pub fn push(&self, index: usize) -> Result<(), usize> {
         self.0.push(index)
     }
 
-    /// Takes the oldest index.
+    /// Pops the oldest index.
     pub fn pop(&self) -> Option<usize> {
         self.0.pop()
     }
 
-    /// Whether there was none.
+    /// Returns `true` if the ring held no index.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of pushes.
+    /// Returns the number of pushes so far.
     pub fn pushes(&self) -> u64 {
         self.0.pushes()
     }
 
-    /// Whether it was empty, if `pushes` is the number of pushes before this and after.
+    /// Returns `true` if the ring was empty during this call. That holds only if [`Ring::pushes`]
+    /// returns `pushes` before and after it.
     pub fn is_drained(&self, pushes: u64) -> bool {
         self.0.is_drained(pushes)
     }
 }
 
-/// A task of a [`Queue`]: its name, and its group.
+/// A task of a [`Queue`].
 #[derive(Debug)]
 struct Named {
     name: usize,
     group: usize,
 }
 
-/// Why a push came back.
+/// The reason why a push failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotPushed {
-    /// No room, by this look alone.
+    /// There seemed to be no room. One look does not prove that: see [`Queue::is_full`].
     Full,
-    /// No worker lives.
+    /// No worker lives, so a task in the queue would wait forever.
     Asleep,
-    /// Closed.
+    /// The queue is closed.
     Closed,
 }
 
-/// What a pop found.
+/// The result of a pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Popped {
-    /// A task of this name.
+    /// The pop took the task of this name.
     Task(usize),
-    /// Nothing.
+    /// The queue was empty.
     Empty,
-    /// Another thread is between two steps.
+    /// Another thread is between two steps, and the pop has to wait for the second one.
     InProgress,
 }
 
-/// The queue, of named tasks.
+/// The queue. Its tasks have a name and a group.
 #[derive(Debug)]
 pub struct Queue(queue::Queue<Named>);
 
 impl Queue {
-    /// A queue of at most `capacity` tasks, whose worker lives.
+    /// Returns a queue of at most `capacity` tasks. A worker lives.
     pub fn new(capacity: usize) -> Self {
         let queue = Self::asleep(capacity);
         queue.wake();
         queue
     }
 
-    /// The same, without a worker.
+    /// Returns a queue of at most `capacity` tasks. No worker lives.
     pub fn asleep(capacity: usize) -> Self {
         Self(queue::Queue::new(capacity))
     }
@@ -131,7 +142,7 @@ impl Queue {
     /// Pushes a task, and returns its position.
     ///
     /// # Errors
-    /// Full, asleep or closed.
+    /// Fails if the queue is full, asleep or closed.
     pub fn push(&self, name: usize) -> Result<u64, NotPushed> {
         self.push_of(name, 0)
     }
@@ -139,7 +150,7 @@ impl Queue {
     /// Pushes a task of a group, and returns its position.
     ///
     /// # Errors
-    /// Full, asleep or closed.
+    /// Fails if the queue is full, asleep or closed.
     pub fn push_of(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
         let pushed = self.0.push(&mut Some(Named { name, group }));
         pushed.map_err(|why| match why {
@@ -149,7 +160,7 @@ impl Queue {
         })
     }
 
-    /// Takes the oldest task, as far as that needs nobody else.
+    /// Pops the oldest task, without waiting for another thread.
     pub fn try_pop(&self) -> Popped {
         let mut place = None;
         match self.0.try_pop(&mut place) {
@@ -159,14 +170,16 @@ impl Queue {
         }
     }
 
-    /// The same as a worker does it whose task has ended: with one look.
+    /// Pops the oldest task if it can be taken at once. A worker whose task has ended pops like
+    /// this while it has a caller to release.
     pub fn try_pop_ready(&self) -> Option<usize> {
         let mut place = None;
         let position = self.0.try_pop_ready(&mut place);
         position.map(|_| place.expect("popped").name)
     }
 
-    /// Takes the oldest task, as a worker that searches does.
+    /// Pops the oldest task, as a worker that searches does: waits for a step of another thread if
+    /// need be. Returns `None` if the queue is empty.
     pub fn pop(&self) -> Option<usize> {
         let mut backoff = Backoff::default();
         loop {
@@ -178,12 +191,12 @@ impl Queue {
         }
     }
 
-    /// Takes the task at a position.
+    /// Takes the task at a position out of the queue. Returns `None` if it is not there.
     pub fn take(&self, position: u64) -> Option<usize> {
         self.0.take(position).map(|task| task.name)
     }
 
-    /// Takes the oldest task of the group.
+    /// Takes the oldest task of the group out of the queue.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
         let taken = (self.0).take_wanted(&mut self.0.first(), |task| task.group == group);
         taken.map(|task| task.name)
@@ -194,127 +207,48 @@ impl Queue {
         self.0.close();
     }
 
-    /// The last worker is about to leave; `false` if there is something for it.
+    /// Makes pushes fail from now on, as the last worker does before it leaves. Returns `false`,
+    /// and changes nothing, if the queue is not empty.
     pub fn sleep(&self) -> bool {
         self.0.sleep()
     }
 
-    /// A worker lives.
+    /// Lets pushes succeed again, because a worker lives.
     pub fn wake(&self) {
         self.0.wake();
     }
 
-    /// Whether there is nothing to pop, as workers ask.
+    /// Returns `true` if there is nothing to pop. This is the look of a worker.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tasks ever accepted.
+    /// Returns the number of tasks that have ever been pushed.
     pub fn pushed(&self) -> u64 {
         self.0.pushed()
     }
 
-    /// loom takes a `SeqCst` load for one only if all words it may read were stored so: stores the
-    /// state of a queued task's cell again.
+    /// Stores the state of a queued task's cell once more, with a `SeqCst` store. loom orders a
+    /// `SeqCst` load with other accesses only if `SeqCst` stores wrote all values that it may read.
     #[cfg(lazypool_loom)]
     pub fn store_again(&self, position: u64) {
         self.0.stamp_again(position);
     }
 
-    /// For how many tasks there is space.
+    /// Returns the number of tasks for which there is space.
     pub fn space(&self) -> u64 {
         self.0.space()
     }
 
-    /// Asserts, once nobody uses it, that it is empty.
+    /// Asserts that the queue is empty, once no thread uses it.
     pub fn assert_at_rest(&self) {
         self.0.assert_at_rest();
     }
 
-    /// Whether it was full at one moment, as a refusal asks.
+    /// Returns `true` if the queue was full at one moment of this call. A submission must know that
+    /// before it is refused.
     pub fn is_full(&self) -> bool {
         let pops = self.0.load_head();
         self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
-    }
-}
-
-/// Threads that wait for space.
-#[derive(Debug)]
-pub struct Waiters(waiters::Waiters);
-
-impl Waiters {
-    /// Nobody yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(waiters::Waiters::new())
-    }
-
-    /// There is space for one more.
-    pub fn notify(&self) {
-        self.0.notify();
-    }
-
-    /// Everybody looks again.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-
-    /// Attempts once, as a submission that must not wait: only if more than what those need that
-    /// have waited for long is left.
-    pub fn try_once(&self, space: impl Fn() -> u64, mut attempt: impl FnMut() -> bool) -> bool {
-        self.is_turn(None, &space) && attempt()
-    }
-
-    /// Waits as a blocked submitter does, until `attempt` succeeds or the deadline passes: an
-    /// attempt that has not waited for long needs more `space` than those need that have. Whether
-    /// one succeeded.
-    pub fn wait_until(
-        &self,
-        deadline: &Deadline,
-        space: impl Fn() -> u64,
-        attempt: impl FnMut() -> bool,
-    ) -> bool {
-        self.wait(&deadline.0, &space, attempt)
-    }
-
-    /// The same without a deadline.
-    pub fn wait_for(&self, space: impl Fn() -> u64, attempt: impl FnMut() -> bool) {
-        let never = crate::parts::deadline::Deadline::never();
-        assert!(self.wait(&never, &space, attempt));
-    }
-
-    /// As `engine::wait` has it.
-    fn is_turn(&self, waiting: Option<&waiters::Waiting<'_>>, space: &impl Fn() -> u64) -> bool {
-        let aged = self.0.aged();
-        aged == 0 || waiting.is_some_and(waiters::Waiting::is_aged) || space() > aged
-    }
-
-    fn wait(
-        &self,
-        deadline: &crate::parts::deadline::Deadline,
-        space: &impl Fn() -> u64,
-        mut attempt: impl FnMut() -> bool,
-    ) -> bool {
-        let mut waiting = None;
-        loop {
-            if let Some(waiting) = &waiting {
-                waiters::Waiting::rejoin(waiting);
-            }
-            if self.is_turn(waiting.as_ref(), space) && attempt() {
-                return true;
-            }
-            if deadline.has_passed() {
-                return false;
-            }
-            match &mut waiting {
-                Some(waiting) => waiting.sleep(deadline),
-                None => waiting = Some(self.0.join()),
-            }
-        }
-    }
-
-    /// Asserts, once nobody waits, that nobody is counted.
-    pub fn assert_at_rest(&self) {
-        self.0.assert_at_rest();
     }
 }

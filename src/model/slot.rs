@@ -1,24 +1,26 @@
-//! A slot of its own.
+//! A slot and the ready ring, without a pool.
 
 use crate::parts::slot::{Claim, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
-/// A slot with a worker, and the ready ring that it enters. Its tasks are numbers.
+/// A slot with a worker, and the ready ring that the worker enters. Tasks are numbers.
 #[derive(Debug)]
 pub struct Slot {
     slot: slot::Slot<usize, ()>,
     ready: ring::Ring,
+    /// A sweep has come.
+    was_swept: std::sync::atomic::AtomicBool,
 }
 
-/// What the worker of a [`Slot`] was told.
+/// An order to the worker of a [`Slot`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told {
-    /// To run the task.
+    /// The worker is to run this task.
     Run(usize),
-    /// To look at the queue.
+    /// The worker is to look at the queue.
     Search,
-    /// To end.
+    /// The worker is to end.
     Retire,
 }
 
@@ -27,21 +29,22 @@ pub enum Told {
 pub struct Held(Claim);
 
 impl Slot {
-    /// A slot whose worker is the calling thread, and looks at the queue.
+    /// Returns a slot whose worker is the calling thread. The worker is looking at the queue.
     pub fn of_this_thread() -> Self {
         let slot = Self::starting(false);
         slot.search_first();
         slot
     }
 
-    /// The same, in its start hook, and held by its spawner.
+    /// Returns a slot whose worker is the calling thread. The worker is in its start hook, and its
+    /// spawner holds the slot.
     pub fn in_start_hook() -> Self {
         Self::starting(true)
     }
 
     fn starting(has_hook: bool) -> Self {
         let slot = slot::Slot::new(());
-        // SAFETY: it is new, and this thread gives itself no order.
+        // SAFETY: the slot is new, so no other thread uses it.
         unsafe {
             slot.begin_start(has_hook);
             slot.set_thread(thread::current());
@@ -49,87 +52,97 @@ impl Slot {
         Self {
             slot,
             ready: ring::Ring::new(1, 0),
+            was_swept: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
-    /// The worker, after a task or a look at the queue: idle, and listed.
+    /// Makes the worker idle and listed in the ready ring. The worker calls it after a task or
+    /// after a look at the queue.
     pub fn publish_idle(&self) {
-        // SAFETY: a model's threads keep to who may do what; else a step is not legal, which it
-        // notices. As below.
+        // SAFETY: a thread of a model calls only methods that its role (worker, spawner, claimer)
+        // allows. If one did not, the slot's check of legal steps would panic.
         unsafe { self.slot.publish_idle(&self.ready, 0) };
     }
 
-    /// The spawner: the new worker's first task; its generation.
+    /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
         // SAFETY: as above.
         unsafe { self.slot.hand_over(Claim::AWAKE, task, revocable) }
     }
 
-    /// The spawner, or who took its task back: the worker is to look at the queue.
+    /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
+    /// first task back.
     pub fn search_first(&self) {
         // SAFETY: as above.
         unsafe { self.slot.send_searching(Claim::AWAKE) };
     }
 
-    /// The worker: its start hook is over. Whether it has no order but to look at the queue;
-    /// `None`: a caller is just taking its task back.
+    /// Ends the worker's start, after its start hook. Returns `true` if the worker has no order
+    /// except to look at the queue. Returns `None` if a caller is just taking its task back: try
+    /// again.
     pub fn has_started(&self) -> Option<bool> {
         // SAFETY: as above.
         unsafe { self.slot.has_started(|| ()) }
     }
 
-    /// Claims by affinity, past the listing.
+    /// Claims the worker by affinity. Leaves the worker's entry in the ready ring.
     pub fn claim_last_used(&self) -> Option<Held> {
         self.slot.claim_last_used(0, true).map(Held)
     }
 
-    /// Claims by the ready ring.
+    /// Pops an entry of the ready ring, and claims the worker if it is idle.
     pub fn claim_ready(&self) -> Option<Held> {
         self.ready.pop()?;
         self.slot.claim_listed().map(Held)
     }
 
-    /// Claims if on the bench.
+    /// Claims the worker if it is on the bench.
     pub fn claim_benched(&self) -> Option<Held> {
         self.slot.claim_benched().map(Held)
     }
 
-    /// The worker claims itself, to look at the queue.
+    /// Claims the worker, as the worker itself does before it looks at the queue. Returns `false`
+    /// if another thread has claimed it.
     pub fn claim_self(&self) -> bool {
         self.slot.claim_self()
     }
 
-    /// The worker has taken a task from the queue.
+    /// Makes the worker busy, as it does once it has popped a task from the queue.
     pub fn start_queued(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Searching, State::Busy) };
     }
 
-    /// Hands a task over, for good or until it is taken back; its generation.
+    /// Hands a task over. If `revocable`, the caller can take it back until the worker has started
+    /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
-        // SAFETY: claimed.
+        // SAFETY: `held` proves that the caller has claimed the worker.
         unsafe { self.slot.hand_over(held.0, task, revocable) }
     }
 
     /// Sends the worker to the queue.
     pub fn send_searching(&self, held: Held) {
-        // SAFETY: claimed.
+        // SAFETY: `held` proves that the caller has claimed the worker.
         unsafe { self.slot.send_searching(held.0) };
     }
 
-    /// Takes an offered task back; then the slot is held.
+    /// Takes an offered task back. If that succeeds, the caller holds the slot.
     pub fn revoke(&self, generation: u64) -> Option<usize> {
         self.slot.revoke(generation)
     }
 
-    /// The cleaner takes the worker's entry from the ready ring; whether the worker is on the bench
-    /// from now on. `None`: no entry.
+    /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `true` if the
+    /// worker is on the bench from now on, and `None` if there is no entry.
     pub fn bench(&self) -> Option<bool> {
         self.ready.pop()?;
+        // Relaxed: a mark. Set first, so that no model sees the bench without it.
+        self.was_swept
+            .store(true, std::sync::atomic::Ordering::Relaxed);
         Some(self.slot.bench())
     }
 
-    /// Tells the worker to end; one on the bench, or any.
+    /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench.
+    /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
         let retired = self.slot.retire(only_benched);
         let parked = retired.is_some_and(|claim| claim.parked);
@@ -140,25 +153,26 @@ impl Slot {
         retired.is_some()
     }
 
-    /// The worker, after a task: looks whether to end, or else at the queue.
+    /// Ends the worker's task. The worker then decides whether to end, and looks at the queue if
+    /// not.
     pub fn search_after_task(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Busy, State::Searching) };
     }
 
-    /// The worker ends by itself.
+    /// Makes the worker retire, as it does if it decides to end.
     pub fn retire_self(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Searching, State::Retiring) };
     }
 
-    /// The worker's last act.
+    /// Frees the slot, as the worker does in its last step.
     pub fn vacate(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Retiring, State::Free) };
     }
 
-    /// Its spawner: a new worker, to look at the queue.
+    /// Starts a new worker in the free slot, as a spawner does, and sends it to the queue.
     pub fn start_again(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe {
@@ -167,19 +181,20 @@ impl Slot {
         }
     }
 
-    /// Its spawner: a new worker, in its start hook, held.
+    /// Starts a new worker in the free slot, as a spawner does. The worker is in its start hook,
+    /// and the spawner holds the slot.
     pub fn start_in_hook(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.begin_start(true) };
     }
 
-    /// The worker, told to end, stays.
+    /// Keeps the worker although it was told to end.
     pub fn cancel_retirement(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Retiring, State::Searching) };
     }
 
-    /// The worker waits for an order, asleep.
+    /// Waits for an order, parked, as the worker does.
     pub fn wait(&self) -> Told {
         loop {
             // SAFETY: as in `publish_idle`.
@@ -198,42 +213,34 @@ impl Slot {
         }
     }
 
-    /// Whether it is idle.
+    /// Returns `true` if the worker is idle.
     pub fn is_idle(&self) -> bool {
         self.slot.see().is_idle()
     }
 
-    /// Whether it has a task, or another thread holds it, or it is in its start hook.
+    /// Returns `true` if the worker has a task, or is in its start hook, or if another thread holds
+    /// the slot.
     pub fn is_busy(&self) -> bool {
         let word = self.slot.see();
         matches!(word.state(), State::Held | State::Offered | State::Busy) || word.is_starting()
     }
 
-    /// Whether it is in its start hook.
+    /// Returns `true` if the worker is in its start hook.
     pub fn is_starting(&self) -> bool {
         self.slot.see().is_starting()
     }
 
-    /// Whether it has no worker.
+    /// Returns `true` if the slot has no worker.
     pub fn is_free(&self) -> bool {
         self.slot.see().state() == State::Free
     }
 
-    /// Whether it is idle, and nobody can find it who does not know it: between two steps.
-    #[cfg(lazypool_shuttle)]
-    pub fn is_lost(&self) -> bool {
-        let lost = crate::sync::control::peek(|| {
-            let word = self.slot.see();
-            let (head, _) = self.ready.held();
-            // One entry may have been popped before its pop has moved the head.
-            let is_listed = (head..=head + 1).any(|at| self.ready.entry(at).is_some());
-            word.is_idle() && !word.is_benched() && !is_listed
-        });
-        lost.expect("it only looks")
-    }
-
-    /// Whether it can be found: it has an entry in the ready ring, or is on the bench.
+    /// Returns `true` if a submission can find the worker: it has an entry in the ready ring, or is
+    /// on the bench. By the status word alone a worker whose listing was lost would be on the bench;
+    /// so that counts only once a sweep has come.
     pub fn can_be_found(&self) -> bool {
-        !self.ready.is_empty() || self.slot.see().is_benched()
+        // Relaxed: a mark.
+        let was_swept = self.was_swept.load(std::sync::atomic::Ordering::Relaxed);
+        !self.ready.is_empty() || was_swept && self.slot.see().is_benched()
     }
 }

@@ -1,4 +1,5 @@
-//! What loom has no clock for.
+//! Deadlines and refused threads for loom models. loom has no clock, so a model makes a deadline
+//! pass by a call.
 
 use crate::engine::call;
 use crate::engine::request::Extras;
@@ -12,14 +13,14 @@ use crate::sync::{thread, Arc, AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct Deadline(pub(super) deadline::Deadline);
 
-/// Makes a [`Deadline`] pass; meant for another thread.
+/// Makes a [`Deadline`] pass, from another thread.
 #[derive(Debug)]
 pub struct Alarm {
     passed: Arc<AtomicBool>,
     waiter: thread::Thread,
 }
 
-/// A deadline for a wait of this thread.
+/// Returns a deadline for a wait of this thread, and the alarm that makes it pass.
 pub fn deadline() -> (Deadline, Alarm) {
     let passed = Arc::new(AtomicBool::new(false));
     let alarm = Alarm {
@@ -30,14 +31,14 @@ pub fn deadline() -> (Deadline, Alarm) {
 }
 
 impl Alarm {
-    /// The deadline passes.
+    /// Makes the deadline pass, and wakes the thread that waits.
     pub fn go_off(self) {
         self.passed.swap(true, Ordering::SeqCst);
         self.waiter.unpark();
     }
 }
 
-/// [`Pool::do_with_deadline`] until `deadline`.
+/// Calls [`Pool::do_with_deadline`] with a deadline of the model.
 ///
 /// # Errors
 /// As [`Pool::do_with_deadline`].
@@ -49,7 +50,8 @@ where
     call::do_until(pool.core(), &Extras::NONE, None, f, &deadline.0)
 }
 
-/// The same as a task with a label, which its worker reads in its caller's node.
+/// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The
+/// worker reads the label in the caller's node.
 ///
 /// # Errors
 /// As [`Pool::do_with_deadline`].
@@ -65,7 +67,7 @@ where
     call::do_until(pool.core(), &extras, None, f, &deadline.0)
 }
 
-/// [`Handle::join_timeout`] until `deadline`.
+/// Calls [`Handle::join_timeout`] with a deadline of the model.
 ///
 /// # Errors
 /// As [`Handle::join_timeout`].
@@ -76,7 +78,7 @@ pub fn join_until<R>(
     handle.join_until(&deadline.0)
 }
 
-/// The system gives none of the next `n` threads that a pool asks it for.
+/// Makes the system refuse the next `n` threads that a pool asks for.
 pub fn refuse_threads(n: u32) {
     thread::REFUSED.set(n);
 }

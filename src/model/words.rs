@@ -1,69 +1,45 @@
-//! Words that stand alone: what is counted, and a label.
+//! The word of counts in flight, without a pool.
 
 use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED, RETURNING};
-use crate::parts::label;
 
-/// The counts of workers that the rings do not show.
+/// The counts of workers in flight: those that have no task and are in no ring.
 #[derive(Debug)]
 pub struct Counts(InFlight);
 
 impl Counts {
-    /// Nobody yet.
+    /// Returns counts that are all zero.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(InFlight::new())
     }
 
-    /// A worker is told to look at the queue.
+    /// Counts a worker that is told to look at the queue.
     pub fn notify(&self) {
         self.0.add(NOTIFIED);
     }
 
-    /// It is there.
+    /// Counts a notified worker as awake, as it does when it begins to look at the queue.
     pub fn arrive(&self) {
         self.0.shift(NOTIFIED, AWAKE);
     }
 
-    /// It is told to end.
+    /// Counts a worker that is told to end.
     pub fn begin_end(&self) {
         self.0.add(RETURNING);
     }
 
-    /// It watches the queue no more.
+    /// Takes back the count of an awake worker, which no longer watches the queue.
     pub fn stop_watching(&self) {
         self.0.sub(AWAKE);
     }
 
-    /// Whether nobody was counted at one moment.
+    /// Returns `true` if all counts were zero at one moment.
     pub fn is_nobody(&self) -> bool {
         self.0.see().is_nobody()
     }
 
-    /// Whether somebody looks at the queue, or is on the way there.
+    /// Returns `true` if a worker looks at the queue, or has been told to.
     pub fn is_any_searching(&self) -> bool {
         self.0.see().is_any_searching()
-    }
-}
-
-/// The label of a worker's running task, for snapshots.
-#[derive(Debug)]
-pub struct Label(label::Label);
-
-impl Label {
-    /// None yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(label::Label::new())
-    }
-
-    /// By one thread only.
-    pub fn set(&self, label: Option<&'static str>) {
-        // SAFETY: by one thread. Else loom reports it.
-        unsafe { self.0.set(label) };
-    }
-
-    /// The label at some moment; `None` if it keeps changing.
-    pub fn get(&self) -> Option<&'static str> {
-        self.0.get()
     }
 }

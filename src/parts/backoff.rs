@@ -1,10 +1,9 @@
-//! How long to stay awake for something that is about to happen.
+//! How long a thread stays awake for something that is about to happen.
 //!
-//! A hand-over between two running threads takes a fraction of a microsecond,
-//! waking a parked one tens of them. So: spin for a few microseconds where another
-//! core can make progress meanwhile, offer the core a few times, then park. Between
-//! two looks comes a pause: each look steals the cache line from the thread that is
-//! about to write it.
+//! A hand-over between two running threads takes a fraction of a microsecond. Waking a parked
+//! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
+//! core can make progress meanwhile, then yields a few times, then parks. It pauses between two
+//! looks, because each look takes the cache line away from the thread that is about to write it.
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
@@ -15,63 +14,69 @@ use std::time::Duration;
 /// In models it makes no difference how long a thread spins.
 const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
-/// Looks while spinning.
+/// How often a thread looks while it spins.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
-/// Looks of a long spin, which lasts longer than it takes to wake a thread.
+/// How often a thread looks in a long spin, which lasts longer than waking a thread takes.
 const MANY_LOOKS: u32 = 16 * LOOKS;
-/// Looks before the core is offered for the first time where that has helped, and in a long spin.
+/// How many looks come before the first yield, in a long spin or if an early yield has helped
+/// before.
 const FEW_LOOKS: u32 = 16;
-/// Times the core is offered before parking.
+/// How often a thread yields before it parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
-/// Looks before the core is offered, where it cannot be long.
+/// How many looks a [`Backoff`] makes before its first yield.
 const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
-/// Times the core is offered before the thread sleeps instead, which gives the core even to
-/// threads of lower priority.
-const OFFERS: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
-/// How long it sleeps each time.
+/// How often a [`Backoff`] yields before it sleeps instead. A sleep, unlike a yield, gives the core
+/// even to threads of lower priority.
+const YIELDS_BEFORE_SLEEP: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
+/// How long a [`Backoff`] sleeps each time.
 const NAP: Duration = Duration::from_micros(50);
 
-/// One wait that starts spinning and ends in the advice to park; by default it is there at once.
+/// A bounded spin: `step` spins, then yields, then returns `Spent`. The default is spent from the
+/// start.
 #[derive(Debug, Default)]
 pub(crate) struct BoundedSpin {
+    /// Looks that are left.
     looks: u32,
+    /// Yields that are left once no looks are.
     yields: u32,
-    /// Looks until the core is offered while there are looks left.
-    offer_in: u32,
+    /// Looks until the next yield, while looks are left.
+    yield_in: u32,
 }
 
-/// What the waiting thread just did.
+/// The last step of a waiting thread.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Step {
     Spun,
     Yielded,
-    /// Nothing: enough time has gone by to park.
+    /// The thread has done nothing: it has waited for long enough to park.
     Spent,
 }
 
 impl BoundedSpin {
-    /// `parallel`: another core can run what we wait for. `early`: what this thread waited for last
-    /// came as it offered its core. It is likely to share it with whoever brings that, and no
-    /// kernel hurries to part two threads that never sleep.
+    /// Creates a spin. `parallel`: another core can run the thread that this one waits for.
+    /// `early`: yield after a few looks, because this thread's last wait ended right after it
+    /// yielded. Then the two threads probably share a core, and no scheduler soon separates two
+    /// threads that never sleep.
     #[inline]
     pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
             looks: if parallel { LOOKS } else { 0 },
             yields: YIELDS,
-            offer_in: if early { FEW_LOOKS } else { u32::MAX },
+            yield_in: if early { FEW_LOOKS } else { u32::MAX },
         }
     }
 
+    /// Spins or yields once, or returns `Spent`.
     #[inline]
     pub(crate) fn step(&mut self) -> Step {
         if self.looks > 0 {
             self.looks -= 1;
-            self.offer_in -= 1;
-            if self.offer_in > 0 {
+            self.yield_in -= 1;
+            if self.yield_in > 0 {
                 spin_loop();
                 return Step::Spun;
             }
-            self.offer_in = LOOKS;
+            self.yield_in = LOOKS;
         } else if self.yields > 0 {
             self.yields -= 1;
         } else {
@@ -82,39 +87,42 @@ impl BoundedSpin {
     }
 }
 
-/// How long a worker spins before it sleeps: longer, once, where it was woken soon
-/// after it had gone to sleep.
+/// How long a worker spins before it sleeps. It spins longer, once, after it was woken soon after
+/// it had gone to sleep.
 ///
-/// Waking a thread takes longer than a spin lasts. So a worker and a caller that
-/// waits for each of its tasks, once they have missed each other, would go on to do
-/// so: each sleeps while the other is being woken, call after call. One long spin
-/// ends that. It offers its core again and again: the caller may share it, and have its
-/// value since. Where tasks do come that slowly it ends nothing; so each doubles the
-/// number of short sleeps before the next, until plain spins have been enough for
-/// many tasks in a row.
+/// Waking a thread takes longer than a spin lasts. So once a worker and a caller that waits for
+/// each of its tasks have missed each other, they keep missing: each sleeps while the other is
+/// being woken. One long spin breaks this cycle. It yields again and again, because the caller may
+/// share the core and need it to receive its outcome. If tasks really come that slowly, a long spin
+/// breaks nothing. So each one doubles the number of short sleeps before the next, until plain
+/// spins have been enough for many tasks in a row.
 ///
-/// After a few spins in vain it does not spin at all, until a long one finds something, or it
-/// runs several tasks in a row: then more may come one by one, and each would have to wake it.
+/// After a few spins in vain, a worker does not spin at all until it has slept for a short time
+/// again and its long spin has found something, or until it runs several tasks in a row. More tasks
+/// may then come one by one, and without a spin each would have to wake the worker.
 #[derive(Debug)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
-    /// Early: see [`BoundedSpin::new`].
-    offers: Cell<bool>,
+    /// Passed to [`BoundedSpin::new`] as `early`.
+    yield_early: Cell<bool>,
+    /// The next spin is a long one.
     long: Cell<bool>,
-    /// Of the short sleeps: which are followed by a long spin.
+    /// Decides which short sleeps are followed by a long spin.
     rarely: Rarely,
-    /// Spins in a row that have found nothing.
+    /// How many spins in a row have found nothing.
     misses: Cell<u32>,
 }
 
-/// Something that helps once or not at all: done at the first occasion, then after twice as
-/// many occasions each time, until many waits in a row have given none.
+/// Rations a measure that helps once or not at all. The measure is taken at the first occasion,
+/// then after twice as many occasions each time. Many waits in a row without an occasion start it
+/// anew.
 #[derive(Debug)]
 pub(crate) struct Rarely {
-    /// Occasions to let pass, and how many the next time.
+    /// How many occasions are left to pass before the measure is taken again.
     passes: Cell<u32>,
+    /// The value that `passes` got last. The next one is twice as large.
     pause: Cell<u32>,
-    /// Waits since the last occasion.
+    /// Waits without an occasion since the last occasion.
     enough: Cell<u32>,
 }
 
@@ -130,7 +138,7 @@ impl Rarely {
         }
     }
 
-    /// An occasion: whether to do it now.
+    /// Counts an occasion. Returns `true` if the measure is to be taken now.
     pub(crate) fn is_time(&self) -> bool {
         self.enough.set(0);
         if let Some(left) = self.passes.get().checked_sub(1) {
@@ -143,7 +151,7 @@ impl Rarely {
         true
     }
 
-    /// A wait without one.
+    /// Counts a wait that gave no occasion.
     #[inline]
     pub(crate) fn went_well(&self) {
         if self.pause.get() > 0 {
@@ -157,27 +165,28 @@ impl Rarely {
 }
 
 impl AdaptiveSpin {
-    /// As a sleep where two miss each other: one thread is woken meanwhile.
+    /// A sleep shorter than this suggests that a worker and a caller missed each other: one thread
+    /// slept while the other was being woken.
     const SHORT: Duration = Duration::from_micros(200);
-    /// Spins in vain before it spins no more.
+    /// After this many spins in vain, a worker stops spinning.
     const IN_VAIN: u32 = 3;
 
-    /// `parallel`: as for [`BoundedSpin::new`].
+    /// Creates a worker's spin. `parallel`: as for [`BoundedSpin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
         Self {
             parallel,
-            offers: Cell::new(false),
+            yield_early: Cell::new(false),
             long: Cell::new(false),
             rarely: Rarely::new(),
             misses: Cell::new(0),
         }
     }
 
-    /// Looks until it finds something, or until it is time to sleep: at the end of the spin,
-    /// or at once if the thread is to `stop`.
+    /// Calls `look` until it finds something or until it is time to sleep. That is at the end of
+    /// the spin, or at once if the thread is to `stop`.
     ///
-    /// What the first look finds says nothing about spins: it was there already, perhaps
-    /// since the thread slept.
+    /// The first look does not count as a spin. If it finds something, that was there already,
+    /// perhaps since the thread slept.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
@@ -206,40 +215,40 @@ impl AdaptiveSpin {
 
     #[inline]
     fn spin(&self) -> BoundedSpin {
-        let mut spin = BoundedSpin::new(self.parallel, self.offers.get());
+        let mut spin = BoundedSpin::new(self.parallel, self.yield_early.get());
         if self.parallel && self.long.get() {
-            (spin.looks, spin.offer_in) = (MANY_LOOKS, FEW_LOOKS);
+            (spin.looks, spin.yield_in) = (MANY_LOOKS, FEW_LOOKS);
         } else if self.misses.get() >= Self::IN_VAIN {
             (spin.looks, spin.yields) = (0, 0);
         }
         spin
     }
 
-    /// What it waited for came during a spin, after that step.
+    /// Notes that a spin has found something after the step `after`.
     #[inline]
     fn met(&self, after: Step) {
-        self.offers.set(after == Step::Yielded);
+        self.yield_early.set(after == Step::Yielded);
         self.misses.set(0);
         if !self.long.replace(false) {
             self.rarely.went_well();
         }
     }
 
-    /// Tasks come faster than they are run. The next look offers its core early: the thread that
-    /// submits them may need it.
+    /// Notes that the worker has run several tasks in a row: they come faster than it runs them.
+    /// The next spin yields early, because the thread that submits them may need this core.
     pub(crate) fn ran_several(&self) {
         self.misses.set(0);
-        self.offers.set(true);
+        self.yield_early.set(true);
     }
 
-    /// It did not.
+    /// Notes that a spin has found nothing.
     fn missed(&self) {
-        self.offers.set(false);
+        self.yield_early.set(false);
         self.long.set(false);
         self.misses.set(self.misses.get().saturating_add(1));
     }
 
-    /// It was woken, after so long.
+    /// Notes that the worker was woken after a sleep that lasted for `took`.
     pub(crate) fn slept(&self, took: Duration) {
         if took >= Self::SHORT {
             self.rarely.enough.set(0);
@@ -249,17 +258,19 @@ impl AdaptiveSpin {
     }
 }
 
-/// Waits for a step that another thread is in the middle of: a few instructions
-/// away unless that thread has lost its core. Then it sleeps, so that the thread gets one.
+/// A wait for a step that another thread is in the middle of. That thread is a few instructions
+/// away from its end, unless it has lost its core. After some yields the wait sleeps, so that the
+/// other thread gets a core even if it has a lower priority.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
+    /// Waits once: spins at first, then yields, then sleeps.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.saturating_add(1);
         if self.0 <= TRIES {
             spin_loop();
-        } else if self.0 <= TRIES + OFFERS {
+        } else if self.0 <= TRIES + YIELDS_BEFORE_SLEEP {
             #[cfg(lazypool_loom)]
             crate::sync::assume_fairness();
             thread::yield_now();
@@ -268,18 +279,20 @@ impl Backoff {
         }
     }
 
-    /// Whether it has lasted for so long that it may never end.
+    /// Returns `true` if the wait has lasted for so long that it may never end.
     pub(crate) fn is_long(&self) -> bool {
         self.0 >= TRIES + 64
     }
 }
 
-/// Cores that can run threads of this process. Asked once: on Linux the answer takes
-/// several files and tens of microseconds, more than all else of building a pool.
+/// Returns the number of cores that can run threads of this process. The OS is asked once: on Linux
+/// the answer takes several files and tens of microseconds, which is more than the rest of building
+/// a pool.
 pub(crate) fn cores() -> usize {
-    // No `OnceLock`: a fork while another thread fills it would leave it so in the child for ever.
+    // An atomic, not a `OnceLock`: after a fork while another thread fills a `OnceLock`, it would
+    // stay half filled in the child forever.
     static CORES: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: two threads may both ask, and get the same.
+    // Relaxed: two threads may both ask the OS, and get the same answer.
     let mut cores = CORES.load(Ordering::Relaxed);
     if cores == 0 {
         cores = std::thread::available_parallelism().map_or(1, NonZero::get);

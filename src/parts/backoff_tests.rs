@@ -19,26 +19,26 @@ fn one_long_spin_after_a_short_sleep() {
     assert!(!is_long(&adaptive), "once");
     let alone = AdaptiveSpin::new(false);
     alone.slept(SOON);
-    assert_eq!(alone.spin().looks, 0, "nobody runs meanwhile");
+    assert_eq!(alone.spin().looks, 0, "no other thread runs meanwhile");
 }
 
 #[test]
-fn a_long_spin_offers_the_core_at_once_and_as_often_as_a_plain_one_lasts() {
+fn a_long_spin_yields_at_once_and_again_after_each_length_of_a_plain_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
     let mut spin = adaptive.spin();
     let steps = (1..=MANY_LOOKS).map(|look| (look, spin.step()));
-    let offered = steps
+    let yields = steps
         .filter(|(_, step)| *step == Step::Yielded)
         .map(|(look, _)| look);
     let expected: Vec<u32> = (0..MANY_LOOKS / LOOKS)
         .map(|n| FEW_LOOKS + n * LOOKS)
         .collect();
-    assert_eq!(offered.collect::<Vec<u32>>(), expected);
+    assert_eq!(yields.collect::<Vec<u32>>(), expected);
 }
 
 #[test]
-fn what_was_there_at_once_uses_up_no_long_spin() {
+fn an_immediate_find_uses_up_no_long_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
     assert_eq!(adaptive.look_for(|| Some(1), || false), Some(1));
@@ -136,7 +136,7 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     let gaps: Vec<_> = (0..13).map(|_| until_long(&adaptive)).collect();
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
     assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
-    // Plain spins that were enough, but not for many tasks in a row.
+    // Plain spins find something, but not in enough waits in a row.
     let enough = |times| (0..times).for_each(|_| adaptive.met(Step::Spun));
     enough(Rarely::MANY - 1);
     adaptive.slept(SOON);
@@ -179,11 +179,11 @@ fn a_wait_ends_in_the_advice_to_park() {
     }
 }
 
-/// Law 20: whatever the priorities of the two threads.
+/// Law 20: a wait for another thread's step ends in sleeps, for any priorities of the two threads.
 #[test]
 fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     let mut backoff = Backoff::default();
-    for _ in 0..TRIES + OFFERS {
+    for _ in 0..TRIES + YIELDS_BEFORE_SLEEP {
         backoff.wait();
     }
     for _ in 0..3 {
@@ -196,9 +196,9 @@ fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     assert_eq!(backoff.0, u32::MAX);
 }
 
-/// Law 20: a thread whose step is waited for gets the core, although the one that waits has the higher
-/// priority, which `yield_now` respects. (Linux takes the core from such a thread for 50 ms in each
-/// second, unless told otherwise.)
+/// Law 20: a thread whose step is waited for gets the core even if the waiting thread has a higher
+/// priority, which `yield_now` respects. (By default Linux takes the core from such a thread for 50
+/// ms of each second.)
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
@@ -209,7 +209,8 @@ fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
         result == 0
     }
     let rounds = || {
-        // SAFETY: a mask for this thread and those that it starts: of the core that it is on.
+        // SAFETY: the mask is for this thread and the threads that it starts. It has the core on
+        // which this thread runs.
         let pinned = unsafe {
             let mut cores: libc::cpu_set_t = std::mem::zeroed();
             let core = usize::try_from(libc::sched_getcpu()).expect("Linux says so");
@@ -227,7 +228,7 @@ fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
                     }
                     done.store(true, Ordering::SeqCst);
                 });
-                // SAFETY: of this thread.
+                // SAFETY: this changes the priority of this thread only.
                 let is_high =
                     is_done(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &high) });
                 go.store(true, Ordering::SeqCst);
@@ -245,7 +246,7 @@ fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
             .map(|_| round().filter(|_| is_done(pinned)))
             .collect::<Vec<_>>()
     };
-    // On a thread of its own, whose core and priority nobody else has.
+    // Runs on a new thread, whose core and priority affect no other test.
     let took = std::thread::spawn(rounds).join().expect("no panic");
     match took.into_iter().collect::<Option<Vec<_>>>() {
         Some(took) => {

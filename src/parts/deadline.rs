@@ -1,13 +1,13 @@
-//! When a wait ends: an instant, or under loom a flag that a model thread
-//! raises, so that expiry races everything else in every order.
+//! The end of a wait: an instant, or under loom a flag that a thread of the model raises. So expiry
+//! races every other step in every order.
 
 use crate::sync::{now, thread, Instant};
 use std::time::Duration;
 
-/// A deadline as it was given.
+/// A deadline as the user gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// From the first look on.
+    /// This long after the deadline is first looked at.
     After(Duration),
     At(Instant),
 }
@@ -15,7 +15,7 @@ pub(crate) enum Until {
 impl Until {
     pub(crate) const NEVER: Self = Self::After(Duration::MAX);
 
-    /// How long it is from now.
+    /// Returns the time from now until the deadline.
     #[inline]
     pub(crate) fn left(self) -> Duration {
         match self {
@@ -31,12 +31,12 @@ mod imp {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// The end of a wait. The clock is read when it is first looked at: that takes
-    /// as long as half a hand-over, during which a worker can be at work already.
+    /// The end of a wait. The clock is read only when the deadline is first looked at. Reading it
+    /// takes as long as half a hand-over, and a worker can be running the task by then.
     #[derive(Debug)]
     pub(crate) struct Deadline(Cell<Option<Until>>);
 
-    /// A longer limit is no limit: 292 years, which no platform's clock ends within.
+    /// A limit above 292 years counts as none. No clock of a platform ends within that time.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
 
     impl Deadline {
@@ -44,14 +44,14 @@ mod imp {
             Self(Cell::new(None))
         }
 
-        /// Whether there is a deadline at all is decided here, once: who asks before the
-        /// clock is read and who asks after it get the same answer.
+        /// Decides whether there is a deadline at all, once. So callers get the same answer before
+        /// and after the clock is read.
         #[inline]
         pub(crate) fn new(until: Until) -> Self {
             Self(Cell::new((until.left() <= LONGEST).then_some(until)))
         }
 
-        /// With the clock read now.
+        /// Creates a deadline that begins now: reads the clock at once.
         pub(crate) fn from_now(limit: Duration) -> Self {
             let deadline = Self::new(Until::After(limit));
             deadline.instant();
@@ -62,7 +62,7 @@ mod imp {
             self.0.get().is_none()
         }
 
-        /// When it is; `None` if it is never.
+        /// Returns the instant of the deadline, or `None` if there is none.
         #[inline]
         pub(crate) fn instant(&self) -> Option<Instant> {
             let at = match self.0.get()? {
@@ -77,7 +77,7 @@ mod imp {
             self.instant().is_some_and(|at| now() >= at)
         }
 
-        /// Parks until unparked (perhaps spuriously) or until the end.
+        /// Parks until the thread is unparked, perhaps spuriously, or until the deadline.
         pub(crate) fn park(&self) {
             match self.left() {
                 None => thread::park(),
@@ -85,7 +85,7 @@ mod imp {
             }
         }
 
-        /// What is left; `None`: no end.
+        /// Returns the time that is left, or `None` if there is no deadline.
         pub(crate) fn left(&self) -> Option<Duration> {
             self.instant().map(|at| at.saturating_duration_since(now()))
         }
@@ -98,7 +98,7 @@ mod imp {
     use crate::sync::{Arc, AtomicBool, Ordering};
     use std::time::Duration;
 
-    /// The end of a wait: a flag; whoever raises it unparks the waiter.
+    /// The end of a wait, as a flag. The thread that raises it unparks the waiter.
     #[derive(Debug, Clone)]
     pub(crate) struct Deadline(pub(crate) Option<Arc<AtomicBool>>);
 
@@ -112,7 +112,7 @@ mod imp {
             Self::never()
         }
 
-        /// No time at all has passed at once.
+        /// A limit of zero has passed from the start. Any other limit in a model is no limit.
         pub(crate) fn from_now(limit: Duration) -> Self {
             if limit.is_zero() {
                 return Self(Some(Arc::new(AtomicBool::new(true))));
@@ -124,7 +124,7 @@ mod imp {
             self.0.is_none()
         }
 
-        /// Any: nothing depends on which.
+        /// Returns any instant: models do not depend on its value.
         pub(crate) fn instant(&self) -> Option<Instant> {
             self.0.as_ref().map(|_| now())
         }
@@ -148,7 +148,7 @@ mod imp {
 pub(crate) use imp::Deadline;
 
 impl Deadline {
-    /// The one that comes first.
+    /// Returns the deadline that comes first.
     pub(crate) fn earlier<'a>(&'a self, other: &'a Self) -> &'a Self {
         match (self.instant(), other.instant()) {
             (Some(own), Some(at)) if own < at => self,

@@ -1,33 +1,34 @@
-//! Workers that the rings do not show, or that will look at the queue unasked: counts in
-//! one word, so that one load reads them all and one addition moves a worker between
-//! them.
+//! Counts of workers that are in no ring although they have no task, or that will look at the queue
+//! without being told. All counts are in one word, so that one load reads them all and one addition
+//! moves a worker from one count to another.
 //!
-//! | count | of whom | from | until |
+//! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue | before they leave `Busy` or `Idle` | after they have a task, or before their last look at the queue |
-//! | notified | workers told to look at the queue, and not there yet; attempts to tell one | before the worker leaves `Idle` or `Held` | it is awake; or the attempt has found nobody, and then looks again |
-//! | returning | slots whose worker ends, where no stop hook may delay it | before the worker leaves `Idle` or is counted awake no more | the slot is in the free ring, or the worker awake |
+//! | awake | workers without a task that watch the queue | before the worker leaves `Busy` or `Idle` | after it has a task, or before its last look at the queue |
+//! | notified | workers told to look at the queue that have not begun to; attempts to tell a worker | before the worker leaves `Idle` or `Held` | when it counts as awake; or when the attempt has found no worker, and before it looks again |
+//! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
-//! A submission refuses only if all three are zero; see the protocol page.
+//! A submission is refused as saturated only if all three counts are zero. The protocol page has
+//! the proof.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// What a worker or an attempt counts as.
+/// One of the three counts, as the value that raises it by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
 pub(crate) const AWAKE: Count = Count(1);
 pub(crate) const NOTIFIED: Count = Count(1 << 20);
 pub(crate) const RETURNING: Count = Count(1 << 40);
-/// Larger than the number of slots, and of threads that can be at once between counting
-/// themselves and the step after it.
+/// The bits of one count. No count reaches 2^20: it is at most one for each slot, plus one for each
+/// thread that is just notifying a worker.
 const FIELD: u64 = (1 << 20) - 1;
 
 #[derive(Debug)]
 pub(crate) struct InFlight(CachePadded<AtomicU64>);
 
-/// A reading of the counts.
+/// One reading of all three counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
@@ -37,7 +38,8 @@ impl Seen {
         self.0 & FIELD != 0
     }
 
-    /// Somebody will look at the queue unasked, or is on the way there.
+    /// Returns `true` if the counts awake and notified are not both zero. Then a worker is about to
+    /// look at the queue, or a thread is about to find a worker that does.
     #[inline]
     pub(crate) fn is_any_searching(self) -> bool {
         self.0 % RETURNING.0 != 0
@@ -87,14 +89,14 @@ impl InFlight {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl InFlight {
-    /// For the judge: awake, notified and returning.
+    /// Returns the counts awake, notified and returning, for the judge of shuttle's scenarios.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn figures(&self) -> [u64; 3] {
         let counts = self.see().0;
         [AWAKE, NOTIFIED, RETURNING].map(|count| counts / count.0 & FIELD)
     }
 
-    /// For models, once every thread has ended.
+    /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.see().is_nobody(), "in flight");
     }

@@ -1,5 +1,5 @@
-//! Mechanisms: each generic over what it carries, and knowing nothing of pools, tasks or
-//! hooks.
+//! The mechanisms that a pool is built from. They are generic over the tasks that they carry, and
+//! do not know pools, groups' rules or hooks.
 
 pub(crate) mod backoff;
 pub(crate) mod completion;
@@ -8,10 +8,9 @@ pub(crate) mod completion;
 mod cut;
 pub(crate) mod deadline;
 pub(crate) mod in_flight;
-pub(crate) mod label;
+pub(crate) mod line;
 pub(crate) mod members;
 pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod slot;
 pub(crate) mod stretch;
-pub(crate) mod waiters;

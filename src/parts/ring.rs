@@ -1,20 +1,21 @@
 //! A bounded multi-producer multi-consumer ring of slot indices.
 //!
-//! A power-of-two array of words. Each word holds the *lap* of the position it
-//! serves, whether it is full, and the index: so one compare-and-swap moves a
-//! cell from `empty(lap)` to `full(lap, value)` (push) or from there to
-//! `empty(lap + 1)` (pop). The shared positions `head` and `tail` only say
-//! where to look; they are advanced after the cell, by whoever notices first.
-//! No operation is ever half done in a way that another thread must wait for,
-//! which makes the ring lock-free and its answers exact:
+//! The ring is a power-of-two array of words, its cells. Each cell holds the *lap* of the position
+//! that it serves, a bit that says whether it is full, and the index. So one compare-and-swap moves
+//! a cell from `empty(lap)` to `full(lap, value)` (push), or from there to `empty(lap + 1)` (pop).
+//! The shared positions `head` and `tail` only tell a thread which cell to look at. They are
+//! advanced after the cell has changed, by the first thread that notices. No thread ever waits for
+//! an operation that another thread has begun. This makes the ring lock-free and its answers exact:
 //!
-//! * `push` fails only if the cell at `tail` still held the value of the lap
-//!   before: the ring was full.
-//! * `pop` fails only if the cell at `head` was still empty for `head`'s lap: the
-//!   ring was empty.
+//! * `push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
+//!   is full.
+//! * `pop` fails only if the cell at `head` is still empty in the lap of `head`. Then the ring is
+//!   empty.
 //!
-//! The end that was read before the cell need not be read again: it moves only
-//! after the cell has left that lap, so a cell of the lap says that it has not.
+//! An operation reads `head` or `tail`, then the cell, and need not read `head` or `tail` again.
+//! `tail` moves past a position only after the cell there was filled, and `head` only after it was
+//! emptied. So a cell that is not yet filled proves that neither has moved, and a cell that is not
+//! yet emptied proves that `head` has not.
 //!
 //! The sequence stamp per cell is D. Vyukov's (bounded MPMC queue, 1024cores);
 //! stamping and value in one word, with helping, follows the "infinite array
@@ -27,16 +28,16 @@
 //! | `tail = t` | `t + 1` | push or a helper | `SeqCst`: the cell at `t` is already full |
 //! | `head = h` | `h + 1` | pop or a helper | `SeqCst`: the cell at `h` is already emptied |
 //!
-//! `SeqCst` rather than `AcqRel`: a worker that lists itself and a submitter
-//! that looks for one form store-buffering pairs (P1 and P2 of the protocol page);
-//! on x86-64 the instructions are the same.
+//! All steps are `SeqCst` rather than `AcqRel`, because a worker that lists itself and a submitter
+//! that looks for a worker form store-buffering pairs (P1 and P2 of the protocol page). On x86-64
+//! the instructions are the same.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
 //! | R1 | a push fills the cell, then moves `tail` | a pop reads `head` and the cell, and empties it |
 //!
-//! Positions are 64 bits and wrap. A cell keeps the low 47 bits of the lap, and laps
-//! are compared in these bits: two laps that a cell can confuse are 2^47 apart.
+//! Positions have 64 bits and wrap. A cell keeps the low 47 bits of the lap, and laps are compared
+//! in these bits only. Two laps that look equal in a cell are 2^47 laps apart.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -51,7 +52,7 @@ const fn empty(lap: u64) -> u64 {
     lap << LAP_SHIFT
 }
 
-/// Whether a cell is of an earlier lap than `lap`: by less than half of all laps.
+/// Returns `true` if a cell is in an earlier lap than `lap`, by less than half of all laps.
 const fn is_before(cell: u64, lap: u64) -> bool {
     ((cell >> LAP_SHIFT).wrapping_sub(lap) & LAP) > LAP / 2
 }
@@ -74,13 +75,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring with room for `capacity` indices, rounded up to a power of two,
-    /// holding `0..filled`.
+    /// Creates a ring with room for `capacity` indices, rounded up to a power of two. It holds the
+    /// indices `0..filled`.
     pub(crate) fn new(capacity: usize, filled: usize) -> Self {
         Self::starting_at(0, capacity, filled)
     }
 
-    /// The same, with the first position in lap `lap`: tests start near the wrap.
+    /// Creates a ring as [`Ring::new`] does, whose first position is in lap `lap`. Tests start near
+    /// the point at which positions wrap.
     pub(crate) fn starting_at(lap: u64, capacity: usize, filled: usize) -> Self {
         assert!(capacity <= 1 << 16 && filled <= capacity);
         let size = capacity.next_power_of_two();
@@ -105,7 +107,7 @@ impl Ring {
         &self.cells[position as usize & (self.cells.len() - 1)]
     }
 
-    /// Adds an index; gives it back if the ring was full.
+    /// Adds an index. Gives it back as the error if the ring is full.
     pub(crate) fn push(&self, value: usize) -> Result<(), usize> {
         debug_assert!(value < 1 << 16);
         loop {
@@ -123,14 +125,14 @@ impl Ring {
             } else if is_before(seen, lap) {
                 return Err(value);
             } else {
-                // Pushed for this position by another thread that has yet to say so (and
-                // popped since, perhaps), or `tail` is old.
+                // Another thread has filled the cell and not yet moved `tail` (a pop may have
+                // emptied the cell since), or `tail` was read too early.
                 self.advance(&self.tail, tail);
             }
         }
     }
 
-    /// Takes the oldest index; `None` if the ring was empty.
+    /// Takes the oldest index. Returns `None` if the ring is empty.
     #[inline]
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
@@ -149,17 +151,18 @@ impl Ring {
                     return Some((seen & (FULL - 1)) as usize);
                 }
             } else {
-                // Taken by another thread that has yet to say so, or `head` is old.
+                // Another thread has taken the entry and not yet moved `head`, or `head` was read
+                // too early.
                 self.advance(&self.head, head);
             }
         }
     }
 
-    /// Moves an end on, unless somebody did already. A failure is a success of
-    /// another thread: ends only grow.
+    /// Moves `head` or `tail` from the position `from` to the next one. A failure means that
+    /// another thread has moved it already, since both only grow.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn advance(&self, end: &AtomicU64, from: u64) {
-        // ORDERING: R1: the cell has changed before.
+        // ORDERING: R1: after the step that changed the cell.
         let _ = end.compare_exchange(
             from,
             from.wrapping_add(1),
@@ -168,7 +171,7 @@ impl Ring {
         );
     }
 
-    /// Whether the ring holds nothing at some moment during this call.
+    /// Returns `true` if the ring was empty at some moment during this call.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         loop {
@@ -183,39 +186,43 @@ impl Ring {
         }
     }
 
-    /// Where the oldest entry is, and how many there are.
+    /// Returns the position of the oldest entry, and the number of entries.
     pub(crate) fn held(&self) -> (u64, u64) {
         // ORDERING: P2: around a look at the slots.
         let head = self.head.load(Ordering::SeqCst);
-        // Not the other way round: `tail` was here when `head` was read, too. A pop may have moved
-        // `head` past an entry whose push is still to move `tail`.
+        // `head` is read first, because it may pass a `tail` that was read before. The difference
+        // is negative only if a pop has moved `head` past an entry whose push has not yet moved
+        // `tail`.
         let held = self.pushes().wrapping_sub(head) as i64;
         (head, held.max(0) as u64)
     }
 
-    /// Whether it was empty, if [`Ring::pushes`] is `pushes` before this and after.
+    /// Returns `true` if `head` is `pushes`. If [`Ring::pushes`] returns `pushes` before and after
+    /// this call, the ring was empty during it.
     #[inline]
     pub(crate) fn is_drained(&self, pushes: u64) -> bool {
         // ORDERING: P2: around a look at other words.
         self.head.load(Ordering::SeqCst) == pushes
     }
 
-    /// The entry at a position, if it is there.
+    /// Returns the number of pushes so far, which is `tail`. Two equal readings prove that no push
+    /// happened in between, except one that has filled its cell and not yet moved `tail`.
+    /// [`Ring::is_empty`] sees that one.
     #[inline]
+    pub(crate) fn pushes(&self) -> u64 {
+        // ORDERING: P1, P2: after a push, or around a look at other words.
+        self.tail.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(any(lazypool_shuttle, test))]
+impl Ring {
+    /// Returns the index at a position, if an entry is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
         // ORDERING: P2: as `held`.
         let seen = self.cell(position).load(Ordering::SeqCst);
         let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
         is_full.then_some((seen & (FULL - 1)) as usize)
-    }
-
-    /// Grows by one with every push: two equal readings mean that nothing
-    /// was pushed in between, but for a push that has filled its cell and not
-    /// yet advanced this (which [`Ring::is_empty`] sees).
-    #[inline]
-    pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P2: after a push, or around a look at other words.
-        self.tail.load(Ordering::SeqCst)
     }
 }
 

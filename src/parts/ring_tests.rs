@@ -3,12 +3,12 @@ use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-/// It once waited for the slow thread.
+/// Regression: such a push once waited for the slow thread.
 #[test]
 fn a_push_helps_over_a_cell_popped_before_tail_moved() {
     let ring = Ring::new(2, 0);
-    // As a thread leaves it that has filled its cell and not yet moved `tail`,
-    // after a pop of that cell.
+    // The state that a thread leaves if it has filled its cell and not yet moved `tail`, after a
+    // pop of that cell.
     ring.cell(0).store(empty(1), Ordering::SeqCst);
     ring.head.store(1, Ordering::SeqCst);
     for lap in 0..3 {
@@ -82,8 +82,8 @@ fn refuses_exactly_when_full() {
     }
 }
 
-/// Each index circulates: taken and put back by many threads, none is lost
-/// or doubled, and a push into a ring that has room never fails.
+/// Checks that indices which many threads take and put back are neither lost nor doubled, and that
+/// a push into a ring with room never fails.
 #[test]
 fn circulates_without_loss() {
     const THREADS: usize = 4;
@@ -107,7 +107,7 @@ fn circulates_without_loss() {
     assert_eq!(left, [0, 1, 2]);
 }
 
-/// It once refused every push after 2^47 laps.
+/// Regression: the ring once refused every push after 2^47 laps.
 #[test]
 fn holds_at_the_wrap_of_laps_and_positions() {
     for capacity in [1_usize, 2, 8] {

@@ -1,34 +1,43 @@
-//! When a worker that runs tasks back to back yields its CPU.
+//! Decides when a worker that runs tasks back to back yields its CPU.
 //!
-//! A thread that never sleeps keeps its CPU for a whole time slice of the OS: some milliseconds. Where
-//! workers and the threads that submit and receive are more than CPUs, each waits that long for the others.
-//! So a worker yields between two tasks, once it has run for [`LIMIT`] without sleeping. It can lose by that:
-//! on Linux 6.18, who yields goes to the end of the line. So it yields less often where others then keep
-//! the CPU for long; and not at all while tasks are so short that they come as fast as they run: then the
-//! others only fill the queue, or part a worker from its caller. `benches/NOTEBOOK.md` has what each gives.
+//! A thread that never sleeps keeps its CPU for a whole time slice of the OS, which is some
+//! milliseconds. If there are more workers, submitters and receivers than CPUs, each of them waits
+//! that long for the others. So a worker yields between two tasks once it has run for [`LIMIT`]
+//! without sleeping.
 //!
-//! The clock is not read at each short task, but only after [`MANY`] of them.
+//! Yielding can cost time: on Linux 6.18, a thread that yields goes to the end of the run queue. So
+//! a worker yields less often if other threads then keep the CPU for long. It does not yield at all
+//! while its tasks are so short that they run as fast as they are submitted. Other threads would
+//! only fill the queue then, or the scheduler would move the worker away from its caller.
+//! `benches/NOTEBOOK.md` has the measurements.
+//!
+//! While tasks are short, the clock is read more and more rarely, down to once every [`MANY`] + 1
+//! tasks.
 
 use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Shorter than the OS's time slices. Models do not depend on the clock: there no worker yields.
+/// How long a worker runs before it yields: shorter than a time slice of the OS. In models no
+/// worker yields, because models must not depend on the clock.
 const LIMIT: Duration = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     Duration::MAX
 } else {
     Duration::from_micros(200)
 };
-/// Short tasks between two looks at the clock.
+/// The highest number of tasks that run between two looks at the clock. A worker whose tasks are
+/// short enough to reach it does not yield.
 const MANY: u32 = 127;
 
-/// What a worker has run since it last slept or yielded.
+/// The tasks that a worker has run, and for how long, since it last slept or yielded.
 #[derive(Debug)]
 pub(crate) struct Stretch {
-    /// Tasks until the next look at the clock.
+    /// How many tasks are left to run before the next look at the clock.
     left: Cell<u32>,
-    /// The same at the last look, when that was, and when the stretch began.
+    /// The value that `left` got at the last look, the time of that look, and the time at which the
+    /// stretch began.
     last: Cell<(u32, Option<(Instant, Instant)>)>,
+    /// How long a stretch lasts before the worker yields.
     limit: Cell<Duration>,
 }
 
@@ -41,7 +50,7 @@ impl Stretch {
         }
     }
 
-    /// Before each task.
+    /// Counts a task that is about to run. Returns `true` if the clock is to be read before it.
     #[inline]
     pub(crate) fn is_time_to_look(&self) -> bool {
         let left = self.left.get();
@@ -49,18 +58,19 @@ impl Stretch {
         left == 0
     }
 
-    /// The worker has slept: the tasks that come now may be others.
+    /// Ends the stretch, because the worker has slept. The next tasks may be of another kind.
     pub(crate) fn end(&self) {
         self.left.set(0);
         self.last.set((0, None));
     }
 
-    /// Whether it has lasted for its limit at the moment `now`. Then the worker yields, and another
-    /// begins at the next look.
+    /// Returns `true` if the stretch has reached its limit at the moment `now`. Then the worker
+    /// yields, and a new stretch begins at the next look.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let (tasks, times) = self.last.get();
         let since = |then| now.saturating_duration_since(then);
-        // Twice as many as long as they are short, so that a few long ones are noticed.
+        // While tasks are short, twice as many run before the next look as before this one. Once
+        // tasks are longer, the worker looks at the clock after every task.
         let are_short = times.is_some_and(|(looked, _)| since(looked) < LIMIT / 4);
         let tasks = if are_short {
             (2 * tasks + 1).min(MANY)
@@ -74,7 +84,8 @@ impl Stretch {
         is_over
     }
 
-    /// Others had the CPU for so long. If they do not yield, the worker gives it to them less often.
+    /// Adjusts the limit after a yield that lasted for `took`. A worker beside threads that do not
+    /// yield themselves gives its CPU to them less often.
     pub(crate) fn has_yielded(&self, took: Duration) {
         self.limit.set(LIMIT.max(took / 4));
     }
@@ -84,7 +95,7 @@ impl Stretch {
 mod tests {
     use super::*;
 
-    /// At which tasks the worker yields, where each takes so long.
+    /// Returns the tasks before which the worker yields, if each task takes the time `each`.
     fn yields(stretch: &Stretch, tasks: std::ops::Range<u32>, each: Duration) -> Vec<u32> {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let start = *START.get_or_init(Instant::now);
@@ -94,16 +105,17 @@ mod tests {
 
     #[test]
     fn all_but_tiny_tasks_yield_once_the_limit_has_passed() {
-        // Of a tenth of a microsecond: never, until they get longer.
+        // Tasks of a tenth of a microsecond: the worker never yields, until its tasks get longer.
         let stretch = Stretch::new();
         assert!(yields(&stretch, 1..10_000, LIMIT / 2_000).is_empty());
         assert!(yields(&stretch, 500..700, LIMIT / 10)[0] < 500 + 128);
-        // Of two microseconds: at the first look after the limit, where there are 32 between two at most.
+        // Tasks of two microseconds: the worker yields at the first look after the limit. At most
+        // 32 tasks run between two looks.
         let first = yields(&Stretch::new(), 1..300, LIMIT / 100)[0];
         assert!((100..=132).contains(&first), "{first}");
         assert_eq!(yields(&Stretch::new(), 1..7, LIMIT), [2, 4, 6]);
         assert_eq!(yields(&Stretch::new(), 1..10, LIMIT / 2), [3, 6, 9]);
-        // Long ones that become short.
+        // Long tasks that become short.
         let stretch = Stretch::new();
         assert_eq!(yields(&stretch, 1..5, LIMIT), [2, 4]);
         yields(&stretch, 5_000..5_200, LIMIT / 1_000);
@@ -121,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_does_not_yield() {
+    fn a_worker_that_sleeps_does_not_yield() {
         let (stretch, start) = (Stretch::new(), Instant::now());
         for n in 0..100 {
             assert!(!stretch.is_over(start + 2 * n * LIMIT));

@@ -11,6 +11,7 @@ fn every_setting() -> PoolSettings {
         shutdown_timeout: Duration::from_secs(90),
         thread_name: String::from("crunch"),
         stack_size: Some(1 << 20),
+        track_ages: true,
     }
 }
 
@@ -24,6 +25,7 @@ shutdown_on_drop = "discard"
 shutdown_timeout = "1m 30s"
 thread_name = "crunch"
 stack_size = 1048576
+track_ages = true
 "#;
 
 const YAML: &str = "
@@ -36,12 +38,13 @@ shutdown_on_drop: discard
 shutdown_timeout: 1m 30s
 thread_name: crunch
 stack_size: 1048576
+track_ages: true
 ";
 
 const JSON: &str = r#"{
     "max_workers": 8, "min_workers": 2, "queue_capacity": 256, "when_full": "block",
     "idle_timeout": "250ms", "shutdown_on_drop": "discard", "shutdown_timeout": "1m 30s",
-    "thread_name": "crunch", "stack_size": 1048576
+    "thread_name": "crunch", "stack_size": 1048576, "track_ages": true
 }"#;
 
 #[test]
@@ -80,7 +83,8 @@ fn every_setting_reaches_the_builder() {
         .idle_timeout(Duration::from_millis(250))
         .shutdown_on_drop(Shutdown::Discard, Duration::from_secs(90))
         .thread_name("crunch")
-        .stack_size(1 << 20);
+        .stack_size(1 << 20)
+        .track_ages(true);
     assert_eq!(
         format!("{:?}", every_setting().to_builder()),
         format!("{by_hand:?}")
@@ -107,14 +111,14 @@ fn settings_survive_a_round_trip_through_each_format() {
     }
 }
 
-/// The error of one key with one value (in JSON), as each of the formats gives it.
+/// Returns the error for one key with one value (in JSON) from each of the three formats.
 fn errors(key: &str, value: &str) -> [String; 3] {
     let json = format!("{{\"{key}\": {value}}}");
     [
         toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
             .unwrap_err()
             .to_string(),
-        // JSON is YAML, but for a number that may stand for a text.
+        // JSON is YAML, except that YAML may take a number for a text.
         yaml_serde::from_str::<PoolSettings>(&json)
             .map_or_else(|e| e.to_string(), |_| String::new()),
         serde_json::from_str::<PoolSettings>(&json)
@@ -123,7 +127,7 @@ fn errors(key: &str, value: &str) -> [String; 3] {
     ]
 }
 
-/// Each key with a bad value, and what its error says.
+/// Asserts the error of each key with a bad value: key, value, part of the text.
 fn assert_errors(bad: &[(&str, &str, &str)]) {
     for (key, value, expected) in bad {
         for error in errors(key, value) {
@@ -178,6 +182,11 @@ fn a_bad_number_is_an_error_that_names_its_key() {
             "\"2M\"",
             "stack_size: invalid type: string \"2M\"",
         ),
+        (
+            "stack_size",
+            "16383",
+            "stack_size is 16383; allowed: 16384 or more",
+        ),
     ]);
 }
 
@@ -212,7 +221,22 @@ fn a_bad_word_is_an_error_that_names_its_key() {
         (
             "thread_name",
             "\"a\\u0000b\"",
-            "thread_name contains a NUL byte",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+        ),
+        (
+            "thread_name",
+            "\"\"",
+            "thread_name is empty or contains a NUL byte; allowed: any other text",
+        ),
+        (
+            "when_full",
+            "\"block:0s\"",
+            "when_full: \"block:0s\" is not allowed (a wait of zero is no wait: \"refuse\")",
+        ),
+        (
+            "when_full",
+            "\"block:forever\"",
+            "when_full: \"block:forever\" is not allowed (it has no number; for no limit write \"never\")",
         ),
     ]);
 }
@@ -239,6 +263,12 @@ fn a_bad_duration_is_an_error_that_names_its_key() {
             "idle_timeout",
             "\"Never\"",
             "idle_timeout: \"Never\" is not a duration",
+        ),
+        (
+            "idle_timeout",
+            "\"forever\"",
+            "idle_timeout: \"forever\" is not a duration such as \"250ms\": it has no number; for no \
+             limit write \"never\"",
         ),
         (
             "shutdown_timeout",

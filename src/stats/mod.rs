@@ -11,10 +11,12 @@ use std::time::Duration;
 
 pub use policy::{Shutdown, WhenFull};
 
-/// The statistics of a pool: how its tasks ended, what it does now, and how many workers it started.
+/// The statistics of a pool: how its tasks ended, its current state, and how many workers it
+/// started.
 ///
-/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other while the pool
-/// goes on working, so two of them may be a moment apart. These hold at every moment:
+/// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other
+/// while the pool goes on working, so two of them may be a moment apart. These hold at every
+/// moment:
 ///
 /// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
 /// * An accepted task that has not ended is in `queued` or `running`. While it is being taken or taken out, it
@@ -29,8 +31,8 @@ pub use policy::{Shutdown, WhenFull};
 /// accepted = completed + panicked + expired + discarded + queued + running
 /// ```
 ///
-/// `Display` prints a table with one counter a line. With the feature `serde` the counters can be serialized,
-/// each under the name of its field. Later versions may add counters.
+/// `Display` prints a table with one counter a line. With the feature `serde` the counters can be
+/// serialized, each under the name of its field. Later versions may add counters.
 ///
 /// # Examples
 ///
@@ -57,51 +59,63 @@ pub use policy::{Shutdown, WhenFull};
 pub struct Stats {
     /// Tasks that the pool took.
     pub accepted: u64,
-    /// Submissions that the pool did not take, for whatever reason: the sum of
+    /// Submissions that the pool did not take, for any reason: the sum of
     /// [`refusals`](Self::refusals).
     ///
-    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited for space
-    /// is counted here. One with a timeout of zero is not counted at all.
+    /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited
+    /// for space is counted here. One with a timeout of zero is not counted at all.
     pub refused: u64,
     /// Accepted tasks that ran and returned.
     pub completed: u64,
-    /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it captured, or
-    /// in the drop of a result that nobody waited for any more.
+    /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it
+    /// captured, or in the drop of a result that no caller waited for any more.
     pub panicked: u64,
     /// Accepted tasks that were not started because their deadline had passed, or because less than
     /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
     /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back; a task of
-    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn came.
+    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn
+    /// came. A queued task that is cancelled by its handle or group after its deadline counts here,
+    /// too: for instance one whose handle a `timeout` drops.
     pub expired: u64,
-    /// Accepted tasks that were not started because of a shutdown, or because they were cancelled: by their
-    /// [`Group`](crate::Group::cancel), or by their [`Handle`](crate::Handle::cancel).
+    /// Accepted tasks that were not started because of a shutdown, or because they were cancelled
+    /// before their deadline: by their [`Group`](crate::Group::cancel), or by their
+    /// [`Handle`](crate::Handle::cancel), which includes its drop.
     /// ([`Group::discarded`](crate::Group::discarded) counts the group's `expired` tasks, too.)
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one of
-    /// [`with_deadline`](crate::Submitter::with_deadline) or [`run_limit`](crate::Submitter::run_limit) when it
-    /// ends. No task is counted twice. Each also ends as `completed` or
-    /// `panicked`.
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one
+    /// of [`with_deadline`](crate::Submitter::with_deadline) or
+    /// [`run_limit`](crate::Submitter::run_limit) when it ends. No task is counted twice. Each also
+    /// ends as `completed` or `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
-    /// Workers that run a task that nobody waits for any more: its caller left at the deadline, its group
-    /// or handle was cancelled, its handle was dropped, or it is past a deadline of its own
-    /// ([`with_deadline`](crate::Submitter::with_deadline), [`run_limit`](crate::Submitter::run_limit)).
-    /// `running` counts them, too. Dropping the pool does not wait for them.
+    /// Workers that run a task that no caller waits for any more: its caller left at the deadline,
+    /// its group or handle was cancelled, its handle was dropped, or it is past a deadline of its
+    /// own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `running` counts them, too. Dropping the pool
+    /// does not wait for them.
     pub abandoned: usize,
-    /// Submissions that wait for space now: see [`WhenFull::Block`] and [`WhenFull::BlockFor`].
+    /// Submissions that wait for space now, threads and futures: see [`WhenFull::Block`],
+    /// [`WhenFull::BlockFor`] and [`serve_async`](crate::Awaitable::serve_async).
     pub waiting: usize,
+    /// How long the task that runs for longest has been running, since its start. `None` if none
+    /// runs, or the pool does not [track ages](crate::Builder::track_ages).
+    pub longest_running: Option<Duration>,
+    /// How long ago the oldest queued task was submitted. `None` if none is queued, or the pool
+    /// does not [track ages](crate::Builder::track_ages).
+    pub oldest_queued: Option<Duration>,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that have a task now, and those whose task has just ended and is not counted yet. A worker
-    /// in a hook that has no task is neither here nor in `idle`.
+    /// Workers that have a task now, and those whose task has just ended and is not counted yet. A
+    /// worker in a hook that has no task is neither here nor in `idle`.
     pub running: usize,
-    /// Workers that exist now. It may be 0 while threads are still ending;
-    /// [`ShutdownReport::is_clean`] says that all have ended.
+    /// Workers that exist now. A thread that has ended its work is no worker any more, while the
+    /// destructors of its thread-local values may still run. [`ShutdownReport::is_clean`] says that
+    /// all threads have ended.
     pub workers: usize,
-    /// Workers that exist now and have no task, except those in a start or stop hook and those that end. One
-    /// that looks for a queued task counts.
+    /// Workers that exist now and have no task, except those in a start or stop hook and those that
+    /// end. One that looks for a queued task counts.
     pub idle: usize,
     /// The largest number of workers that have existed at once.
     pub peak_workers: usize,
@@ -111,15 +125,16 @@ pub struct Stats {
     pub retired: u64,
     /// How often the OS could not create a thread for a worker.
     pub spawn_failures: u64,
-    /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the code of
-    /// `metrics` recorders and `tracing` subscribers that the pool calls on its own behalf.
+    /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the
+    /// code of `metrics` recorders and `tracing` subscribers that the pool calls on its own behalf.
     pub hook_panics: u64,
 }
 
 impl Stats {
-    /// Every counter under its name, in the order of the table: each part below its sum. Taken apart
-    /// without `..`, so that a new counter cannot be left out of the table.
-    fn rows(self) -> [(&'static str, u64); 25] {
+    /// Returns every figure under its name, in the order of the table: each part below its sum.
+    /// Taken apart without `..`, so that a new one cannot be left out of the table. An age is there
+    /// if it is tracked.
+    fn rows(self) -> Vec<(String, String)> {
         let Self {
             accepted,
             refused,
@@ -128,18 +143,11 @@ impl Stats {
             expired,
             discarded,
             timed_out,
-            refusals:
-                RefusalCounts {
-                    saturated,
-                    closed,
-                    cancelled,
-                    spawn_failed,
-                    on_worker,
-                    forked,
-                    expired: expired_outside,
-                },
+            refusals,
             abandoned,
             waiting,
+            longest_running,
+            oldest_queued,
             queued,
             running,
             workers,
@@ -150,49 +158,57 @@ impl Stats {
             spawn_failures,
             hook_panics,
         } = self;
-        [
-            ("accepted", accepted),
-            ("refused", refused),
-            ("refusals.saturated", saturated),
-            ("refusals.closed", closed),
-            ("refusals.cancelled", cancelled),
-            ("refusals.spawn_failed", spawn_failed),
-            ("refusals.on_worker", on_worker),
-            ("refusals.forked", forked),
-            ("refusals.expired", expired_outside),
-            ("completed", completed),
-            ("panicked", panicked),
-            ("expired", expired),
-            ("discarded", discarded),
-            ("timed_out", timed_out),
-            // No target of Rust has a `usize` wider than 64 bits.
-            ("waiting", waiting as u64),
-            ("queued", queued as u64),
-            ("running", running as u64),
-            ("abandoned", abandoned as u64),
-            ("workers", workers as u64),
-            ("idle", idle as u64),
-            ("peak_workers", peak_workers as u64),
-            ("spawned", spawned),
-            ("retired", retired),
-            ("spawn_failures", spawn_failures),
-            ("hook_panics", hook_panics),
-        ]
+        let row = |name: &str, figure: u64| (name.to_owned(), figure.to_string());
+        // No target of Rust has a `usize` wider than 64 bits.
+        let size = |name, figure: usize| row(name, figure as u64);
+        let mut rows = vec![row("accepted", accepted), row("refused", refused)];
+        let reasons = refusals.by_reason();
+        rows.extend(reasons.map(|(reason, count)| row(&format!("refusals.{reason}"), count)));
+        rows.extend([
+            row("completed", completed),
+            row("panicked", panicked),
+            row("expired", expired),
+            row("discarded", discarded),
+            row("timed_out", timed_out),
+            size("waiting", waiting),
+            size("queued", queued),
+            size("running", running),
+            size("abandoned", abandoned),
+            size("workers", workers),
+            size("idle", idle),
+            size("peak_workers", peak_workers),
+            row("spawned", spawned),
+            row("retired", retired),
+            row("spawn_failures", spawn_failures),
+            row("hook_panics", hook_panics),
+        ]);
+        let ages = [
+            ("longest_running", longest_running),
+            ("oldest_queued", oldest_queued),
+        ];
+        let tracked = ages.map(|(name, age)| Some((name.to_owned(), format!("{:.1?}", age?))));
+        rows.extend(tracked.into_iter().flatten());
+        rows
     }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows();
-        let names = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let largest = rows.iter().map(|&(_, figure)| figure).max().unwrap_or(0);
-        let digits = largest.to_string().len();
+        let wide = |text: &String| text.chars().count();
+        let names = rows.iter().map(|(name, _)| wide(name)).max().unwrap_or(0);
+        let figures = rows
+            .iter()
+            .map(|(_, figure)| wide(figure))
+            .max()
+            .unwrap_or(0);
         for (index, (name, figure)) in rows.into_iter().enumerate() {
-            // Between the lines only: what follows the table is up to whoever prints it.
+            // No line break after the last line: the code that prints the table decides what
+            // follows.
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{name:<names$}  {figure:>digits$}")?;
+            write!(f, "{name:<names$}  {figure:>figures$}")?;
         }
         Ok(())
     }
@@ -200,8 +216,8 @@ impl fmt::Display for Stats {
 
 /// The submissions that a pool did not take, by reason.
 ///
-/// [`Stats::refusals`] holds them. Each submission that [`Stats::refused`] counts is counted in one of these
-/// fields. Later versions may add fields.
+/// [`Stats::refusals`] holds them. Each submission that [`Stats::refused`] counts is counted in one
+/// of these fields. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -233,21 +249,24 @@ pub struct RefusalCounts {
     pub spawn_failed: u64,
     /// Refused as [`OnWorker`](crate::Refusal::OnWorker).
     pub on_worker: u64,
-    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see them.
+    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see
+    /// them.
     pub forked: u64,
-    /// Not accepted because the deadline passed while the submission waited for space. The caller got the
-    /// closure back as [`Expired`](crate::DeadlineError::Expired).
+    /// Not accepted because the deadline passed while the submission waited for space. The caller
+    /// got the closure back as [`Expired`](crate::DeadlineError::Expired).
     pub expired: u64,
+    /// Refused as [`GroupFull`](crate::Refusal::GroupFull).
+    pub group_full: u64,
 }
 
 impl RefusalCounts {
-    /// All of them: [`Stats::refused`].
+    /// Returns the sum of all counts, which is [`Stats::refused`].
     pub(crate) fn total(self) -> u64 {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
-    /// Each under its name.
-    pub(crate) fn by_reason(self) -> [(&'static str, u64); 7] {
+    /// Returns each count under its name.
+    pub(crate) fn by_reason(self) -> [(&'static str, u64); 8] {
         let Self {
             saturated,
             closed,
@@ -256,6 +275,7 @@ impl RefusalCounts {
             on_worker,
             forked,
             expired,
+            group_full,
         } = self;
         [
             ("saturated", saturated),
@@ -265,15 +285,16 @@ impl RefusalCounts {
             ("on_worker", on_worker),
             ("forked", forked),
             ("expired", expired),
+            ("group_full", group_full),
         ]
     }
 }
 
-/// What one worker was doing at the moment of the snapshot.
+/// The state of one worker at the moment of the snapshot.
 ///
 /// [`Pool::workers`](crate::Pool::workers) returns one for every worker that exists, and
-/// [`ShutdownReport::stragglers`] holds one for every worker that had not ended. With the feature `serde` it
-/// can be serialized. Later versions may add fields.
+/// [`ShutdownReport::stragglers`] holds one for every worker that had not ended. With the feature
+/// `serde` it can be serialized. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -298,29 +319,34 @@ impl RefusalCounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
-    /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the number in
-    /// the thread's name. Once the worker has ended, another one may get it.
+    /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the
+    /// number in the thread's name. Once the worker has ended, another one may get it.
     pub slot: usize,
-    /// Whether the worker has a task.
+    /// `true` if the worker has a task.
     pub busy: bool,
     /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// Whether nobody waits for that task any more: see [`Stats::abandoned`].
+    /// `true` if no caller waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
-    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at its
-    /// deadline, or the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
-    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a cancelled group.
+    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at
+    /// its deadline, or the task is past a deadline of its own
+    /// ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a
+    /// cancelled group.
     pub abandoned_for: Option<Duration>,
+    /// How long its task has been running, since its start. `None` if it runs none, or the pool
+    /// does not [track ages](crate::Builder::track_ages).
+    pub running_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,
 }
 
-/// The result of [`Pool::shutdown`](crate::Pool::shutdown): discarded tasks, and workers that have not
-/// ended.
+/// The result of [`Pool::shutdown`](crate::Pool::shutdown): discarded tasks, and workers that have
+/// not ended.
 ///
-/// The pool is closed even if there are such workers, called stragglers. Each ends when its task does, and
-/// another call of `shutdown` waits for them again. With the feature `serde` the report can be serialized.
-/// Later versions may add fields.
+/// The pool is closed even if there are such workers, called stragglers. Each ends when its task
+/// does, and another call of `shutdown` waits for them again. With the feature `serde` the report
+/// can be serialized. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -350,7 +376,7 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Returns whether every worker has ended: there are no stragglers.
+    /// Returns `true` if every worker has ended: there are no stragglers.
     ///
     /// After a clean report no thread of the pool exists any more. Tasks may still have been discarded;
     /// [`discarded`](Self::discarded) counts them.

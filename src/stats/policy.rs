@@ -7,12 +7,22 @@ use std::time::Duration;
 use crate::duration;
 use crate::error::ParseSettingError;
 
-/// What a submission does when every worker is busy and the queue is full.
+/// The policy of a submission if every worker is busy and the queue is full.
 ///
 /// [`Builder::when_full`](crate::Builder::when_full) sets it for a pool, and
-/// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use the words
-/// of a settings file: `refuse`, `block`, and for [`BlockFor`](Self::BlockFor) `block:` with a duration,
-/// such as `block:250ms` or `block:1m 30s`. The enum may grow: keep a `_` arm when you match on it.
+/// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use
+/// the words of a settings file: `refuse`, `block`, and for [`BlockFor`](Self::BlockFor) `block:`
+/// with a duration, such as `block:250ms` or `block:1m 30s`. The enum may grow: keep a `_` arm when
+/// you match on it.
+///
+/// # First come, first served
+///
+/// All submissions of a pool that wait for space wait in one line: blocked threads, and futures of
+/// [`serve_async`](crate::Awaitable::serve_async), which waits whatever the policy. They get space
+/// in the order in which they came, whether or not their threads or futures run meanwhile. A later
+/// submission takes space before them only if it was under way when they began to wait. One that
+/// must not wait leaves them what space there is, and is refused only if every worker was busy and
+/// the queue full at one moment.
 ///
 /// # Examples
 ///
@@ -34,29 +44,35 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It does not wait
-    /// for space. This is the default.
+    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It does not
+    /// wait for space. This is the default.
     #[default]
     Refuse,
-    /// The submission waits for space: as long as it takes, or until its deadline, if it has one. If a worker
-    /// would have to be started and the OS gives no thread, it does not wait: it is refused as
+    /// The submission waits for space, [in line](Self#first-come-first-served): as long as it
+    /// takes, or until its deadline, if it has one. If a worker would have to be started and the OS
+    /// gives no thread, it does not wait: it is refused as
     /// [`Refusal::SpawnFailed`](crate::Refusal::SpawnFailed).
     ///
-    /// The wait blocks the calling thread; do not use it on a thread of an async runtime. A submission that
-    /// comes from a worker of the same pool does not wait, as the worker might wait for itself. It is
-    /// refused as [`Refusal::OnWorker`](crate::Refusal::OnWorker).
+    /// The wait blocks the calling thread; on a thread of an async runtime use
+    /// [`serve_async`](crate::Awaitable::serve_async) instead. A submission that comes from a
+    /// worker of the same pool does not wait, as the worker might wait for itself. It is refused as
+    /// [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
-    /// The submission waits for space as with [`Block`](Self::Block), but at most for this time. Then it is
-    /// refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
+    /// The submission waits for space as with [`Block`](Self::Block), but at most for this time.
+    /// Then it is refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
-    /// The time counts from the submission. `do_with_deadline` waits until this time or its deadline has
-    /// passed, whichever is earlier. [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), and
-    /// [`Duration::MAX`] the same as [`Block`](Self::Block).
+    /// The time counts from the submission. `do_with_deadline` waits until this time or its
+    /// deadline has passed, whichever is earlier. [`Duration::MAX`] is the same as
+    /// [`Block`](Self::Block).
+    ///
+    /// [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), so that code can pass on what is
+    /// left of a time budget. `Display` then writes `refuse`. `FromStr` refuses `block:0s`: a
+    /// person who writes that into a file may mean no wait or no limit.
     BlockFor(Duration),
 }
 
 impl WhenFull {
-    /// Whether a submission waits at all.
+    /// Returns `true` if a submission waits at all.
     pub(crate) fn blocks(self) -> bool {
         match self {
             Self::Refuse => false,
@@ -70,14 +86,16 @@ impl WhenFull {
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Refuse => f.pad("refuse"),
+            // `BlockFor(0)` does what `Refuse` does. `FromStr` refuses `block:0s`, so that text
+            // could not be read again.
+            Self::Refuse | Self::BlockFor(Duration::ZERO) => f.pad("refuse"),
             Self::Block => f.pad("block"),
             Self::BlockFor(limit) => f.pad(&format!("{BLOCK_FOR}{}", duration::Text(limit))),
         }
     }
 }
 
-/// What stands before the duration of [`WhenFull::BlockFor`].
+/// The text before the duration of [`WhenFull::BlockFor`].
 const BLOCK_FOR: &str = "block:";
 
 /// Reads the word that a settings file has for the policy.
@@ -102,21 +120,24 @@ impl FromStr for WhenFull {
             "block" => Ok(Self::Block),
             _ => match word.strip_prefix(BLOCK_FOR) {
                 None => Err(ParseSettingError::new(word, None, allowed)),
-                Some(limit) => duration::parse(limit)
-                    .map(Self::BlockFor)
-                    .map_err(|why| ParseSettingError::new(word, Some(why), allowed)),
+                Some(limit) => match duration::parse(limit) {
+                    Ok(Duration::ZERO) => Err(duration::Invalid::Zero),
+                    limit => limit.map(Self::BlockFor),
+                }
+                .map_err(|why| ParseSettingError::new(word, Some(why), allowed)),
             },
         }
     }
 }
 
-/// What a shutdown does with the tasks that the pool has accepted.
+/// The mode of a shutdown: how it treats the tasks that the pool has accepted.
 ///
 /// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
-/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the one that dropping the pool uses.
-/// The modes are listed from the mildest to the strictest. If a pool is shut down more than once, the
-/// strictest mode that was asked for stays. `Display` and `FromStr` use the words of a settings file:
-/// `drain`, `discard`, `cancel`. The enum may grow: keep a `_` arm when you match on it.
+/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the one that dropping the
+/// pool uses. The modes are listed from the mildest to the strictest. If a pool is shut down more
+/// than once, the strictest mode that was asked for stays. `Display` and `FromStr` use the words of
+/// a settings file: `drain`, `discard`, `cancel`. The enum may grow: keep a `_` arm when you match
+/// on it.
 ///
 /// # Examples
 ///
@@ -147,24 +168,25 @@ pub enum Shutdown {
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
     /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
-    /// * A closure that came by `serve` is dropped, and nobody is told. Only counters show it:
+    /// * A closure that came by `serve` is dropped, and no caller is told. Only counters show it:
     ///   [`Stats::discarded`](crate::Stats::discarded),
     ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
     ///   [group](crate::Group::discarded).
     /// * The tasks of a scope are never discarded.
     ///
-    /// The queue is emptied first and the closures are dropped afterwards, so a slow `Drop` cannot let
-    /// another queued task start. A concurrent `shutdown` does not wait for these drops. A `shutdown`,
-    /// `cancel` or `wait` inside such a drop waits for nothing: it returns before the outer call does.
+    /// The queue is emptied first, and all callers, handles and groups are told. The closures are
+    /// dropped afterwards, on the thread that shuts the pool down. A concurrent `shutdown` does not
+    /// wait for these drops. [`Pool`](crate::Pool#discarded-tasks) says what such a drop may do.
     Discard,
     /// This does what [`Discard`](Self::Discard) does, and
-    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they can stop
-    /// early.
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they
+    /// can stop early.
     Cancel,
 }
 
 impl Shutdown {
-    /// The mode as a number: the stricter, the higher, and never the 0 that stands for an open pool.
+    /// Returns the mode as a number. A stricter mode has a higher one. None has 0, which stands for
+    /// an open pool.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Drain => 1,

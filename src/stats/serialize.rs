@@ -1,7 +1,7 @@
 //! The figures as `serde` sees them (feature `serde`): each under its field's name.
 //!
-//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart without `..`,
-//! so that a new field cannot be left out.
+//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart
+//! without `..`, so that a new field cannot be left out.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -35,6 +35,8 @@ serialize_fields!(Stats {
     refusals,
     abandoned,
     waiting,
+    longest_running,
+    oldest_queued,
     queued,
     running,
     workers,
@@ -53,6 +55,7 @@ serialize_fields!(RefusalCounts {
     on_worker,
     forked,
     expired,
+    group_full,
 });
 serialize_fields!(WorkerSnapshot {
     slot,
@@ -60,6 +63,7 @@ serialize_fields!(WorkerSnapshot {
     label,
     abandoned,
     abandoned_for,
+    running_for,
     tasks,
 });
 serialize_fields!(ShutdownReport {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Every figure different, and of different widths.
+/// Returns statistics whose figures all differ, in value and in width.
 fn sample() -> Stats {
     Stats {
         accepted: 1_234_567,
@@ -21,9 +21,12 @@ fn sample() -> Stats {
             on_worker: 0,
             forked: 0,
             expired: 2,
+            group_full: 0,
         },
         abandoned: 0,
         waiting: 33,
+        longest_running: None,
+        oldest_queued: None,
         queued: 555,
         running: 0,
         workers: 8,
@@ -43,6 +46,7 @@ fn snapshot() -> WorkerSnapshot {
         label: Some("import"),
         abandoned: false,
         abandoned_for: None,
+        running_for: None,
         tasks: 9,
     }
 }
@@ -59,6 +63,7 @@ refusals.spawn_failed        0
 refusals.on_worker           0
 refusals.forked              0
 refusals.expired             2
+refusals.group_full          0
 completed              1234000
 panicked                     3
 expired                      4
@@ -88,7 +93,7 @@ fn every_line_of_the_table_is_equally_wide() {
         let table = stats.to_string();
         let width = table.lines().next().unwrap().len();
         assert!(table.lines().all(|line| line.len() == width), "{table}");
-        assert_eq!(table.lines().count(), 25);
+        assert_eq!(table.lines().count(), 26);
         assert!(!table.ends_with('\n'));
     }
 }
@@ -106,15 +111,29 @@ fn the_table_names_figures_as_the_fields_are_named() {
 }
 
 #[test]
+fn the_table_shows_ages_that_are_tracked() {
+    let stats = Stats {
+        longest_running: Some(Duration::from_millis(1500)),
+        oldest_queued: Some(Duration::from_micros(20)),
+        ..sample()
+    };
+    let table = stats.to_string();
+    let ages = "longest_running           1.5s\noldest_queued           20.0\u{b5}s";
+    assert!(table.ends_with(ages), "{table}");
+    let width = |line: &str| line.chars().count();
+    assert!(table
+        .lines()
+        .all(|line| width(line) == width(ages.lines().next().unwrap())));
+}
+
+#[test]
 fn stats_are_plain_values() {
     let stats = sample();
     let copy = stats;
     assert_eq!(stats, copy);
     assert_ne!(stats, Stats::default());
-    assert!(Stats::default()
-        .rows()
-        .iter()
-        .all(|&(_, figure)| figure == 0));
+    let rows = Stats::default().rows();
+    assert!(rows.iter().all(|(_, figure)| figure == "0"));
 }
 
 #[test]
@@ -138,7 +157,7 @@ fn a_report_is_clean_when_no_worker_is_left() {
 fn a_snapshot_shows_every_field() {
     assert_eq!(
         format!("{:?}", snapshot().clone()),
-        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, tasks: 9 }"
+        "WorkerSnapshot { slot: 3, busy: true, label: Some(\"import\"), abandoned: false, abandoned_for: None, running_for: None, tasks: 9 }"
     );
 }
 
@@ -170,10 +189,9 @@ fn refusals_add_up_to_refused() {
     }
 }
 
-const POLICIES: [(WhenFull, &str); 5] = [
+const POLICIES: [(WhenFull, &str); 4] = [
     (WhenFull::Refuse, "refuse"),
     (WhenFull::Block, "block"),
-    (WhenFull::BlockFor(Duration::ZERO), "block:0s"),
     (
         WhenFull::BlockFor(Duration::from_millis(90_250)),
         "block:1m 30s 250ms",
@@ -204,6 +222,24 @@ fn policies_and_modes_are_written_as_they_are_read() {
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
 }
 
+/// In code, a limit of zero may be the rest of a time budget. In a text, `block:0s` would say
+/// `block` and not block.
+#[test]
+fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
+    let policy = WhenFull::BlockFor(Duration::ZERO);
+    assert_eq!(policy.to_string(), "refuse");
+    for word in ["block:0s", "block: 0ms 0ns"] {
+        let error = word.parse::<WhenFull>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{word:?} is not allowed (a wait of zero is no wait: \"refuse\"); allowed: refuse, \
+                 block, or block:<duration> such as block:250ms"
+            )
+        );
+    }
+}
+
 #[test]
 fn a_pool_refuses_by_default() {
     assert_eq!(WhenFull::default(), WhenFull::Refuse);
@@ -211,7 +247,7 @@ fn a_pool_refuses_by_default() {
 
 #[test]
 fn policies_and_modes_can_be_keys() {
-    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 5);
+    assert_eq!(HashSet::from(POLICIES.map(|(policy, _)| policy)).len(), 4);
     assert_eq!(HashSet::from(MODES.map(|(mode, _)| mode)).len(), 3);
 }
 
@@ -261,9 +297,9 @@ mod serialized {
                 "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
                 "refusals": {
                     "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
-                    "on_worker": 0, "forked": 0, "expired": 2,
+                    "on_worker": 0, "forked": 0, "expired": 2, "group_full": 0,
                 },
-                "abandoned": 0, "waiting": 33, "queued": 555, "running": 0,
+                "abandoned": 0, "waiting": 33, "longest_running": null, "oldest_queued": null, "queued": 555, "running": 0,
                 "workers": 8, "idle": 7, "peak_workers": 16,
                 "spawned": 20, "retired": 13, "spawn_failures": 1, "hook_panics": 2,
             })
@@ -275,7 +311,7 @@ mod serialized {
         let text = serde_json::to_string(&sample().refusals).unwrap();
         assert_eq!(
             text,
-            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2}"#
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2,"group_full":0}"#
         );
     }
 
@@ -298,12 +334,12 @@ mod serialized {
                 "stragglers": [
                     {
                         "slot": 3, "busy": true, "label": "import",
-                        "abandoned": false, "abandoned_for": null, "tasks": 9,
+                        "abandoned": false, "abandoned_for": null, "running_for": null, "tasks": 9,
                     },
                     {
                         "slot": 3, "busy": true, "label": null,
                         "abandoned": true, "abandoned_for": { "secs": 1, "nanos": 500_000_000 },
-                        "tasks": 9,
+                        "running_for": null, "tasks": 9,
                     },
                 ],
             })

@@ -1,23 +1,23 @@
-//! What an instant is.
+//! The type of an instant.
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 mod imp {
     pub(crate) use std::time::Instant;
 
-    /// As the crate's callers know it.
+    /// Converts an instant to the type that callers of the crate use.
     #[inline(always)]
     pub(crate) fn told(at: Instant) -> Instant {
         at
     }
 
-    /// As the crate knows it.
+    /// Converts an instant to the type that the crate uses.
     pub(crate) fn given(at: Instant) -> Instant {
         at
     }
 }
 
-/// There, asking `std` for the time is a panic. A clock that stands still will do: there are
-/// no threads either, so every submission comes back, and nothing ever waits.
+/// On this target a request for the time panics in `std`. A clock that stands still is enough. The
+/// target has no threads either, so every submission is refused and nothing ever waits.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 mod imp {
     use std::ops::Add;
@@ -53,7 +53,7 @@ mod imp {
     }
 
     pub(crate) fn given(_: std::time::Instant) -> Instant {
-        unreachable!("nobody can have one")
+        unreachable!("no caller can have an instant")
     }
 }
 

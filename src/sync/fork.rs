@@ -1,13 +1,14 @@
-//! Whether this process is a child, made by `fork`, of the one that built a pool.
+//! Tells whether this process is a child that `fork` made of the process that built a pool.
 //!
-//! A child has the memory of its parent and one thread, the one that called `fork`. A number
-//! that grows in each child tells them apart: a pool notes it where it is built, and compares.
+//! A child has the memory of its parent and one thread, the one that called `fork`. A number, the
+//! *generation*, grows in each child. A pool notes the generation when it is built, and compares it
+//! later.
 
-/// What the number grows by: it leaves the lower half of a word to others.
+/// How much the generation grows in a child. The lower half of the word is left to other uses.
 pub(crate) const STEP: u64 = 1 << 32;
 
-// The one list of the systems that have `fork` and say so: there `fork/posix.rs`, elsewhere
-// and in models `fork/imp.rs`.
+// This is the only list of the systems that have `fork` and report it. They use `fork/posix.rs`.
+// Other systems and models use `fork/imp.rs`.
 #[cfg_attr(
     all(
         any(
@@ -27,4 +28,6 @@ pub(crate) const STEP: u64 = 1 << 32;
 )]
 mod imp;
 
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) use imp::generation_address;
 pub(crate) use imp::{end_child, generation, watch};

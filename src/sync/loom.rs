@@ -1,43 +1,106 @@
-//! loom's primitives, with what they lack.
+//! loom's primitives, completed where they lack something that the crate uses.
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-// loom's cannot be a receiver, and the counts of ours decide nothing.
+// loom's `Arc` cannot be the type of `self`. The crate decides nothing by the counts of an `Arc`,
+// so loom need not know them.
 pub(crate) use std::sync::Arc;
 
-use super::mutant::{self, atomics, Act};
 use loom::sync::atomic;
-pub(crate) use loom::sync::atomic::AtomicPtr;
 
-// A first value counts as a `SeqCst` store: loom lets a `SeqCst` load skip the
-// newest `SeqCst` store for an older value only if that was stored otherwise, as by
-// `new`. Words that see nothing but `SeqCst` accesses (both sides of every pair in
-// the protocol page that announces and then looks) are then as sequentially consistent as
-// C++20 says.
-atomics! {
-    first = |atomic, value| atomic.store(value, Ordering::SeqCst)
+/// loom's atomics, with the first value stored by a `SeqCst` store. loom lets a `SeqCst` load
+/// return a value older than the newest `SeqCst` store, if another kind of store wrote that value,
+/// as loom's `new` does. With this `new`, a word that has only `SeqCst` accesses is sequentially
+/// consistent, as C++20 says. The protocol page has pairs of threads that each announce a step and
+/// then look for the other's; both sides use such words.
+macro_rules! atomics {
+    ($($name:ident($value:ty))*) => {$(
+        #[derive(Debug)]
+        pub(crate) struct $name(atomic::$name);
+
+        impl $name {
+            #[track_caller]
+            pub(crate) fn new(value: $value) -> Self {
+                let word = atomic::$name::new(value);
+                word.store(value, Ordering::SeqCst);
+                Self(word)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(<$value>::default())
+            }
+        }
+
+        impl std::ops::Deref for $name {
+            type Target = atomic::$name;
+
+            fn deref(&self) -> &atomic::$name {
+                &self.0
+            }
+        }
+    )*};
 }
+atomics! { AtomicBool(bool) AtomicU32(u32) AtomicU64(u64) }
 
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
-    match mutant::at("store_release", Ordering::Release, None) {
-        Act::Omit => {}
-        act => drop(word.0.swap(value, act.order(Ordering::AcqRel))),
+    word.swap(value, Ordering::AcqRel);
+}
+
+/// A pointer. Its stores are swaps, as in [`store_release`].
+#[derive(Debug)]
+pub(crate) struct AtomicPtr<T>(atomic::AtomicPtr<T>);
+
+impl<T> AtomicPtr<T> {
+    #[track_caller]
+    pub(crate) fn new(value: *mut T) -> Self {
+        let first = atomic::AtomicPtr::new(value);
+        first.store(value, Ordering::SeqCst);
+        Self(first)
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        self.0.load(order)
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: *mut T, order: Ordering) {
+        self.0.swap(value, order);
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
+        self.0.swap(value, order)
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        self.0.compare_exchange(current, new, success, failure)
     }
 }
 
-/// For a thread that has looked in vain a few times for a step of another.
-/// Two such threads could take turns for ever beside the third that is to
-/// take the step, and loom would try it: let it go on from here in one
-/// interleaving, which lets the others run. Schedules in which this thread
-/// looks less often come to the same states.
+/// Makes loom explore a single interleaving from here on, in which the other threads run. A thread
+/// calls this if it has looked several times for a step of another thread, without success. Two
+/// such threads could alternate forever while the thread that is to take the step never runs, and
+/// loom would explore that. No state is lost: schedules in which this thread looks fewer times
+/// reach the same ones.
 pub(crate) fn assume_fairness() {
     loom::skip_branch();
 }
 
-/// A model's threads share one thread of the system.
+/// Declares a value for each thread of the model. `std`'s thread-locals would be shared, because
+/// all threads of a model run on one thread of the system.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         loom::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
@@ -45,21 +108,21 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread as thread_local;
 
-/// A panic in a model is its failure, wherever it is.
+/// Calls `f` and catches no panic: a panic anywhere in a model is a failure of the model.
 pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(f())
 }
 
-/// loom's threads, but for parking: there an `unpark` wakes its thread from
-/// whatever it waits for, a mutex included, and loses the token.
+/// loom's threads, with a `park` of their own. loom's `unpark` wakes the thread from every kind of
+/// wait, also from the wait for a mutex, and the token is then lost.
 pub(crate) mod thread {
     use super::{Arc, Condvar, Mutex};
     pub(crate) use loom::thread::yield_now;
     use std::cell::{Cell, RefCell};
 
     std::thread_local! {
-        /// How many of the next threads the system does not give. Shared by
-        /// the threads of a model.
+        /// How many of the next requests for a thread the system refuses. All threads of a model
+        /// share this value.
         pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -120,7 +183,7 @@ pub(crate) mod thread {
         }
     }
 
-    /// Names and stack sizes mean nothing here.
+    /// Starts threads. It ignores names and stack sizes.
     #[derive(Debug)]
     pub(crate) struct Builder;
 
@@ -156,10 +219,10 @@ pub(crate) mod thread {
     }
 }
 
-/// Any: no model depends on the clock.
+/// Returns the time of the system. No model depends on it.
 pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Tells loom of memory that is never freed.
+/// Makes loom report memory that is never freed.
 pub(crate) type Track = loom::alloc::Track<()>;

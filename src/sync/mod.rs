@@ -1,11 +1,9 @@
-//! The only place that knows whether the crate runs on `std`, under the loom model
-//! checker (`--cfg lazypool_loom`: all interleavings of a few threads), or under
-//! shuttle (`--cfg lazypool_shuttle`: random interleavings of many).
+//! Chooses what the crate runs on: `std`, the loom model checker (`--cfg lazypool_loom`: all
+//! interleavings of a few threads), or shuttle (`--cfg lazypool_shuttle`: random interleavings of
+//! many threads). No other module knows which.
 
 mod clock;
 pub(crate) mod fork;
-#[cfg(lazypool_pauses)]
-pub mod pauses;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
@@ -19,20 +17,14 @@ mod imp;
 #[path = "shuttle/mod.rs"]
 mod imp;
 
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
-mod mutant;
-
-#[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-pub(crate) mod steps;
-
 pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
 
-/// `std`'s, also in models and where threads pause.
+/// The atomic integer of `std`, also in models.
 #[cfg(target_has_atomic = "64")]
 pub(crate) type PlainU64 = std::sync::atomic::AtomicU64;
-/// Everything rests on this type. The compiler says nothing more of a type that contains an
-/// error, so this error is the only one.
+/// The whole crate needs this type. The compiler reports nothing else about a type that contains an
+/// error, so the user sees this error alone.
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) type PlainU64 = Option<
     [(); compile_error!(
@@ -40,8 +32,9 @@ pub(crate) type PlainU64 = Option<
     )],
 >;
 
-/// Runs what lets others touch the stack of this thread: an unwind, which can only be a bug of ours,
-/// must not take it away from them, and ends the process. In models it is the model's failure.
+/// Runs `f`, during which other threads may touch this thread's stack. An unwind would free the
+/// stack under them. Only a bug in this crate can unwind here, so an unwind aborts the process. In
+/// models it is a failure of the model.
 pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     struct Exposed;
     impl Drop for Exposed {
@@ -56,8 +49,8 @@ pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Part of memory that threads share and one of them frees: tells models who touches it, when it goes,
-/// and that it goes.
+/// A marker in memory that threads share and that one of them frees. In models it reports an access
+/// that races the free, and memory that is never freed.
 #[derive(Debug)]
 pub(crate) struct Alive {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -72,7 +65,7 @@ impl Alive {
         }
     }
 
-    /// The calling thread reads or writes the memory.
+    /// Notes that the calling thread reads or writes the memory.
     #[inline(always)]
     pub(crate) fn touch(&self) {
         #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -87,8 +80,8 @@ impl Drop for Alive {
     }
 }
 
-/// Waits on a condition variable, at most as long as is left (`None`: no end), and
-/// whatever the poisoning; see [`lock`].
+/// Waits on a condition variable, for at most the time that is `left`; `None` means no limit.
+/// Ignores poisoning, as [`lock`] does.
 pub(crate) fn wait<'a, T>(
     condition: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -105,29 +98,17 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Locks a mutex. A panic while one of our locks is held is a bug of ours that
-/// has already been reported by that panic; the data behind it is counters and
-/// lists that are valid after every step, so poisoning adds nothing.
+/// Locks a mutex. Ignores poisoning: a panic under one of these locks is a bug in this crate, which
+/// the panic itself has reported. The data are counters and lists that are valid after every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(lazypool_pauses)]
-    pauses::step();
     match mutex.lock() {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),
     }
 }
 
-/// The same, unless this is a forked child: there a thread that is no more may hold the lock.
-pub(crate) fn lock_unless<T>(is_forked: bool, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
-    if is_forked {
-        return try_lock(mutex);
-    }
-    debug_assert!(!is_forked, "there are no forks in models");
-    Some(lock(mutex))
-}
-
-/// The same if nobody holds it; in models, where nobody is stopped for good, it waits.
+/// Locks a mutex. Returns `None` if another thread holds it. In models no thread stops for good, so
+/// there it waits for the lock.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
     return Some(lock(mutex));

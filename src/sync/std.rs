@@ -1,25 +1,20 @@
-//! The real thing: `std`'s primitives.
+//! The primitives of `std`, which the crate uses outside models.
 
-#[cfg(lazypool_pauses)]
-pub(crate) use super::pauses::{AtomicBool, AtomicU32, AtomicU64};
-#[cfg(not(lazypool_pauses))]
 pub(crate) use super::PlainU64 as AtomicU64;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::panic::catch_unwind;
-#[cfg(not(lazypool_pauses))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32};
-pub(crate) use std::sync::atomic::{AtomicPtr, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use std::{thread, thread_local};
 
-/// A `Release` store. Under loom 0.7 a swap: there a store that races a
-/// compare-and-swap of another thread is taken for a data race.
+/// A `Release` store. Under loom 0.7 it is a swap, because loom reports a store that races a
+/// compare-and-swap of another thread as a data race.
 #[inline(always)]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Release);
 }
 
-/// `std`'s cell, with loom's interface.
+/// The cell of `std`, with loom's interface.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -40,7 +35,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// What the clock says.
+/// Returns the current time.
 #[inline(always)]
 pub(crate) fn now() -> super::Instant {
     super::Instant::now()

@@ -1,59 +1,76 @@
-//! The context of a worker, which the code in its tasks can ask.
+//! The context of a worker, which code in its tasks can query.
 //!
-//! A worker has one [`Ctx`] on its stack for life; a thread-local pointer to it is what the
-//! public functions read.
+//! A worker has one [`Ctx`] on its stack for its whole life. The public functions of `task` find it
+//! by a thread-local pointer.
 
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::stretch::Stretch;
 use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
 use crate::work::env::{Around, Env, NEVER};
-use crate::work::observe::{self, Seen, Watch};
+use crate::work::observe::{self, Submitted, Watch};
 use crate::work::options::Options;
-use crate::work::panics::{has_panicked, settle, Payload};
+use crate::work::panics::{has_panicked, wake_and_drop, Payload};
 use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
-/// What a task can ask of the worker that runs it: with the record, in which others read of it, too.
-/// Lives on the worker's stack.
+/// In [`Ctx::todo`]: set while a call of `help_others` is deferred.
+const HELP_OTHERS: u8 = 1;
+/// In [`Ctx::todo`]: set for good if the pool tracks ages. Each task's start is noted.
+const NOTE_START: u8 = 2;
+/// In [`Ctx::todo`]: set while the call of a handle's waker is deferred.
+const WAKE: u8 = 4;
+
+/// The state of a worker that its tasks can query. State that other threads may read is in the
+/// [`Record`] instead.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Sees to it that somebody looks at the queue.
-    look: &'a dyn Fn(),
+    /// Serves the line, and makes sure that another worker looks at the queue.
+    help_others: &'a dyn Fn(),
     /// The node of the running task's caller, if one waits for it.
     caller: Cell<Option<*const WaitNode>>,
-    /// That the running task's own deadline has passed has been told.
-    told_late: Cell<bool>,
-    /// Names the task about to run to its decision.
+    /// The label of the running task.
+    label: Cell<Option<&'static str>>,
+    /// The id of the task that runs or is about to run, as in its decision.
     pub(crate) task_id: Cell<u64>,
-    /// It was awake, and is still to see to it that somebody looks at the queue in its place: before
-    /// the next task's code.
-    pub(crate) owes_look: Cell<bool>,
-    /// There is something in `remains`.
-    pub(crate) owes_remains: Cell<bool>,
-    /// A handle's waker, to be called: code of the user's, which comes last.
+    /// Things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
+    /// [`WAKE`].
+    todo: Cell<u8>,
+    /// The waker to call and the node to drop, while [`WAKE`] is set. Both run user code.
     remains: Cell<Remains>,
+    /// Set while this worker runs user code (wakers, or drops of captures) although it is `Idle`
+    /// for all other threads.
+    pub(crate) runs_idle: Cell<bool>,
     pub(crate) stretch: Stretch,
-    /// The submission of the task about to run.
-    pub(crate) seen: Cell<Seen>,
+    /// The time at which the task about to run was submitted.
+    pub(crate) submitted: Cell<Submitted>,
 }
 
 thread_local! {
+    /// The context of this thread, if it is a worker.
     static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Calls `f` with the context of the worker that this thread is, if it is one.
+/// Calls `f` with the context of this thread, if it is a worker.
 pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
     let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
-    // SAFETY: not null only between `Ctx::enter` and its guard's drop, both on
-    // this thread, during which the context is borrowed; `f` cannot keep it.
+    // SAFETY: the pointer is not null only between `Ctx::enter` and its guard's drop. Both are on
+    // this thread, and the context is borrowed for that time. `f` cannot keep the reference.
     f(unsafe { current.as_ref() })
 }
 
-/// Clears the thread's context when the worker's stack unwinds or returns.
+/// Returns `true` if this thread is a worker that runs user code while it is `Idle` for other
+/// threads. They may order it to search or to end meanwhile. A submission by that code must not
+/// wait for such a step, since it would wait for its own thread.
+#[cold]
+pub(crate) fn runs_idle() -> bool {
+    with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
+}
+
+/// Clears the thread's context when the worker returns or unwinds.
 #[derive(Debug)]
 pub(crate) struct Entered<'a>(std::marker::PhantomData<&'a ()>);
 
@@ -64,45 +81,50 @@ impl Drop for Entered<'_> {
 }
 
 impl<'a> Ctx<'a> {
-    pub(crate) fn new(env: &'a Env, record: &'a Record, slot: usize, look: &'a dyn Fn()) -> Self {
+    pub(crate) fn new(
+        env: &'a Env,
+        record: &'a Record,
+        slot: usize,
+        help_others: &'a dyn Fn(),
+    ) -> Self {
         Self {
             env,
             record,
             slot,
-            look,
+            help_others,
             caller: Cell::new(None),
-            told_late: Cell::new(false),
+            label: Cell::new(None),
             task_id: Cell::new(0),
-            owes_look: Cell::new(false),
-            owes_remains: Cell::new(false),
+            todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
             remains: Cell::default(),
+            runs_idle: Cell::new(false),
             stretch: Stretch::new(),
-            seen: Cell::default(),
+            submitted: Cell::default(),
         }
     }
 
-    /// Makes this the thread's context until the guard drops.
+    /// Makes this the thread's context until the guard is dropped.
     pub(crate) fn enter(&self) -> Entered<'_> {
         CURRENT.with(|c| c.set(std::ptr::from_ref(self).cast()));
         Entered(std::marker::PhantomData)
     }
 
-    /// The task about to run has these options. `false`: it comes too late to be started.
+    /// Publishes the options of the task about to run. Returns `false` if it is too late to start
+    /// it.
     ///
     /// # Safety
-    /// Its group lives until [`Ctx::finish`].
+    /// The task's group lives until [`Ctx::finish`].
     #[inline]
     pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> bool {
-        // First: what is said of a late task carries it.
-        if options.label.is_some() {
-            self.set_label(options.label);
-        }
         if let Some(times) = options.times {
             let Some(due) = times.start(self.env) else {
                 return false;
             };
-            self.told_late.set(false);
             self.record.set_due(due);
+        }
+        if options.label.is_some() {
+            self.label.set(options.label);
+            self.record.describe(options.label, None);
         }
         if let Some(group) = options.group {
             self.record.set_group(group);
@@ -110,45 +132,35 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// The task with options has ended: before the worker is free for another. If it is late, subscribers
-    /// are told, if they may take their time.
+    /// Clears the options of a task that has ended. Called before the worker is free for another
+    /// task.
     #[inline]
-    pub(crate) fn finish(&self, is_labeled: bool, may_tell: bool) {
-        self.record.set_group(std::ptr::null());
-        if self.is_late(may_tell) {
+    pub(crate) fn finish(&self) {
+        self.record.clear_group();
+        if self.is_late() {
             // Relaxed: a count.
-            self.env.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
         }
         self.record.set_due(NEVER);
-        if is_labeled {
-            self.set_label(None);
-        }
+        self.label.set(None);
     }
 
-    fn set_label(&self, label: Option<&'static str>) {
-        // SAFETY: the record is that of the worker's own slot, and a context stays on its thread.
-        unsafe { self.record.label.set(label) };
-    }
-
-    /// Whether the running task's own deadline has passed; subscribers are told, if they may take their
-    /// time.
+    /// Returns `true` if the running task's own deadline has passed.
     #[inline]
-    fn is_late(&self, may_tell: bool) -> bool {
+    fn is_late(&self) -> bool {
         let due = self.record.due();
-        let is_late = due != NEVER && self.env.nanos_now() >= due;
-        if is_late && may_tell && !self.told_late.replace(true) {
-            observe::worker_abandoned(self.env, self.slot, self.label(), "deadline");
-        }
-        is_late
+        due != NEVER && self.env.nanos_now() >= due
     }
 
-    /// Runs a task whose end is decided between it and who waits: a caller of `do_with_deadline`, or a
-    /// handle. Whether it panicked, and its result, if that is still wanted. Otherwise the result has
-    /// been dropped, while the task still counts as running. `caller`: the node of a waiting
-    /// caller. `is_wanted` is asked with whether somebody waits.
+    /// Runs a task whose outcome goes to a waiter (a caller of `do_with_deadline`, or a handle), if
+    /// that has not left. Returns whether the task panicked, and its result if the waiter still
+    /// wants it. An unwanted result is dropped here, while the task still counts as running.
+    ///
+    /// `caller` is the node of a waiting caller. `is_wanted` gets whether a waiter is there, and
+    /// returns whether the result is wanted.
     ///
     /// # Safety
-    /// This worker has started its decision for who waits, with this node.
+    /// This worker has started its decision for that waiter, with this node.
     pub(crate) unsafe fn run_decided<R>(
         &self,
         caller: Option<*const WaitNode>,
@@ -158,8 +170,6 @@ impl<'a> Ctx<'a> {
         let (decision, task_id) = (&self.record.decision, self.task_id.get());
         self.caller.set(caller);
         let result = self.call(f);
-        // Subscribers are told of a run limit that has passed as long as the caller can leave.
-        self.is_late(true);
         let waits = decision.complete(task_id);
         let (panicked, wanted) = if is_wanted(waits) {
             (result.is_err(), Some(result))
@@ -167,82 +177,98 @@ impl<'a> Ctx<'a> {
             (self.drop_result(result), None)
         };
         if !waits {
-            // Who left may have been just leaving, and does not exist in a forked child.
-            self.end_if_forked();
             decision.forget(task_id);
         }
         self.caller.set(None);
         (panicked, wanted)
     }
 
+    /// Returns the earlier of the deadlines of the running task and of its caller.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        if self.env.is_forked() {
-            // The caller's stack may be another's here.
-            return None;
-        }
         let callers = self.caller.get().map(|node| {
-            // SAFETY: there only in `run_decided`, while the task runs.
+            // SAFETY: `caller` is set only by `run_decided`, while the task runs.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
         });
         let due = callers.unwrap_or(NEVER).min(self.record.due());
         (due != NEVER).then(|| self.env.instant(due))
     }
 
-    /// After code of the user's, which may have called `fork`: the child ends. It does not count or
-    /// release the task, nor take another: that is left to the parent.
-    #[cold]
-    pub(crate) fn end_if_forked(&self) {
+    pub(crate) fn label(&self) -> Option<&'static str> {
+        self.label.get()
+    }
+
+    /// Returns `true` if the running task is abandoned or late, or the pool is shutting down in a
+    /// mode that cancels tasks.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
+    }
+
+    /// Calls user code that may call `fork`. In a forked child it does not return, but ends the
+    /// process: no task of the parent runs there.
+    pub(crate) fn call_back(&self, f: impl FnOnce()) {
+        f();
         if self.env.is_forked() {
             fork::end_child();
         }
     }
 
-    pub(crate) fn label(&self) -> Option<&'static str> {
-        self.record.label.get()
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        // SAFETY: not null only in a task of a group, which lives meanwhile.
-        let group = unsafe { self.record.group().as_ref() };
-        self.record.decision.is_abandoned()
-            // Relaxed: a flag; whoever acts on it needs nothing it publishes.
-            || group.is_some_and(|group| group.cancelled.load(Ordering::Relaxed))
-            || self.is_late(true)
-            || self.env.is_cancelling()
-    }
-
-    /// Does for others what could not be done before this task counted as started: it may start
-    /// a thread, and the task's caller can leave only now.
-    #[inline]
-    pub(crate) fn pay_debts(&self) {
-        // A burst spreads: one worker less that looks, so notify the next.
-        if self.owes_look.replace(false) {
-            (self.look)();
-            // Subscribers hear of a thread that could not be started.
-            self.end_if_forked();
-        }
-    }
-
-    /// Leaves a handle's waker until the next task counts as started, or the worker is idle: nothing of
-    /// the pool waits for code of the user's.
-    pub(crate) fn owe(&self, remains: Remains) {
+    /// Defers a handle's waker to [`Ctx::run_deferred`], when this worker is idle or has started
+    /// its next task. The waker may submit tasks. If its own worker were `Searching`, such a
+    /// submission would wait for its own thread.
+    pub(crate) fn defer_wake(&self, remains: Remains) {
         if !remains.is_empty() {
-            self.owes_remains.set(true);
-            settle(self.remains.replace(remains));
+            self.remains.set(remains);
+            self.todo.set(self.todo.get() | WAKE);
         }
     }
 
-    /// Sees to the look that is owed and calls the waker that is owed, before other code of the user's.
+    #[inline]
+    pub(crate) fn has_deferred_wake(&self) -> bool {
+        self.todo.get() & WAKE != 0
+    }
+
+    /// Defers a call of `help_others`: this worker does not look at the queue any more, or has made
+    /// space.
+    #[inline]
+    pub(crate) fn defer_helping_others(&self) {
+        self.todo.set(self.todo.get() | HELP_OTHERS);
+    }
+
+    /// Does the deferred work for others. Called once this worker is idle, or has started its next
+    /// task: before that start, the task's caller could not leave. It may start a thread, and calls
+    /// user code.
+    #[inline]
+    pub(crate) fn run_deferred(&self) {
+        let todo = self.todo.get();
+        if todo & (HELP_OTHERS | WAKE) != 0 {
+            self.todo.set(todo & NOTE_START);
+            self.run_deferred_of(todo);
+        }
+    }
+
     #[cold]
-    pub(crate) fn settle_debts(&self) {
-        self.pay_debts();
-        if self.owes_remains.replace(false) {
-            settle(self.remains.take());
-            self.end_if_forked();
+    /// Does the deferred work of these flags.
+    fn run_deferred_of(&self, todo: u8) {
+        if todo & HELP_OTHERS != 0 {
+            (self.help_others)();
+        }
+        if todo & WAKE != 0 {
+            self.call_back(|| wake_and_drop(self.remains.take()));
         }
     }
 
-    /// Only now that the task has started: its caller can leave meanwhile.
+    #[cold]
+    /// Does the things to do before a task's code is called.
+    fn prepare(&self) {
+        self.run_deferred();
+        if self.todo.get() & NOTE_START != 0 {
+            self.record
+                .describe(self.label(), Some(self.env.nanos_now()));
+        }
+    }
+
+    /// Yields the CPU if this worker has run for long. Called only after the task has started, so
+    /// its caller can leave meanwhile.
     #[cold]
     fn yield_if_due(&self) {
         let before = now();
@@ -253,26 +279,25 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Calls user code: within the wrapper if there is one, panics caught and
-    /// reported to `on_panic`. What the code captured is dropped on return.
+    /// Calls a task's code, within the `around` wrapper if there is one. A panic is caught and
+    /// reported to `on_panic`. The captures of the code are dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.owes_look.get() | self.owes_remains.get() {
-            self.settle_debts();
+        if self.todo.get() != 0 {
+            self.prepare();
         }
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        let watch = Watch::begin(self.seen.take(), self.env, self.record, self.slot);
+        let watch = Watch::begin(self.submitted.take(), self.env);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(around) => self.call_around(around, f),
         };
-        watch.stop(self.env, self.record);
+        watch.end(self.env, self.label());
         if let Err(payload) = &result {
             self.report(payload);
         }
-        watch.end(self.env);
         result
     }
 
@@ -286,12 +311,12 @@ impl<'a> Ctx<'a> {
             }
         };
         self.env.hook(|| around(&mut step));
-        // A wrapper that did not call its argument: the task runs all the same.
+        // If the wrapper has not called its argument, the task runs now (law 16).
         step();
         result.expect("the step has run")
     }
 
-    /// Tells `on_panic` of a payload.
+    /// Reports a panic to subscribers and to `on_panic`.
     #[cold]
     pub(crate) fn report(&self, payload: &Payload) {
         let panic = TaskPanic::new(self.slot, self.label(), &**payload);
@@ -301,8 +326,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops what a call has returned and nobody waits for any more. Whether it panicked, in the
-    /// call or in its drop, which is reported, too.
+    /// Drops a result that no waiter wants any more. Returns `true` if the task panicked, or the
+    /// drop of its result. The latter panic is reported here.
     fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))

@@ -1,10 +1,11 @@
-//! What tasks and hooks need of their pool, and nothing of how it works.
+//! The part of a pool that its tasks and hooks use. It knows nothing of slots, queue or line.
 
 use crate::error::TaskPanic;
 use crate::parts::deadline::Deadline;
 use crate::stats::Shutdown;
 use crate::sync::{fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
 use crate::work::panics::contain;
+use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -12,16 +13,18 @@ type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
-/// No deadline, where one is given as [`Env::nanos`].
+/// The value of a deadline, as [`Env::nanos`], that stands for no deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What shutdowns have asked for; a mode of rank n asks for the first n of these.
+/// Flags of `Env::phase` that shutdowns set. A mode of rank n sets the first n of these.
 const CLOSED: u64 = 1;
 const DISCARDING: u64 = 1 << 1;
 const CANCELLING: u64 = 1 << 2;
-/// There are more workers than the pool's limit allows, so that each submission and each
-/// worker has to look closer.
+/// Set while the pool may have more workers than its limit allows. Submissions and workers then
+/// leave their fast paths, and workers check whether they have to end.
 const SURPLUS: u64 = 1 << 3;
+/// Set for good if the pool tracks ages. Submissions then leave their fast path.
+const AGES: u64 = 1 << 4;
 
 /// User code that runs on workers.
 #[derive(Default)]
@@ -44,42 +47,47 @@ impl std::fmt::Debug for Hooks {
 }
 
 thread_local! {
-    /// The pool that this thread is a worker of, and its slot. It needs no destructor, so those of
-    /// the thread's other values can still ask.
+    /// The pool that this thread is a worker of, and its slot; zero if there is none. It needs no
+    /// destructor, so the destructors of the thread's other values can still read it.
     static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
-    /// This thread is a worker that is idle for all others, and runs code of the user's.
-    static BETWEEN_TASKS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The part of a pool that its tasks and hooks use.
 pub(crate) struct Env {
     pub(crate) id: u64,
     pub(crate) name: String,
-    /// What deadlines are counted from.
+    /// The instant from which deadlines are counted.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// The flags above: none while the pool works as usual. In the upper half, the [`fork::generation`]
-    /// that it was built in.
+    /// The flags above; none is set while the pool works as usual. The upper half is the
+    /// [`fork::generation`] of the process that built the pool.
     phase: AtomicU64,
-    pub(crate) hook_panics: AtomicU64,
-    /// Callers that left their running task, and tasks that ended past a deadline of their own.
-    pub(crate) timed_out: AtomicU64,
+    /// On cache lines of its own, since every submission reads the rest.
+    pub(crate) counts: CachePadded<EnvCounts>,
     #[cfg(feature = "metrics")]
     pub(crate) series: crate::work::series::Series,
 }
 
+/// Counts that workers write, and callers that leave their tasks.
+#[derive(Debug, Default)]
+pub(crate) struct EnvCounts {
+    pub(crate) hook_panics: AtomicU64,
+    /// Callers that left their running task, plus tasks that ended after a deadline of their own.
+    pub(crate) timed_out: AtomicU64,
+}
+
 impl Env {
-    pub(crate) fn new(name: String, hooks: Hooks) -> Self {
+    pub(crate) fn new(name: String, hooks: Hooks, tracks_ages: bool) -> Self {
         fork::watch();
         static NEXT: PlainU64 = PlainU64::new(1);
         Self {
-            // Relaxed: a number.
+            // Relaxed: a unique number.
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             name,
             epoch: now(),
             hooks,
-            phase: AtomicU64::new(fork::generation()),
-            hook_panics: AtomicU64::new(0),
-            timed_out: AtomicU64::new(0),
+            phase: AtomicU64::new(fork::generation() | if tracks_ages { AGES } else { 0 }),
+            counts: CachePadded::default(),
             #[cfg(feature = "metrics")]
             series: crate::work::series::Series::default(),
         }
@@ -90,9 +98,9 @@ impl Env {
         self.phase() & CLOSED != 0
     }
 
-    /// Under the lock of the registry.
+    /// Sets or clears [`SURPLUS`]. The caller holds the registry's lock.
     pub(crate) fn set_surplus(&self, is_there: bool) {
-        // ORDERING: P3: before who lowers the limit looks for idle workers.
+        // ORDERING: P3: before the thread that lowers the limit looks for idle workers.
         if is_there {
             self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
         } else {
@@ -100,70 +108,73 @@ impl Env {
         }
     }
 
-    /// Whether code of the user's runs on a worker before its first order: a hook, or a subscriber.
     pub(crate) fn has_start_hook(&self) -> bool {
-        self.hooks.start.is_some() || cfg!(feature = "tracing")
+        self.hooks.start.is_some()
     }
 
-    /// Whether the pool is open and has no surplus workers, this process is the one that
-    /// built it, and `others`, small, is zero.
-    #[inline]
-    pub(crate) fn is_usual_and_zero(&self, others: u64) -> bool {
-        self.phase() | others == fork::generation()
+    pub(crate) fn tracks_ages(&self) -> bool {
+        self.phase() & AGES != 0
     }
 
-    /// Whether the pool is closed, or has surplus workers.
+    /// Returns `true` if nothing is unusual, by one comparison: the pool is open, has no surplus
+    /// workers and tracks no ages; this process built it; and `waiting`, the number of submissions
+    /// in line, is zero.
+    ///
+    /// The word is equal to the generation only if no flag is set and the pool is of this process.
+    /// A number that is not zero, and is less than 2^32, changes its lower half.
     #[inline]
-    pub(crate) fn is_closed_or_over(&self) -> bool {
+    pub(crate) fn is_fast_path_open(&self, waiting: u64) -> bool {
+        self.phase() | waiting == fork::generation()
+    }
+
+    /// Returns `true` if the pool is closed, or has surplus workers.
+    #[inline]
+    pub(crate) fn is_closed_or_over_limit(&self) -> bool {
         self.phase() & (CLOSED | SURPLUS) != 0
     }
 
-    /// Whether this process is a child, made by `fork`, of the one that built the pool: there
-    /// are no workers here, and threads that are no more may hold the pool's locks, and have
-    /// stopped half-way in each of its steps.
+    /// Returns `true` if this process was forked from the one that built the pool. It has no
+    /// workers, and threads that no longer exist may hold the pool's locks, or have stopped in the
+    /// middle of any of its steps.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.generation() != fork::generation()
-    }
-
-    /// The [`fork::generation`] that it was built in.
-    pub(crate) fn generation(&self) -> u64 {
-        self.phase() & !(fork::STEP - 1)
+        self.phase() & !(fork::STEP - 1) != fork::generation()
     }
 
     #[inline]
     fn phase(&self) -> u64 {
-        // ORDERING: P3: a worker looks here after it has published that it is idle.
+        // ORDERING: P3: a worker reads the flags after it has published that it is idle.
         self.phase.load(Ordering::SeqCst)
     }
 
-    /// Whether queued tasks are to be discarded, and not to be run.
+    /// Returns `true` if queued tasks are to be discarded instead of run.
     pub(crate) fn is_discarding(&self) -> bool {
         self.phase() & DISCARDING != 0
     }
 
     pub(crate) fn is_cancelling(&self) -> bool {
-        // Relaxed: a flag; whoever acts on it needs nothing it publishes.
+        // Relaxed: a flag. Its reader relies on no other write of the thread that set it.
         self.phase.load(Ordering::Relaxed) & CANCELLING != 0
     }
 
-    /// Closes the pool; the strictest mode asked stays. Whether queued tasks are to be
-    /// discarded.
+    /// Closes the pool. Of several calls the strictest mode counts. Returns `true` if queued tasks
+    /// are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let asked = (1 << mode.rank()) - 1;
-        // ORDERING: P3: before who closes looks for idle workers.
+        // ORDERING: P3: before the thread that closes the pool looks for idle workers.
         let before = self.phase.fetch_or(asked, Ordering::SeqCst);
         (before | asked) & DISCARDING != 0
     }
 
-    /// When a deadline is, as [`Env::nanos`]; the clock is read if it was not.
+    /// Returns a deadline as [`Env::nanos`]. Reads the clock, unless the deadline has done so
+    /// already.
     #[inline]
     pub(crate) fn due(&self, deadline: &Deadline) -> u64 {
         deadline.instant().map_or(NEVER, |at| self.nanos(at))
     }
 
-    /// An instant as nanoseconds after the pool's epoch, plus one; beyond 584 years, 584
-    /// years.
+    /// Returns an instant as nanoseconds after the pool's epoch, plus one. Later instants than 584
+    /// years after the epoch are cut to that.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.epoch).as_nanos() + 1;
         u64::try_from(after).unwrap_or(u64::MAX)
@@ -173,46 +184,33 @@ impl Env {
         self.nanos(now())
     }
 
-    /// The instant again.
+    /// Returns the instant of which [`Env::nanos`] is `nanos`.
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
         self.epoch + Duration::from_nanos(nanos - 1)
     }
 
-    /// Runs a hook; its panic is contained and counted.
+    /// Runs a hook. Contains and counts its panic.
     pub(crate) fn hook(&self, f: impl FnOnce()) {
         if contain(f) {
             // Relaxed: a count.
-            self.hook_panics.fetch_add(1, Ordering::Relaxed);
+            self.counts.hook_panics.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// From now on this thread is a worker of this pool.
+    /// Makes this thread a worker of this pool, for good.
     pub(crate) fn own_this_thread(&self, slot: usize) {
         OWNER.with(|owner| owner.set((self.id, slot)));
     }
 
-    /// Whether this thread is a worker of this pool, its thread-local destructors
-    /// included.
+    /// Returns `true` if this thread is a worker of this pool. Its thread-local destructors count
+    /// as part of the worker.
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
         OWNER.with(Cell::get).0 == self.id
     }
 
-    /// Runs code of the user's on a worker that is idle already: what the pool gives it meanwhile
-    /// waits until `f` has returned.
-    pub(crate) fn between_tasks(f: impl FnOnce()) {
-        BETWEEN_TASKS.with(|it| it.set(true));
-        f();
-        BETWEEN_TASKS.with(|it| it.set(false));
-    }
-
-    /// Whether this thread is a worker of this pool that is in [`between_tasks`](Self::between_tasks).
-    pub(crate) fn is_between_tasks(&self) -> bool {
-        self.is_own_worker() && BETWEEN_TASKS.with(Cell::get)
-    }
-
-    /// The slot of this thread, if it is a worker of this pool, its thread-local destructors
-    /// included: another may have the slot by then.
+    /// Returns the slot of this thread, if it is a worker of this pool. While its thread-local
+    /// destructors run, another worker may have the slot already.
     pub(crate) fn own_slot(&self) -> Option<usize> {
         let (pool, slot) = OWNER.with(Cell::get);
         (pool == self.id).then_some(slot)
@@ -221,7 +219,7 @@ impl Env {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Env {
-    /// For models: whether there are surplus workers.
+    /// Returns `true`, in models, if there are surplus workers.
     pub(crate) fn is_over(&self) -> bool {
         self.phase() & SURPLUS != 0
     }
@@ -233,7 +231,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_name_one_instant_each() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let years = |n: u64| Duration::from_secs(n * 365 * 24 * 60 * 60);
         for after in [0, 1, 60_000_000_000].map(Duration::from_nanos) {
             for after in [after, years(100) + after, years(292) + after] {

@@ -1,156 +1,162 @@
 //! Units of work with their type erased.
 //!
-//! A [`Task`] is 56 bytes on 64-bit platforms: the address of a table of functions and 48
-//! bytes that hold the job itself where it fits (alignment up to 8), else a box of it. With
-//! an 8-byte word before it, it fills one cache line of a slot or a queue cell.
+//! A [`Task`] is 56 bytes on 64-bit platforms: the address of a table of functions, and 48 bytes.
+//! These hold the job itself if it fits (with an alignment of up to 8), otherwise a box of it.
+//! Together with an 8-byte word before it, a task fills one cache line of a slot or a queue cell.
 
 use crate::parts::completion::{Answered, Remains};
-use crate::parts::members::{Ended, Members, Pending};
+use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
-use crate::work::observe::Seen;
-use crate::work::options::{Options, Stored};
-use crate::work::panics::{drop_contained, has_panicked, settle};
+use crate::work::env::NEVER;
+use crate::work::observe::Submitted;
+use crate::work::options::{Options, Stored, Times};
+use crate::work::panics::{drop_contained, has_panicked};
+use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
-/// Bytes of a job that travel without a box.
+/// The size in bytes up to which a job travels without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// The worker's part of a task's end, to be called once, with how it ended (discarded: it was too late
-/// to start it): frees the worker and counts the task. Whoever waits for the task is to be released after it.
+/// The worker's part of a task's end, to be called once, with how the task ended (`Discarded` if it
+/// was too late to start it). It frees the worker and counts the task. The task's waiter is
+/// released after it.
 pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
 /// Why a task that was accepted never runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeverRan {
+    /// Too little of its deadline was left when its turn came.
     Expired,
-    /// By its handle or its group.
+    /// Its handle or its group cancelled it.
     Cancelled,
-    /// By a shutdown.
+    /// A shutdown discarded it.
     Discarded,
 }
 
-/// What is left of a discarded task, to be finished after it has been counted: whom it sets free.
+/// The captures of a discarded closure, still to be dropped.
+pub(crate) type Captured = Box<dyn Any + Send>;
+
+/// The parts of a discarded task that others still wait for or that are still to be dropped.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
+    /// The task's place among the pending tasks of its group.
     pub(crate) group: Option<Pending>,
-    /// A caller of `do_with_deadline`, or a handle.
+    /// The task's waiter: a caller of `do_with_deadline`, or a handle.
     pub(crate) caller: Option<Answered>,
-    /// Of its submission.
-    pub(crate) seen: Seen,
+    pub(crate) captured: Option<Captured>,
 }
 
 impl Release {
-    /// Sets free whom the task has kept waiting. Only then it lets go of what was seen, which may take
-    /// its time, as may the waker of a handle.
-    pub(crate) fn release(mut self) {
-        let _seen = std::mem::take(&mut self.seen);
-        settle(self.finish());
-    }
-
-    pub(crate) fn finish(self) -> Remains {
+    /// Tells the waiter, then the group, that the task has ended. Returns the waker to call, the
+    /// node to drop and the captures to drop, which run user code.
+    pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
+        let remains = self.caller.map_or_else(Remains::default, Answered::release);
         if let Some(pending) = self.group {
-            pending.end(Ended::Discarded);
+            pending.0.end(Ended::Discarded);
         }
-        self.caller.map_or_else(Remains::default, Answered::release)
+        (remains, self.captured)
     }
 }
 
 /// A unit of work before its type is erased.
 ///
 /// # Safety
-/// It may be sent to another thread, and what it borrows lives until it has run or been discarded
-/// there: it is `Send + 'static`, or whoever makes one waits for its end.
+/// The job may be sent to another thread, and all that it borrows lives until it has run or been
+/// discarded there: it is `Send + 'static`, or the code that makes one waits for its end.
 pub(crate) unsafe trait Job: Sized {
-    /// Runs it, calls `end`, and releases who waits for it. Never unwinds.
+    /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Disposes of it unrun. Never unwinds.
-    fn discard(self, why: NeverRan, seen: Seen) -> Release;
-    /// Its options, where those are stored with it. They are asked for before it runs.
+    /// Takes the job apart without running it. Never unwinds, and calls no user code, except that a
+    /// scope's task drops its closure.
+    fn discard(self, why: NeverRan) -> Release;
+    /// Returns the job's options; `stored` are those beside it in the task. Called before the job
+    /// runs.
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         stored
     }
-    /// A scope's task, which no shutdown discards.
+    /// Set for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
-    /// A caller waits for it, and may take it back before it starts.
+    /// Set if a caller waits for the task on its stack, and may take it back before it starts.
     const AWAITED: bool = false;
-    /// May be taken back from a worker that has not started it.
+    /// Set if the task may be taken back from the mailbox of a worker that has not started it.
     const OFFERED: bool = Self::AWAITED;
 }
 
-/// What every task holds: a job, its options, and what is known of its submission.
-struct Held<S, J> {
-    seen: Seen,
+/// The contents of a task: a job, its options, and the time of its submission.
+struct Contents<S, J> {
+    submitted: Submitted,
     stored: S,
     job: J,
 }
 
-impl<S: Stored, J: Job> Held<S, J> {
+impl<S: Stored, J: Job> Contents<S, J> {
     #[inline]
     fn options(&self) -> Options<'_> {
         self.job.options(self.stored.options())
     }
 
-    /// Leaves what was seen to [`Ctx::call`], which the job comes to once it has decided that it
-    /// runs.
-    #[inline]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let options = self.options();
-        if options.is_empty() {
-            ctx.seen.set(self.seen);
-            return self.job.run(ctx, end);
-        }
-        let is_labeled = options.label.is_some();
-        // SAFETY: the task is pending in its group, and leaves it after `finish`.
-        if !unsafe { ctx.begin(&options) } {
-            return self.expire(is_labeled, ctx, end);
-        }
-        ctx.seen.set(self.seen);
-        let mut pending = self.stored.into_pending();
-        self.job.run(ctx, &mut |how| {
-            // Where the outcome is decided subscribers have been told before that.
-            ctx.finish(is_labeled, !J::OFFERED);
-            end(how);
-            if let Some(pending) = pending.take() {
-                pending.end(how);
-            }
-        });
+    fn due(&self) -> u64 {
+        self.options().times.map_or(NEVER, Times::due)
     }
 
-    /// Its turn has come too late.
+    /// Runs the job. If it is too late to start it, disposes of it instead.
+    #[inline]
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        ctx.submitted.set(self.submitted);
+        let options = self.options();
+        if options.is_empty() {
+            return self.job.run(ctx, end);
+        }
+        // SAFETY: the task is pending in its group, and leaves the group after `finish`.
+        if !unsafe { ctx.begin(&options) } {
+            return self.expire(ctx, end);
+        }
+        let pending = self.stored.into_pending();
+        let mut outcome = Ended::Discarded;
+        self.job.run(ctx, &mut |ended| {
+            ctx.finish();
+            end(ended);
+            outcome = ended;
+        });
+        // After the handle has its outcome: another thread may hold the group's lock.
+        if let Some(Pending(members)) = pending {
+            members.end(outcome);
+        }
+    }
+
+    /// Disposes of a task whose turn has come too late.
     #[cold]
-    fn expire(self, is_labeled: bool, ctx: &Ctx<'_>, end: End<'_>) {
+    fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
-            // What is dropped may take its time, and so may the waker of the task before, which
-            // has to return before the worker takes its next task.
-            ctx.settle_debts();
+            // Others must not wait for the drop below, which may take long. The captures of an
+            // awaited task are not dropped here, but go back to its caller.
+            ctx.run_deferred();
         }
         let mut release = self.discard(NeverRan::Expired);
-        // Not once the worker is as good as idle: a subscriber may take its time.
-        release.seen = Seen::default();
-        ctx.finish(is_labeled, false);
+        drop_contained(release.captured.take());
         end(Ended::Discarded);
-        ctx.owe(release.finish());
+        ctx.defer_wake(release.tell_ended().0);
     }
 
     fn discard(self, why: NeverRan) -> Release {
-        let release = self.job.discard(why, self.seen);
+        let release = self.job.discard(why);
         Release {
             group: self.stored.into_pending().or(release.group),
             ..release
         }
     }
 
-    // ---- how it lies in a task --------------------------------------------------------
+    // ---- how the contents are stored in a task ---------------------------------------
 
     const FITS: bool = size_of::<Self>() <= INLINE && align_of::<Self>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        // SAFETY: live, by the contract of `Table::group`; only read.
-        group: |bytes| unsafe { (*Self::load(bytes)).stored.options().group },
+        // SAFETY: live, by the contract of `Table::due`; only read.
+        due: |bytes| unsafe { &*Self::load(bytes) }.due(),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -164,7 +170,7 @@ impl<S: Stored, J: Job> Held<S, J> {
             unsafe { bytes.as_mut_ptr().cast::<Self>().write(self) }
         } else {
             let boxed = Box::into_raw(Box::new(self));
-            // SAFETY: a thin pointer (it is Sized) fits.
+            // SAFETY: a thin pointer (the type is Sized) fits.
             unsafe { bytes.as_mut_ptr().cast::<*mut Self>().write(boxed) }
         }
         bytes
@@ -185,13 +191,13 @@ impl<S: Stored, J: Job> Held<S, J> {
     /// As `load`; it is moved out.
     unsafe fn take(bytes: &Bytes) -> Self {
         // SAFETY: as `load`; the caller never uses the bytes again.
-        let held = unsafe { Self::load(bytes) };
+        let contents = unsafe { Self::load(bytes) };
         if Self::FITS {
             // SAFETY: live, and moved out once.
-            unsafe { held.read() }
+            unsafe { contents.read() }
         } else {
             // SAFETY: `store` made it with `Box::into_raw`, taken once.
-            *unsafe { Box::from_raw(held) }
+            *unsafe { Box::from_raw(contents) }
         }
     }
 }
@@ -204,39 +210,44 @@ struct Table {
     offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    group: unsafe fn(&Bytes) -> Option<&Members>,
+    due: unsafe fn(&Bytes) -> u64,
     /// # Safety
-    /// As `group`; the job is consumed.
+    /// As `due`; the job is consumed.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
-/// A job with its type erased. It is consumed by `run_in`, `discard` or
-/// `into_parts`; dropping it would leak the job.
+/// A job with its type erased. `run_in`, `discard` and `into_parts` consume it. Dropping a task
+/// would leak its job.
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
-    /// The job, which is neither `Send` nor `Sync` for all that the bytes say.
+    /// The bytes say nothing about the job, so this makes the type neither `Send` nor `Sync`.
     job: PhantomData<*mut ()>,
 }
 
-// SAFETY: a `Job` may move to another thread, and what is stored with it is `Send`.
+// SAFETY: a `Job` may move to another thread, and the options stored with it are `Send`.
 unsafe impl Send for Task {}
 
 impl Task {
-    /// Erases a job, with its options and what was seen of its submission.
+    /// Erases the type of a job, its options and the time of its submission.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(seen: Seen, stored: S, job: J) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
+        let contents = Contents {
+            submitted,
+            stored,
+            job,
+        };
         Self {
-            table: &Held::<S, J>::TABLE,
-            bytes: Held { seen, stored, job }.store(),
+            table: &Contents::<S, J>::TABLE,
+            bytes: contents.store(),
             job: PhantomData,
         }
     }
 
-    /// The job again and its options, for a submitter whose task was not accepted.
+    /// Returns the job and its options, for a submitter whose task was not accepted.
     ///
     /// # Safety
     /// The task was made from these types.
@@ -244,14 +255,15 @@ impl Task {
     pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
         // SAFETY: of these types by this function's contract; `this` is not dropped.
-        let held = unsafe { Held::<S, J>::take(&this.bytes) };
-        (held.stored, held.job)
+        let contents = unsafe { Contents::<S, J>::take(&this.bytes) };
+        (contents.stored, contents.job)
     }
 
-    pub(crate) fn is_of(&self, group: &Members) -> bool {
-        // SAFETY: a `Task` holds a live job until it is consumed, and that keeps its group.
-        let own = unsafe { (self.table.group)(&self.bytes) };
-        own.is_some_and(|own| std::ptr::eq(own, group))
+    /// Returns the task's own deadline as [`Env::nanos`](crate::work::env::Env::nanos), or
+    /// [`NEVER`].
+    pub(crate) fn due(&self) -> u64 {
+        // SAFETY: a `Task` holds a live job until it is consumed.
+        unsafe { (self.table.due)(&self.bytes) }
     }
 
     pub(crate) fn must_run(&self) -> bool {
@@ -268,26 +280,26 @@ impl Task {
         self.table.offered
     }
 
-    /// Runs the task where it is.
+    /// Runs the task in its place, without a move, and empties the place.
     #[inline]
     pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
         if let Some(task) = place {
-            // SAFETY: consumed once: the place is this function's alone until it is empty, and
-            // `Job::run` never unwinds.
+            // SAFETY: the task is consumed once. No other code has access to the place until it is
+            // empty, and `Job::run` never unwinds.
             unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
             *place = None;
         }
     }
 
-    /// Disposes of the job unrun, containing panics.
+    /// Takes the task apart without running it.
     pub(crate) fn discard(self, why: NeverRan) -> Release {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: consumed once: `this` is not dropped.
+        // SAFETY: the task is consumed once: `this` is not dropped.
         unsafe { (this.table.discard)(&mut this.bytes, why) }
     }
 }
 
-/// A closure that was served.
+/// A closure that was served without a handle.
 // SAFETY: it is `Send + 'static`.
 unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
@@ -296,10 +308,9 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
         end(Ended::ran(panicked));
     }
 
-    fn discard(self, _: NeverRan, seen: Seen) -> Release {
-        drop_contained(self);
+    fn discard(self, _: NeverRan) -> Release {
         Release {
-            seen,
+            captured: Some(Box::new(self)),
             ..Release::default()
         }
     }
@@ -319,7 +330,7 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::new(Seen::default(), (), f);
+            let task = Task::new(Submitted::default(), (), f);
             // SAFETY: of the type it was made from.
             unsafe { task.into_parts::<(), F>() }.1
         }
@@ -340,9 +351,9 @@ mod tests {
         #[repr(align(16))]
         struct Wide(u8);
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
-            Held::<(), F>::FITS
+            Contents::<(), F>::FITS
         }
-        const ROOM: usize = INLINE - size_of::<Seen>();
+        const ROOM: usize = INLINE - size_of::<Submitted>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
         let wide = Wide(0);
         assert!(fits(&|| ()));
@@ -356,9 +367,8 @@ mod tests {
     }
 
     #[test]
-    fn each_feature_takes_8_bytes() {
-        let taken =
-            8 * (usize::from(cfg!(feature = "metrics")) + usize::from(cfg!(feature = "tracing")));
-        assert_eq!(size_of::<Held<(), ()>>(), taken);
+    fn metrics_take_8_bytes() {
+        let taken = 8 * usize::from(cfg!(feature = "metrics"));
+        assert_eq!(size_of::<Contents<(), ()>>(), taken);
     }
 }

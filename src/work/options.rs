@@ -1,12 +1,12 @@
-//! Options of a task: its label, its times, its group. A task holds only those that it has, and pays
-//! nothing for the others.
+//! The options of a task: its label, its times, its group. A task stores only the options that it
+//! has, and pays nothing for the others.
 
 use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
 use std::time::Duration;
 
-/// What a task's options say.
+/// The options of a task, read from where they are stored.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options<'a> {
     pub(crate) label: Option<&'static str>,
@@ -21,13 +21,14 @@ impl Options<'_> {
     }
 }
 
-/// Options as they lie in a task: none, a group, and a label or times beside other options.
+/// The options in the form in which a task stores them: nothing, a group, or a label or times
+/// beside other options.
 pub(crate) trait Stored: Send + Sized + 'static {
     fn options(&self) -> Options<'_> {
         Options::default()
     }
 
-    /// Its place in its group, which the task's end takes.
+    /// Returns the task's place among the pending tasks of its group, if it has one.
     fn into_pending(self) -> Option<Pending> {
         None
     }
@@ -38,7 +39,7 @@ impl Stored for () {}
 impl Stored for Pending {
     fn options(&self) -> Options<'_> {
         Options {
-            group: Some(self.members()),
+            group: Some(&self.0),
             ..Options::default()
         }
     }
@@ -74,20 +75,21 @@ impl<S: Stored> Stored for (Times, S) {
     }
 }
 
-/// When a task may start, and when it has had its time. In nanoseconds; [`NEVER`]: it has no limit.
+/// The times within which a task must start and end, in nanoseconds. [`NEVER`] stands for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// The last moment at which it may start, as [`Env::nanos`].
+    /// The last moment at which the task may start, as [`Env::nanos`].
     start_by: u64,
-    /// Its own deadline, as [`Env::nanos`].
+    /// The task's own deadline, as [`Env::nanos`].
     due: u64,
-    /// From its start.
+    /// The time that the task may take from its start.
     run_limit: u64,
 }
 
 impl Times {
-    /// For a task that has to start before the deadline `before`, with so much left of it, and to end by
-    /// the deadline `due` and within the limit. `None`: it may take any time.
+    /// Returns the times of a task that must start while at least `min_remaining` is left until the
+    /// deadline `before`, and must end by the deadline `due` and within `run_limit`. Returns `None`
+    /// if it may take any time.
     #[inline]
     pub(crate) fn new(
         before: u64,
@@ -96,12 +98,12 @@ impl Times {
         run_limit: Duration,
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
-        // Its end may be beyond the clock, as a deadline may be.
+        // A limit that ends beyond the range of the clock is none, as for a deadline.
         let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
                 NEVER => NEVER,
-                // With nothing left the deadline has passed.
+                // At the deadline itself it is too late.
                 before => before.saturating_sub(nanos(min_remaining).max(1)),
             },
             due,
@@ -109,7 +111,12 @@ impl Times {
         })
     }
 
-    /// The deadline of the task, which starts now; `None`: it is too late for that.
+    /// Returns the task's own deadline, as [`Env::nanos`].
+    pub(crate) fn due(self) -> u64 {
+        self.due
+    }
+
+    /// Returns the deadline of the task, which starts now, or `None` if it is too late to start it.
     pub(crate) fn start(self, env: &Env) -> Option<u64> {
         let now = env.nanos_now();
         (now <= self.start_by).then(|| self.due.min(now.saturating_add(self.run_limit)))
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_window_closes_when_too_little_is_left() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let due = env.nanos_now() + 60 * SECOND;
         let start = |least| {
             let times = Times::new(due, Duration::from_secs(least), due, Duration::MAX);
@@ -151,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_earlier_of_deadline_and_run_limit_counts() {
-        let env = Env::new(String::new(), Hooks::default());
+        let env = Env::new(String::new(), Hooks::default(), false);
         let new = |due, limit| Times::new(due, Duration::ZERO, due, limit);
         let start = |due, limit| new(due, limit).expect("a limit").start(&env);
         let (second, now) = (Duration::from_secs(1), env.nanos_now());

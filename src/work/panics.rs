@@ -1,40 +1,39 @@
-//! Panics of user code, contained.
+//! Contains the panics of user code.
 
 use crate::parts::completion::Remains;
 use crate::sync::catch_unwind;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
-/// A caught panic's payload.
+/// The payload of a caught panic.
 pub(crate) type Payload = Box<dyn Any + Send + 'static>;
 
-/// Whether code of the user's has panicked; the payload is dropped.
+/// Returns `true` if user code has panicked. Drops the payload.
 #[inline]
 pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
     result.map_err(drop_payload).is_err()
 }
 
-/// Calls code of the user's, containing its panic. Returns whether there was one.
+/// Calls user code and contains its panic. Returns `true` if there was one.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
     has_panicked(catch_unwind(AssertUnwindSafe(f)))
 }
 
-/// Drops a value, containing a panic of its `Drop` and of its payload's. Returns whether
-/// there was one.
+/// Drops a value, and contains a panic of its `Drop`. Returns `true` if there was one.
 pub(crate) fn drop_contained<T>(value: T) -> bool {
     contain(|| drop(value))
 }
 
-/// Wakes who waits, and drops what nobody waits for, containing panics.
-pub(crate) fn settle(Remains { waker, node }: Remains) {
+/// Calls a handle's waker, and drops the node of a handle that is gone. Contains their panics.
+pub(crate) fn wake_and_drop(Remains { waker, node }: Remains) {
     if let Some(waker) = waker {
         contain(|| waker.wake());
     }
     drop_contained(node);
 }
 
-/// Drops a panic's payload, whose own `Drop` may panic with another payload, and so on:
-/// after a few of those the last one is leaked.
+/// Drops a panic's payload. Its own `Drop` may panic with another payload, and so on: after a few
+/// of those the last one is leaked.
 pub(crate) fn drop_payload(mut payload: Payload) {
     for _ in 0..8 {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -54,7 +53,7 @@ mod tests {
         static LEFT: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Of no size, so that the one that is leaked leaks nothing.
+    /// A value of no size, so that the one that is leaked leaks no memory.
     struct Bomb;
 
     impl Bomb {

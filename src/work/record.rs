@@ -1,52 +1,71 @@
-//! What a worker writes of itself, on a line that others rarely read.
+//! A worker's record of itself, on cache lines that other threads rarely read.
 
 use crate::parts::completion::Decision;
-use crate::parts::label::Label;
 use crate::parts::members::{Ended, Members};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{lock, AtomicPtr, AtomicU64, Mutex, Ordering};
 use crate::work::env::NEVER;
 use std::time::Duration;
 
-/// A worker's record. It stays with the slot when the worker ends. Only the slot's worker writes
-/// it, but for the decision.
+/// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
+/// worker writes it, except for the decision, the count of tasks that were taken back, and the mark
+/// of a cancelled group.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,
-    /// Tasks that the worker had, by how they ended. Callers count those that they take back.
+    /// Tasks that the slot's workers had, by how they ended. A caller that takes its task back
+    /// counts it here as discarded.
     ended: [AtomicU64; 3],
-    /// Tasks taken from the queue.
+    /// Tasks that the slot's workers took from the queue.
     taken: AtomicU64,
-    pub(crate) label: Label,
-    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
+    /// The description of the latest task that has a label, or whose age is tracked.
+    about: Mutex<About>,
+    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or
+    /// [`NEVER`].
     due: AtomicU64,
-    /// The running task's group; null: none. It lives while the task runs.
+    /// The running task's group, which lives while the task runs; null if there is none. The lowest
+    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it,
+    /// whichever sees the other (P3).
     group: AtomicPtr<Members>,
 }
 
-/// How often something happened at a slot.
+#[derive(Debug, Clone, Copy, Default)]
+struct About {
+    /// The number of tasks that had ended before that task began.
+    ended: u64,
+    label: Option<&'static str>,
+    /// The start of that task, as [`Env::nanos`](crate::work::env::Env::nanos), if ages are
+    /// tracked.
+    started: Option<u64>,
+}
+
+/// The counts of a slot, read one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// By [`Ended`].
+    /// Ended tasks, by [`Ended`].
     pub(crate) ended: [u64; 3],
     pub(crate) taken: u64,
-    /// Tasks handed over.
+    /// The number of tasks handed over.
     pub(crate) generation: u64,
 }
 
 impl Tally {
-    /// Tasks that have run to their end.
+    /// Returns how many tasks have run to their end.
     pub(crate) fn ran(self) -> u64 {
         let [completed, panicked, _] = self.ended;
         completed.wrapping_add(panicked)
     }
 
-    /// Tasks that were handed over or taken and have not been counted as ended: two, where the
-    /// worker has taken the next one before it counts the last.
+    /// Returns how many tasks have ended, whether they ran or not.
+    fn ended(self) -> u64 {
+        self.ended.into_iter().fold(0, u64::wrapping_add)
+    }
+
+    /// Returns how many tasks were handed over or taken and have not been counted as ended. There
+    /// are two if the worker has taken its next task before it counts the last one.
     pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
-        let ended = self.ended.into_iter().fold(0, u64::wrapping_add);
-        // In 32 bits: the generation has fewer than 64.
-        started.wrapping_sub(ended) as u32
+        // In 32 bits, because the generation has fewer than 64.
+        started.wrapping_sub(self.ended()) as u32
     }
 
     pub(crate) fn is_running(self) -> bool {
@@ -60,36 +79,36 @@ impl Record {
             decision: Decision::new(),
             ended: Default::default(),
             taken: AtomicU64::new(0),
-            label: Label::new(),
+            about: Mutex::default(),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// Worker: a task that it had has ended.
+    /// Worker: counts a task that has ended.
     #[inline(always)]
-    pub(crate) fn count_end(&self, how: Ended) {
-        match how {
+    pub(crate) fn count_end(&self, ended: Ended) {
+        match ended {
             Ended::Discarded => self.count_unrun(),
-            _ => count(&self.ended[how as usize]),
+            _ => count(&self.ended[ended as usize]),
         }
     }
 
-    /// Worker: has taken a task from the queue.
+    /// Worker: counts a task that it has taken from the queue.
     #[inline]
     pub(crate) fn count_taken(&self) {
         count(&self.taken);
     }
 
-    /// Worker, or a caller that took its task back: a task that the worker had did not run.
+    /// Worker, or a caller that took its task back: counts a task that did not run.
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: after the task was counted as expired or discarded.
         self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// All counts, with the generation that `see` reads.
+    /// Returns all counts, with the generation that `see` reads.
     pub(crate) fn tally(&self, see: impl FnOnce() -> u64) -> Tally {
-        // ORDERING: L1: ends before starts, so that no end is seen without its start.
+        // ORDERING: L1: ends are read before starts, so no end is seen without its start.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
         Tally {
             ended: self.ended.each_ref().map(load),
@@ -98,50 +117,96 @@ impl Record {
         }
     }
 
-    // ---- a task that nobody waits for ------------------------------------------------
+    // ---- abandoned tasks --------------------------------------------------------------
 
-    /// Worker: its task's own deadline.
+    /// Worker: sets the own deadline of its task.
     #[inline]
     pub(crate) fn set_due(&self, due: u64) {
-        // Relaxed: whoever reads it looks again.
+        // Relaxed: its readers look again.
         self.due.store(due, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn due(&self) -> u64 {
-        // Relaxed: as above.
+        // Relaxed: its readers look again.
         self.due.load(Ordering::Relaxed)
     }
 
-    /// How long ago the deadline passed for which the running task is abandoned, if it is for one; at
-    /// the moment `now`.
+    /// Returns how long ago, at the moment `now`, the deadline passed because of which the running
+    /// task is abandoned. `None` if it is not abandoned, or not because of a deadline.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
         let own = Some(self.due()).filter(|due| *due <= now);
         let passed = own.into_iter().chain(self.decision.left_at()).min()?;
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
-    /// Worker: runs a task of this group; null: no longer.
+    /// Worker: notes that it runs a task of this group.
     #[inline]
-    pub(crate) fn set_group(&self, group: *const Members) {
-        // Relaxed: as above.
-        self.group.store(group.cast_mut(), Ordering::Relaxed);
+    pub(crate) fn set_group(&self, group: &Members) {
+        let group_ptr = std::ptr::from_ref(group).cast_mut();
+        // ORDERING: P3: before this worker reads whether the group is cancelled.
+        self.group.swap(group_ptr, Ordering::SeqCst);
+        if group.is_cancelled() {
+            self.abandon_group(group);
+        }
     }
 
-    /// The running task's group, if it is of one.
+    /// Worker: notes that its task has left its group.
     #[inline]
-    pub(crate) fn group(&self) -> *const Members {
-        // Relaxed: as above.
-        self.group.load(Ordering::Relaxed)
+    pub(crate) fn clear_group(&self) {
+        // Relaxed: no thread relies on it.
+        self.group.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// Whether the running task's caller has left, or its own deadline passed, at the moment `now`.
+    /// Marks the running task as abandoned, if it belongs to this cancelled group.
+    pub(crate) fn abandon_group(&self, group: &Members) {
+        let group_ptr = std::ptr::from_ref(group).cast_mut();
+        // ORDERING: P3: after the group's flag was set or read.
+        let step = (Ordering::SeqCst, Ordering::SeqCst);
+        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), step.0, step.1);
+    }
+
+    /// Returns `true` if the running task's caller has left, or its handle or group cancelled it.
+    pub(crate) fn is_abandoned_by_waiter(&self) -> bool {
+        // ORDERING: P3: a cancel that has returned is seen.
+        let group = self.group.load(Ordering::SeqCst);
+        self.decision.is_abandoned() || group.addr() & CANCELLED != 0
+    }
+
+    /// Returns `true` if the running task's waiter has left or cancelled it, or its own deadline
+    /// has passed at the moment `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        self.decision.is_abandoned() || self.due() <= now
+        self.is_abandoned_by_waiter() || self.due() <= now
+    }
+
+    /// Worker: stores the label and the start of the task that it begins.
+    pub(crate) fn describe(&self, label: Option<&'static str>, started: Option<u64>) {
+        let ended = self.tally(|| 0).ended();
+        *lock(&self.about) = About {
+            ended,
+            label,
+            started,
+        };
+    }
+
+    /// Returns the label and the start of the task that runs by this tally, if it has them.
+    pub(crate) fn described(&self, tally: Tally) -> (Option<&'static str>, Option<u64>) {
+        let about = *lock(&self.about);
+        if tally.is_running() && about.ended == tally.ended() {
+            (about.label, about.started)
+        } else {
+            (None, None)
+        }
     }
 }
 
-/// One more, in a word that only this thread writes.
+const CANCELLED: usize = 1;
+
+fn tagged(group: *mut Members) -> *mut Members {
+    group.map_addr(|addr| addr | CANCELLED)
+}
+
+/// Adds one to a word that only this thread writes.
 #[inline]
 fn count(word: &AtomicU64) {
     // Relaxed: only this thread writes it.
@@ -152,9 +217,10 @@ fn count(word: &AtomicU64) {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Record {
-    /// For models, once the slot has no thread.
+    /// Asserts, in models, once the slot has no thread: it has no group.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(self.group().is_null(), "in a group");
+        let group = self.group.load(Ordering::SeqCst);
+        assert!(group.is_null(), "in a group");
     }
 }
 
@@ -188,12 +254,30 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_in_its_group_only() {
+    fn a_cancelled_group_abandons_its_own_task_only() {
+        let (record, own, other) = (Record::new(), Members::new(1, 0), Members::new(1, 0));
+        record.set_group(&own);
+        record.abandon_group(&other);
+        assert!(!record.is_abandoned_by_waiter());
+        record.abandon_group(&own);
+        assert!(record.is_abandoned_by_waiter());
+        record.clear_group();
+        assert!(!record.is_abandoned_by_waiter());
+        own.cancel();
+        record.set_group(&own);
+        assert!(record.is_abandoned_by_waiter(), "cancelled before it began");
+    }
+
+    #[test]
+    fn a_label_is_that_of_its_task_only() {
         let record = Record::new();
-        for group in [48, 64, 0] {
-            record.set_group(std::ptr::without_provenance(group));
-            assert_eq!(record.group().addr(), group);
-        }
+        let label = |generation| record.described(record.tally(|| generation)).0;
+        record.describe(Some("one"), None);
+        assert_eq!((label(0), label(1)), (None, Some("one")));
+        record.count_end(Ended::Completed);
+        assert_eq!((label(1), label(2)), (None, None), "the next has none");
+        record.describe(Some("two"), None);
+        assert_eq!(label(2), Some("two"));
     }
 
     #[test]

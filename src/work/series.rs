@@ -1,19 +1,16 @@
-//! What a pool tells recorders of the `metrics` crate.
+//! The histograms that a pool keeps for recorders of the `metrics` crate.
 
-use crate::stats::Stats;
 use crate::work::panics::drop_contained;
-use metrics::{
-    counter, describe_counter, describe_gauge, describe_histogram, gauge, Histogram, Key, Label,
-    Level, Metadata, Recorder, SharedString, Unit,
-};
+use metrics::{Histogram, Key, Label, Level, Metadata, Recorder};
 use std::sync::OnceLock;
 
-const DELAY: &str = "lazypool_task_start_delay_seconds";
-const DURATION: &str = "lazypool_task_duration_seconds";
+pub(crate) const DELAY: &str = "lazypool_task_start_delay_seconds";
+pub(crate) const DURATION: &str = "lazypool_task_duration_seconds";
 
-/// The histograms of a label.
+/// The histograms of one label.
 struct Histograms {
-    /// Whose they are, by address, so that one installed later is not missed.
+    /// The address of the recorder that they belong to. A recorder that is installed later has
+    /// another.
     recorder: usize,
     label: Option<&'static str>,
     delay: Histogram,
@@ -36,7 +33,7 @@ impl Histograms {
         }
     }
 
-    /// Of a task, by instants in nanoseconds.
+    /// Records the delay and the duration of a task. The instants are in nanoseconds.
     fn record(&self, [submitted, started, ended]: [u64; 3]) {
         let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
         self.delay.record(seconds(submitted, started));
@@ -48,11 +45,12 @@ fn address(recorder: &dyn Recorder) -> usize {
     std::ptr::from_ref(recorder).cast::<()>().addr()
 }
 
-/// A pool's histograms by label: looking a key up in a recorder takes longer
-/// than many a task. Filled from the front, and read without a lock.
+/// A pool's histograms by label. To look a key up in a recorder takes longer than many a task. The
+/// places are filled from the front, and read without a lock.
 pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 
-/// Labels beyond are looked up each time: a program may make up labels as it goes.
+/// The number of labels that are kept. Further labels are looked up each time: a program may make
+/// up labels as it goes.
 const KEPT: usize = 64;
 
 impl Default for Series {
@@ -62,14 +60,16 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Records a task that has ended, by instants in nanoseconds. Calls a recorder.
+    /// Records a task that has ended. The instants are in nanoseconds. Calls a recorder, which is
+    /// user code.
     pub(crate) fn record(&self, pool: &str, label: Option<&'static str>, times: [u64; 3]) {
         metrics::with_recorder(|recorder| {
             let register = || Histograms::register(recorder, pool, label);
             for place in &self.0 {
-                // Not in `get_or_init`, where a recorder must not come back to it.
+                // Not by `get_or_init`: the recorder is user code, and must not get back to this
+                // place while it is being initialized.
                 if place.get().is_none() {
-                    // Another worker's may have been first, and be another label's.
+                    // Another worker may have filled the place first, for another label.
                     let _ = place.set(register());
                 }
                 let kept = place.get().expect("set");
@@ -88,60 +88,4 @@ impl Drop for Series {
             drop_contained(kept.take());
         }
     }
-}
-
-/// Tells the recorder the pool's metrics, and what they are: each time, as it may have been installed
-/// just now.
-pub(crate) fn publish(pool: &str, stats: &Stats, limit: usize) {
-    let pool = SharedString::from(pool.to_owned());
-    for (name, text, value) in gauges(stats, limit) {
-        describe_gauge!(name, Unit::Count, text);
-        gauge!(target: "lazypool", name, "pool" => pool.clone()).set(value as f64);
-    }
-    for (name, text, value) in counters(stats) {
-        describe_counter!(name, Unit::Count, text);
-        counter!(target: "lazypool", name, "pool" => pool.clone()).absolute(value);
-    }
-    let name = "lazypool_tasks_refused_total";
-    describe_counter!(name, Unit::Count, "Submissions not taken");
-    for (reason, value) in stats.refusals.by_reason() {
-        counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
-            .absolute(value);
-    }
-    let delay = "From a task's submission to its start";
-    describe_histogram!(DELAY, Unit::Seconds, delay);
-    let duration = "From a task's start to its end";
-    describe_histogram!(DURATION, Unit::Seconds, duration);
-}
-
-/// Their names, what they are, and their values.
-#[rustfmt::skip]
-fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 7] {
-    [
-        ("lazypool_workers", "Workers that exist", stats.workers),
-        ("lazypool_workers_idle", "Workers in service without a task", stats.idle),
-        ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
-        ("lazypool_workers_abandoned", "Workers with a task that nobody waits for any more", stats.abandoned),
-        ("lazypool_workers_limit", "Workers that there may be now", limit),
-        ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
-        ("lazypool_submitters_waiting", "Submitters that wait for space", stats.waiting),
-    ]
-}
-
-/// The same.
-#[rustfmt::skip]
-fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
-    [
-        ("lazypool_tasks_accepted_total", "Tasks taken", stats.accepted),
-        ("lazypool_tasks_completed_total", "Tasks that returned", stats.completed),
-        ("lazypool_tasks_panicked_total", "Tasks that panicked", stats.panicked),
-        ("lazypool_tasks_expired_total", "Tasks whose deadline passed before they started", stats.expired),
-        ("lazypool_tasks_timed_out_total",
-            "Tasks that ran past their deadline: callers that left, and tasks of their own", stats.timed_out),
-        ("lazypool_tasks_discarded_total", "Tasks that a shutdown or a cancelled group took back", stats.discarded),
-        ("lazypool_workers_spawned_total", "Workers started", stats.spawned),
-        ("lazypool_workers_retired_total", "Workers ended", stats.retired),
-        ("lazypool_spawn_failures_total", "Threads that the OS could not start", stats.spawn_failures),
-        ("lazypool_hook_panics_total", "Panics of hooks, recorders and subscribers", stats.hook_panics),
-    ]
 }

@@ -1,32 +1,39 @@
-//! The threads of a pool: started, and joined.
+//! The threads of a pool: their start, and how they join each other.
 //!
-//! A thread that ends puts itself on its pool's list. Its last thread-local destructor joins those on the
-//! list whose own last one has run, and says so of itself: both under the list's lock, so that of two
-//! threads one joins the other. So no destructor of a task's waits for another thread, and no more than
-//! one thread is left on the list whose destructors are over. Only what C keeps for a thread
-//! (`pthread_key_create`) may go later: a join waits for that.
+//! Each thread joins the threads of its pool that ended before it. So at most one ended thread is
+//! left to be joined, however many workers come and go. It works in three steps:
+//!
+//! 1. A worker that leaves its slot puts its `Thread` on the pool's list of ended threads.
+//! 2. The last thread-local destructor of a thread takes the threads off the list whose own last
+//!    destructor has run. Then it marks itself as one of those. Both are done under the list's
+//!    lock, so of two threads exactly one joins the other.
+//! 3. It joins the threads it took.
+//!
+//! No destructor of a task's thread-local value runs after step 2, so none waits for another
+//! thread. Only values that C code keeps for a thread (`pthread_key_create`) may be destroyed
+//! later. A join waits for that.
 
 use crate::sync::{fork, lock, thread, Arc, Mutex};
 use crate::work::panics::contain;
 use std::io;
 use std::mem;
 
-/// Threads past their last step, to be joined.
-pub(crate) type Ended = Arc<Mutex<Vec<Thread>>>;
+/// Threads whose workers have left their slots. They are still to be joined.
+pub(crate) type EndedThreads = Arc<Mutex<Vec<Thread>>>;
 
 /// A thread of the pool.
 #[derive(Debug)]
 pub(crate) struct Thread {
     handle: thread::JoinHandle<()>,
-    /// Shared until its [`Last`] has been dropped.
+    /// Shared with the thread until its [`Last`] has been dropped.
     alive: Arc<()>,
 }
 
-/// A thread's first thread-local value, which systems drop last.
+/// The first thread-local value of a thread, which systems drop last.
 struct Last {
     alive: Arc<()>,
-    ended: Ended,
-    /// The [`fork::generation`] that it is of.
+    ended: EndedThreads,
+    /// The [`fork::generation`] of the process that started the thread.
     generation: u64,
 }
 
@@ -38,7 +45,7 @@ std::thread_local! {
 impl Drop for Last {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // A child made by a task has ended: the others are its parent's.
+            // This is a forked child, made by a task. The other threads exist only in its parent.
             return;
         }
         let mut ended = lock(&self.ended);
@@ -61,11 +68,11 @@ impl Thread {
     }
 }
 
-/// Starts a thread. The OS may take its time: not under a lock.
+/// Starts a thread. The OS may take long, so no lock is held during this call.
 pub(crate) fn start(
     name: String,
     stack_size: Option<usize>,
-    ended: Ended,
+    ended: EndedThreads,
     main: impl FnOnce() + Send + 'static,
 ) -> io::Result<Thread> {
     let mut builder = thread::Builder::new().name(name);
@@ -86,7 +93,8 @@ pub(crate) fn start(
         #[cfg(any(lazypool_loom, lazypool_shuttle))]
         drop(last);
     };
-    // The standard library may panic instead, as for a stack size that the OS refuses.
+    // The standard library may panic instead of returning an error, as it does for a stack size
+    // that the OS refuses.
     let mut started = Err(io::Error::other("the start of a thread panicked"));
     contain(|| started = builder.spawn(main));
     Ok(Thread {
@@ -95,10 +103,10 @@ pub(crate) fn start(
     })
 }
 
-/// Joins threads past their last step.
+/// Joins threads whose workers have left their slots.
 pub(crate) fn join(ended: Vec<Thread>) {
     for thread in ended {
-        // The panics of a thread of the pool are contained; there is nothing to report.
+        // Panics of the pool's threads are contained, so there is none to report.
         let _ = thread.handle.join();
     }
 }

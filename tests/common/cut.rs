@@ -1,9 +1,9 @@
-//! The one place that decides how much of a test Miri runs. It interprets: a thousand times
-//! slower, and what it looks for it finds by its seeds, not by repetition.
+//! Decides how much of a test Miri runs; no other place decides that. Miri interprets a program,
+//! which is a thousand times slower. It finds faults by different seeds, not by repetition.
 
-#![allow(dead_code)] // each of those who include it uses part of it
+#![allow(dead_code)] // each binary that includes this file uses part of it
 
-/// So many rounds of something, or so much of it; under Miri one for each three hundred, 25 at most.
+/// Returns `n`, a number of rounds or a size. Under Miri, returns one for each 300, at most 25.
 pub(crate) const fn cut(n: u64) -> u64 {
     if cfg!(miri) {
         let rounds = n.div_ceil(300);
@@ -17,8 +17,8 @@ pub(crate) const fn cut(n: u64) -> u64 {
     }
 }
 
-/// A limit for what must end some time. Miri's clock is no clock: it counts the blocks of code
-/// that it has run, five microseconds each.
+/// Returns a time limit for something that must end. Miri's clock does not measure time: it
+/// advances by five microseconds for each basic block that has run, so the limit is longer there.
 pub(crate) const fn limit(secs: u64) -> std::time::Duration {
     std::time::Duration::from_secs(if cfg!(miri) { 100 * secs } else { secs })
 }

@@ -1,15 +1,21 @@
 //! Helpers that the integration tests share: conditions to wait for, gates, ledgers, threads.
 //!
-//! No test here relies on time alone: lower limits are exact, upper ones generous, and whatever
-//! must happen is waited for.
+//! No test here relies on time alone. Lower limits are exact, upper limits are generous, and a test
+//! waits for each event that must happen.
 
-// Each test binary compiles its own copy and uses part of it.
-#![allow(dead_code, unreachable_pub)]
+// Each test binary compiles its own copy of this module and uses part of it.
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 mod cut;
+#[cfg(unix)]
+pub mod fork;
+pub mod futures;
+mod ledger;
+#[cfg(target_os = "linux")]
+pub mod os;
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -18,25 +24,27 @@ use std::time::{Duration, Instant};
 pub(crate) use cut::cut;
 use cut::limit;
 use lazypool::{Awaitable, Group, Handle, Pool, Refusal, Refused, Stats};
+pub use ledger::{Entry, Gauge, Inside, Ledger};
 
-/// How long a condition may take before a test gives up. Far beyond any healthy run.
+/// How long a condition may take before a test fails. Far longer than any healthy run needs.
 pub const LIMIT: Duration = limit(30);
 
-/// A stack that no system gives to a thread, on 32 bits none that has any memory in use.
+/// A stack size that no system can give to a thread. On 32 bits: one that is left in no process
+/// whose memory is in use.
 pub const IMPOSSIBLE_STACK: usize = if cfg!(target_pointer_width = "64") {
     (1_u64 << 46) as usize
 } else {
     7 << 29
 };
 
-/// As good as forever for a test, and yet a deadline.
+/// A deadline that never passes during a test.
 pub const LONG: Duration = limit(600);
 
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// `LAZYPOOL_STRESS`: how many times the default rounds a test should run.
+/// Returns `LAZYPOOL_STRESS`, the factor for the number of rounds, or 1 if it is not set.
 pub fn stress() -> u64 {
     match std::env::var("LAZYPOOL_STRESS") {
         Ok(n) => n
@@ -46,24 +54,27 @@ pub fn stress() -> u64 {
     }
 }
 
-/// `n` rounds, scaled by `LAZYPOOL_STRESS`; under Miri fewer.
+/// Returns `n` rounds, multiplied by `LAZYPOOL_STRESS`; fewer under Miri.
 pub fn rounds(n: u64) -> u64 {
     cut(n) * stress().max(1)
 }
 
-/// Waits until `cond` holds; panics, naming `what`, if it does not within [`LIMIT`].
+/// Waits until `cond` holds. Panics with `what` if that takes longer than [`LIMIT`].
 #[track_caller]
 pub fn wait_until(what: &str, cond: impl FnMut() -> bool) {
     wait_within(LIMIT, what, cond);
 }
 
-/// As [`wait_until`], with a limit of its own.
+/// Waits like [`wait_until`], with the given limit.
 #[track_caller]
 pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) {
     let start = Instant::now();
     let mut turns = 0_u32;
     while !cond() {
-        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        assert!(
+            start.elapsed() < limit,
+            "waited {limit:?} in vain for {what}"
+        );
         turns += 1;
         if turns < 100 {
             thread::yield_now();
@@ -73,8 +84,8 @@ pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) 
     }
 }
 
-/// Runs `body` on a thread of its own and fails if it hangs, so that one lost wake-up does not
-/// hang the whole suite.
+/// Runs `body` on another thread and fails if it hangs, so that one lost wake-up does not hang the
+/// whole suite.
 #[track_caller]
 pub fn timed(body: impl FnOnce() + Send + 'static) {
     let limit = limit(120) * u32::try_from(stress().max(1)).expect("stress");
@@ -94,7 +105,7 @@ pub fn timed(body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A pool whose workers stay when they are idle.
+/// Returns a pool whose idle workers never retire.
 pub fn pool(max: usize, queue: usize) -> Pool {
     Pool::builder()
         .max_workers(max)
@@ -104,7 +115,7 @@ pub fn pool(max: usize, queue: usize) -> Pool {
         .expect("pool")
 }
 
-/// Drops the pool on a thread of its own; how that ends is waited for.
+/// Drops the pool on another thread. The receiver gets a message when the drop returns.
 pub fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -125,25 +136,26 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// A panic without the panic hook: no message, no backtrace, so thousands of them are cheap.
+/// Panics without calling the panic hook: no message, no backtrace, so thousands of panics are
+/// cheap.
 pub fn quiet_panic(message: &'static str) -> ! {
     panic::resume_unwind(Box::new(message))
 }
 
-/// A drop that panics.
+/// A value whose drop panics.
 #[derive(Debug)]
 pub struct Bomb(pub &'static str);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        // A second panic while one unwinds aborts the process: the language's rule.
+        // A second panic during an unwind aborts the process: that is a rule of the language.
         if !thread::panicking() {
             quiet_panic(self.0);
         }
     }
 }
 
-/// Holds tasks until it opens; opens when dropped, so that a failing test does not hang.
+/// Holds tasks until it opens. It opens when it is dropped, so that a failing test does not hang.
 ///
 /// Declare it after the pool: the pool's drop waits for the tasks that the gate holds.
 #[derive(Debug, Default)]
@@ -165,7 +177,7 @@ impl Gate {
         Key(Arc::clone(&self.0))
     }
 
-    /// A task that waits at the gate.
+    /// Returns a task that waits at the gate.
     pub fn task(&self) -> impl FnOnce() + Send + 'static {
         let key = self.key();
         move || key.pass()
@@ -176,13 +188,13 @@ impl Gate {
         self.0.opened.notify_all();
     }
 
-    /// Opens the gate when dropped: to be held inside a `thread::scope`, which would otherwise wait
-    /// for the threads at the gate while a failed assertion unwinds.
+    /// Returns a guard that opens the gate when it is dropped. Hold it inside a `thread::scope`,
+    /// which would otherwise wait for the threads at the gate while a failed assertion unwinds.
     pub fn opener(&self) -> Opener<'_> {
         Opener(self)
     }
 
-    /// How many have come to the gate so far.
+    /// Returns how many tasks have come to the gate so far.
     pub fn entered(&self) -> usize {
         self.0.entered.load(Ordering::SeqCst)
     }
@@ -226,98 +238,7 @@ impl Key {
     }
 }
 
-/// Counts, for each task, how often its closure ran and how often its captures were dropped.
-#[derive(Clone, Debug)]
-pub struct Ledger(Arc<Vec<Line>>);
-
-#[derive(Debug, Default)]
-struct Line {
-    runs: AtomicU32,
-    drops: AtomicU32,
-}
-
-/// To be captured by the closure of task `id`.
-#[derive(Debug)]
-pub struct Entry {
-    id: usize,
-    ledger: Arc<Vec<Line>>,
-}
-
-impl Ledger {
-    pub fn new(tasks: usize) -> Self {
-        Self(Arc::new((0..tasks).map(|_| Line::default()).collect()))
-    }
-
-    pub fn entry(&self, id: usize) -> Entry {
-        Entry {
-            id,
-            ledger: Arc::clone(&self.0),
-        }
-    }
-
-    pub fn runs(&self, id: usize) -> u32 {
-        self.0[id].runs.load(Ordering::SeqCst)
-    }
-
-    pub fn drops(&self, id: usize) -> u32 {
-        self.0[id].drops.load(Ordering::SeqCst)
-    }
-
-    pub fn total_runs(&self) -> u64 {
-        (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
-    }
-
-    /// Every task ran once and its captures were dropped once.
-    #[track_caller]
-    pub fn assert_all_ran(&self) {
-        for id in 0..self.0.len() {
-            assert_eq!((self.runs(id), self.drops(id)), (1, 1), "task {id}");
-        }
-    }
-}
-
-impl Entry {
-    pub fn run(&self) {
-        let before = self.ledger[self.id].runs.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(before, 0, "task {} runs a second time", self.id);
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.ledger[self.id].drops.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Counts how many are inside at once, and the most there ever were.
-#[derive(Debug, Default)]
-pub struct Gauge {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Gauge {
-    pub fn enter(&self) -> Inside<'_> {
-        let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        Inside(self)
-    }
-
-    pub fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
-    }
-}
-
-#[derive(Debug)]
-pub struct Inside<'a>(&'a Gauge);
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Small and repeatable: xorshift64*.
+/// A small random number generator (xorshift64*) whose numbers depend only on the seed.
 #[derive(Debug)]
 pub struct Rng(u64);
 
@@ -333,13 +254,13 @@ impl Rng {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }
 
-/// Keeps the processor for about `d`.
+/// Uses the CPU for about `d`.
 pub fn spin(d: Duration) {
     let start = Instant::now();
     while start.elapsed() < d {
@@ -347,18 +268,18 @@ pub fn spin(d: Duration) {
     }
 }
 
-/// Waits until nothing runs or waits in the pool, then returns what it reports at rest.
+/// Waits until no task runs or is queued, then returns the pool's statistics.
 #[track_caller]
 pub fn settle(pool: &Pool) -> Stats {
     wait_until("the pool to come to rest", || {
         let s = pool.stats();
-        // A worker that is being started or ends is not at rest.
+        // A worker that is being started, or that ends, is in `workers` and not in `idle`.
         s.running == 0 && s.queued == 0 && s.idle == s.workers
     });
     pool.stats()
 }
 
-/// Waits until no worker is being started or ends: until then it is busy.
+/// Waits until no worker is being started or ends. Until then such a worker counts as busy.
 #[track_caller]
 pub fn await_started(pool: &Pool) {
     wait_until("workers to be started", || {
@@ -367,12 +288,12 @@ pub fn await_started(pool: &Pool) {
     });
 }
 
-/// Law 9's invariants that hold at every moment.
+/// Checks the invariants of law 9 that hold at every moment.
 #[track_caller]
 pub fn check_moment(pool: &Pool, s: &Stats) {
     let r = s.refusals;
     let by_state = r.saturated + r.closed + r.cancelled + r.spawn_failed + r.expired;
-    let by_place = r.on_worker + r.forked;
+    let by_place = r.on_worker + r.forked + r.group_full;
     assert_eq!(s.refused, by_state + by_place, "{s:?}");
     assert!(s.abandoned <= s.running, "{s:?}");
     let max = pool.max_workers();
@@ -393,7 +314,7 @@ pub fn check_moment(pool: &Pool, s: &Stats) {
         ended <= s.accepted,
         "an ending before its acceptance: {s:?}"
     );
-    // A counter that went below zero shows as a number no test reaches.
+    // A counter that went below zero shows as a number that no test reaches.
     let most = u64::MAX / 2;
     for n in [
         s.accepted,
@@ -412,7 +333,7 @@ pub fn check_moment(pool: &Pool, s: &Stats) {
     }
 }
 
-/// Law 9's ledger at rest.
+/// Checks law 9's balance, which holds while no call is under way.
 #[track_caller]
 pub fn check_at_rest(pool: &Pool, s: &Stats) {
     check_moment(pool, s);
@@ -423,8 +344,8 @@ pub fn check_at_rest(pool: &Pool, s: &Stats) {
     );
 }
 
-/// Checks that the pool takes exactly `max_workers + queue_capacity` tasks, runs `max_workers` of
-/// them at once and refuses the next: the whole cap is usable.
+/// Checks that the whole cap is usable: the pool accepts exactly `max_workers + queue_capacity`
+/// tasks, runs `max_workers` of them at once and refuses the next.
 #[track_caller]
 pub fn assert_cap_usable(pool: &Pool) {
     let gate = Gate::new();
@@ -435,7 +356,9 @@ pub fn assert_cap_usable(pool: &Pool) {
             panic!("task {i} of {cap} refused: {refused}; {:?}", pool.stats());
         }
     }
-    let refused = pool.serve(gate.task()).expect_err("one beyond the cap");
+    let refused = pool
+        .serve(gate.task())
+        .expect_err("the task beyond the cap is refused");
     assert!(refused.is_saturated(), "{refused:?}");
     drop(refused);
     wait_until("every worker to take a task", || {
@@ -449,7 +372,7 @@ pub fn assert_cap_usable(pool: &Pool) {
     assert_eq!(after.completed - before.completed, cap as u64, "{after:?}");
 }
 
-/// Serves, and panics with the reason if the pool refuses.
+/// Serves the task. Panics with the reason if the pool refuses it.
 #[track_caller]
 pub fn must_serve<F>(pool: &Pool, task: F)
 where
@@ -460,7 +383,7 @@ where
     }
 }
 
-/// The same in a group.
+/// Serves the task in a group. Panics with the reason if the group refuses it.
 #[track_caller]
 pub fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
     if let Err(refused) = group.serve(task) {
@@ -468,7 +391,7 @@ pub fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A task with a handle, for which there is room.
+/// Serves a task for which there must be room, and returns its handle.
 #[track_caller]
 pub fn must_await<F, R>(on: Awaitable<'_>, f: F) -> Handle<R>
 where
@@ -478,7 +401,7 @@ where
     on.serve(f).map_err(Refused::without_closure).expect("room")
 }
 
-/// A pool of one worker, which is occupied by a task at the gate.
+/// Returns a pool of one worker, which is occupied by a task at the gate.
 pub fn occupied(gate: &Gate, queue: usize) -> Pool {
     let pool = pool(1, queue);
     must_serve(&pool, gate.task());
@@ -486,7 +409,7 @@ pub fn occupied(gate: &Gate, queue: usize) -> Pool {
     pool
 }
 
-/// The refusal, which must be `Saturated`.
+/// Returns the refusal. Panics if its reason is not `Saturated`.
 #[track_caller]
 pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     match outcome {
@@ -496,7 +419,7 @@ pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     }
 }
 
-/// The refusal, which must be `OnWorker`.
+/// Returns the refusal. Panics if its reason is not `OnWorker`.
 #[track_caller]
 pub fn nested<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     match outcome {
@@ -506,15 +429,15 @@ pub fn nested<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
     }
 }
 
-/// A number no other call in this process returns.
+/// Returns a number that no other call in this process returns.
 pub fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Runs `body` in a process of its own, where nothing but this test has threads.
+/// Runs `body` in another process, in which only this test has threads.
 ///
-/// `name` is the test's own name: the process runs this test binary again with that test only.
+/// `name` is the test's own name: the process runs this test binary again with only that test.
 #[track_caller]
 pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
     const VAR: &str = "LAZYPOOL_ISOLATED";
@@ -533,74 +456,4 @@ pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
         "{name} on its own: {}\n{stdout}\n{stderr}",
         output.status
     );
-}
-
-/// What the system says about this process's threads.
-#[cfg(target_os = "linux")]
-pub mod os {
-    use std::fs;
-
-    /// This process's threads, as directories.
-    fn tasks() -> Vec<std::path::PathBuf> {
-        fs::read_dir("/proc/self/task")
-            .expect("/proc/self/task")
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect()
-    }
-
-    /// Threads of this process.
-    pub fn thread_total() -> usize {
-        // Not by listing them: a listing ends early when one goes meanwhile.
-        let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
-        let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
-        (count.expect("a count").trim().parse()).expect("a number")
-    }
-
-    /// Workers of the pool named `name`: threads called `{name}-{digits}`. The system keeps 15
-    /// bytes of a name, so `name` must be short.
-    pub fn workers_named(name: &str) -> usize {
-        assert!(name.len() <= 11, "the system would truncate {name:?}");
-        let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
-        threads_of(name, is_number)
-    }
-
-    /// Threads called `{name}-...`.
-    fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
-        tasks()
-            .iter()
-            // A thread that ends meanwhile has no name any more.
-            .filter_map(|dir| fs::read_to_string(dir.join("comm")).ok())
-            .filter(|comm| {
-                comm.trim_end()
-                    .strip_prefix(name)
-                    .and_then(|rest| rest.strip_prefix('-'))
-                    .is_some_and(&is_wanted)
-            })
-            .count()
-    }
-
-    /// Nanoseconds of processor time and voluntary context switches of every thread of this
-    /// process but the calling one.
-    pub fn others_activity() -> (u64, u64) {
-        let me = fs::read_link("/proc/thread-self").expect("/proc/thread-self");
-        let me = me.file_name().expect("a thread id").to_owned();
-        let mut nanos = 0;
-        let mut switches = 0;
-        for dir in tasks() {
-            if dir.file_name() == Some(&me) {
-                continue;
-            }
-            if let Ok(text) = fs::read_to_string(dir.join("schedstat")) {
-                let first = text.split_whitespace().next().expect("schedstat");
-                nanos += first.parse::<u64>().expect("schedstat");
-            }
-            if let Ok(text) = fs::read_to_string(dir.join("status")) {
-                let line = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-                switches += line.map_or(0, |n| n.trim().parse::<u64>().expect("switches"));
-            }
-        }
-        (nanos, switches)
-    }
 }

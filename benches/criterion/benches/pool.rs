@@ -1,16 +1,15 @@
-//! Benches of the pool's operations, through its public API.
+//! Benches of the operations that other pools do not have, and of a pool from its start to its end.
 
 #![allow(missing_docs)] // what `criterion_group!` makes
-
-mod common;
 
 use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
 use lazypool::{Pool, WhenFull};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn pool(workers: usize, queue: usize) -> Pool {
     Pool::builder()
@@ -21,14 +20,14 @@ fn pool(workers: usize, queue: usize) -> Pool {
         .expect("settings are in bounds")
 }
 
-/// Waits until the pool has ended `tasks` tasks.
+/// Waits until the pool has completed `tasks` tasks.
 fn ended(pool: &Pool, tasks: u64) {
     while pool.stats().completed < tasks {
         thread::yield_now();
     }
 }
 
-/// `n` times `submit`, until all tasks have ended; checks that they ran.
+/// Returns the time that `n` calls of `submit` take, until all tasks have run.
 fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
     let before = pool.stats().completed;
     let start = Instant::now();
@@ -42,33 +41,20 @@ fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
 fn serve(c: &mut Criterion) {
     let mut g = c.benchmark_group("serve");
     let queued = pool(2, 1024);
-    let words = [7_u64; 6];
-    let bytes_24 = [7_u64; 3];
-    g.bench_function("queue of 1024/no captures", |b| {
-        b.iter_custom(|n| served(&queued, n, || queued.serve(|| ()).expect("waits for room")))
-    });
-    g.bench_function("queue of 1024/24 bytes", |b| {
-        b.iter_custom(|n| {
-            let submit = || {
-                let task = move || {
-                    black_box(bytes_24);
-                };
-                queued.serve(task).expect("waits for room");
-            };
-            served(&queued, n, submit)
-        })
-    });
-    g.bench_function("queue of 1024/48 bytes", |b| {
-        b.iter_custom(|n| {
-            let submit = || {
+    // Six words fit into a task. Seven do not, so that closure is boxed.
+    macro_rules! words {
+        ($($words:literal)*) => {$(
+            g.bench_function(concat!("queue of 1024/", $words, " words captured"), |b| {
+                let words = [7_u64; $words];
                 let task = move || {
                     black_box(words);
                 };
-                queued.serve(task).expect("waits for room");
-            };
-            served(&queued, n, submit)
-        })
-    });
+                let submit = || queued.serve(task).expect("waits for room");
+                b.iter_custom(|n| served(&queued, n, submit))
+            });
+        )*};
+    }
+    words!(6 7);
     let direct = pool(1, 0);
     g.bench_function("no queue, the worker taken as it becomes idle", |b| {
         b.iter_custom(|n| served(&direct, n, || direct.serve(|| ()).expect("waits for room")))
@@ -76,49 +62,16 @@ fn serve(c: &mut Criterion) {
     g.finish();
 }
 
-fn refusal(c: &mut Criterion) {
-    let mut g = c.benchmark_group("refusal");
-    for queue in [0, 1024] {
-        let pool = Pool::builder()
-            .max_workers(1)
-            .queue_capacity(queue)
-            .build()
-            .expect("settings are in bounds");
-        let gate = Arc::new(Barrier::new(2));
-        let at_work = Arc::clone(&gate);
-        let held = pool.serve(move || {
-            at_work.wait();
-            at_work.wait();
-        });
-        held.expect("an empty pool");
-        gate.wait();
-        while pool.serve(|| ()).is_ok() {}
-        g.bench_function(format!("queue of {queue}"), |b| {
-            b.iter(|| assert!(pool.serve(|| ()).is_err()))
-        });
-        gate.wait();
-    }
-    g.finish();
-}
-
 fn do_with_deadline(c: &mut Criterion) {
     let mut g = c.benchmark_group("do_with_deadline");
-    for queue in [0, 1024] {
-        let pool = pool(2, queue);
-        g.bench_function(format!("queue of {queue}"), |b| {
-            b.iter(|| {
-                let value = pool.do_with_deadline(|| black_box(7), Duration::from_secs(10));
-                assert!(value.is_ok());
-            })
-        });
-        g.bench_function(format!("queue of {queue}/labeled"), |b| {
-            let view = pool.labeled("bench");
-            b.iter(|| {
-                let value = view.do_with_deadline(|| black_box(7), Duration::from_secs(10));
-                assert!(value.is_ok());
-            })
-        });
-    }
+    let two = pool(2, 1024);
+    let view = two.labeled("bench");
+    g.bench_function("unlabeled", |b| {
+        b.iter(|| assert!(two.do_with_deadline(|| black_box(7), LIMIT).is_ok()))
+    });
+    g.bench_function("labeled", |b| {
+        b.iter(|| assert!(view.do_with_deadline(|| black_box(7), LIMIT).is_ok()))
+    });
     g.bench_function("a deadline of zero", |b| {
         let pool = pool(1, 0);
         b.iter(|| assert!(pool.do_with_deadline(|| 7, Duration::ZERO).is_err()))
@@ -183,7 +136,11 @@ fn life(c: &mut Criterion) {
 
 criterion_group! {
     name = operations;
-    config = common::short();
-    targets = serve, refusal, do_with_deadline, together, life
+    // These times are short enough that all benches take less than a minute.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(30);
+    targets = serve, do_with_deadline, together, life
 }
 criterion_main!(operations);

@@ -1,192 +1,110 @@
-//! Measures lazypool beside other pools, and beside what the machine allows.
+//! Measures lazypool beside other pools, over several layouts of memory.
 //!
-//! ```text
-//! cargo run --release -p peers -- [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR]
-//!     [--markdown] [--save FILE] [--against FILE]
-//! cargo run --release -p peers -- --instructions [--save FILE | --check FILE]
-//! ```
-//!
-//! Workloads take turns, round by round, and so do the contenders and limits of
-//! each; a table gives the median of the rounds with the smallest and the largest.
-//! Both sides of every workload are counted: a task that did not run ends the program.
+//! Each round of each workload has its own process, in which the contenders take turns. A process
+//! has one layout: a pad in front of the pools, on the heap and on the stack.
 
-mod alloc;
-mod compare;
 mod contenders;
-mod digest;
-mod harness;
-mod limits;
+mod instructions;
 mod machine;
-mod observers;
-mod plot;
+mod round;
+mod table;
 mod tally;
-mod targets;
-mod work;
 mod workloads;
 
-use compare::Run;
-use harness::{Options, Table};
-use machine::Usage;
-use std::path::Path;
+use contenders::Ours;
+use machine::usage;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-
-#[global_allocator]
-static ALLOCATOR: alloc::Counting = alloc::Counting;
+use table::Run;
 
 const USAGE: &str = "\
-Measures lazypool beside other pools, and beside what the machine allows.
+Measures lazypool beside other pools, over several layouts of memory.
 
-usage: peers [FILTER]... [--rounds N] [--decide] [--quick] [--plot DIR] [--markdown]
-             [--save FILE] [--against FILE]
-       peers --instructions [--save FILE | --check FILE]
+usage: peers [FILTER]... [--rounds N] [--all] [--save FILE] [--against FILE]
+       peers --instructions [--all] [--save FILE] [--against FILE]
 
-  FILTER          only workloads whose name contains it, such as queue/tiny/1p
-  --rounds N      rounds of every workload (default 5)
-  --decide        up to three times as many where a target is neither clearly met nor missed
-  --quick         one short round: shows that everything works, measures little
-  --plot DIR      also write pictures (SVG) into DIR
-  --markdown      also print the README's table, and that of the targets in benches/RESULTS.md,
-                  as far as their workloads ran
-  --save FILE     also write every row into FILE, tab-separated
-  --against FILE  also say in which rows the run saved in FILE differs
-  --instructions  instead of all that: instructions per operation (needs valgrind)
-      --save FILE     write ours into FILE
-      --check FILE    count ours only, and fail if one is above what FILE allows
-";
+  FILTER          only workloads whose name contains it, such as queue/1p
+  --rounds N      rounds of each workload (default: two of each layout)
+  --all           also print the rows of every peer
+  --save FILE     also write all figures into FILE
+  --against FILE  also print the rows that differ from those saved in FILE
+  --instructions  count instructions per operation instead (needs valgrind): those of lazypool,
+                  with --all also the peers'; with --against, fail if an operation has grown";
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        rounds: 5,
-        budget: Duration::from_millis(40),
-        quick: false,
-        filters: Vec::new(),
-        plot: None,
-        markdown: false,
-        save: None,
-        against: None,
-        decide: false,
-        instructions: false,
-        check: None,
+/// Takes an option and its value out of the arguments.
+fn option(args: &mut Vec<String>, name: &str) -> Result<Option<String>, String> {
+    let Some(at) = args.iter().position(|arg| arg == name) else {
+        return Ok(None);
     };
-    let mut rounds = None;
-    while let Some(arg) = args.next() {
-        let mut value = |what| args.next().ok_or(format!("{arg} needs {what}"));
-        match arg.as_str() {
-            "--rounds" => {
-                let n = value("a number")?;
-                rounds = Some(n.parse().map_err(|e| format!("--rounds {n}: {e}"))?);
-            }
-            "--plot" => options.plot = Some(value("a directory")?.into()),
-            "--save" => options.save = Some(value("a file")?.into()),
-            "--against" => options.against = Some(value("a file")?.into()),
-            "--check" => options.check = Some(value("a file")?.into()),
-            "--decide" => options.decide = true,
-            "--instructions" => options.instructions = true,
-            "--markdown" => options.markdown = true,
-            "--quick" => {
-                options.quick = true;
-                options.rounds = 1;
-                options.budget = Duration::from_millis(5);
-            }
-            flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
-            filter => options.filters.push(filter.to_owned()),
-        }
+    if at + 1 == args.len() {
+        return Err(format!("{name} needs a value"));
     }
-    if options.check.is_some() && !options.instructions {
-        return Err(String::from("--check goes with --instructions"));
-    }
-    options.rounds = rounds.unwrap_or(options.rounds).max(1);
-    Ok(options)
+    Ok(args.drain(at..at + 2).nth(1))
 }
 
-fn failure(path: &Path, why: &dyn std::error::Error) -> ExitCode {
-    eprintln!("{}: {why}", path.display());
-    ExitCode::FAILURE
+/// Runs a round of each workload, then the next round of each. So a slow phase of the machine
+/// spoils one round of all workloads, and not all rounds of one.
+fn measure(filters: &[String], rounds: usize) -> Result<Run, String> {
+    let all = workloads::all::<Ours>().into_iter();
+    let mut names: Vec<_> = all.map(|w| w.name).collect();
+    names.retain(|name| filters.is_empty() || filters.iter().any(|f| name.contains(f)));
+    if names.is_empty() {
+        return Err(String::from("no workload has such a name"));
+    }
+    let mut run = Run::default();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        for name in &names {
+            round::run(name, round, &mut run)?;
+        }
+    }
+    Ok(run)
+}
+
+fn run(mut args: Vec<String>) -> Result<(), String> {
+    let rounds = option(&mut args, "--rounds")?.map_or(Ok(2 * round::LAYOUTS), |n| n.parse());
+    let rounds = rounds.map_err(|why| format!("--rounds: {why}"))?;
+    let save = option(&mut args, "--save")?;
+    let against = option(&mut args, "--against")?;
+    let [all, instructions] = ["--all", "--instructions"].map(|flag| {
+        let before = args.len();
+        args.retain(|arg| arg != flag);
+        args.len() < before
+    });
+    if args.iter().any(|arg| arg.starts_with('-')) {
+        return Err(USAGE.to_owned());
+    }
+    // Read this before the run. Otherwise a wrong name would cost minutes.
+    let other = against.as_deref().map(Run::read).transpose()?;
+    let before = usage();
+    let run = match instructions {
+        true => instructions::count(all)?,
+        false => measure(&args, rounds)?,
+    };
+    run.print(all);
+    if let Some(file) = save {
+        run.save(&file)?;
+    }
+    match (instructions, other) {
+        (true, other) => return other.map_or(Ok(()), |other| instructions::check(&run, &other)),
+        (false, other) => other.iter().for_each(|other| run.print_against(other)),
+    }
+    if let (Some(before), Some(after)) = (before, usage()) {
+        let [others, all] = [0, 1].map(|i| after[i] - before[i]);
+        let percent = 100.0 * others / all;
+        println!("\nOther processes used {percent:.0} % of the machine. Trust no times above 5 %.");
+    }
+    Ok(())
 }
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
-    if args.peek().is_some_and(|a| a == "--help" || a == "-h") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    if args.next_if(|a| workloads::is_child(a)).is_some() {
-        return workloads::child(&mut args).unwrap_or(ExitCode::FAILURE);
-    }
-    let options = match parse(args) {
-        Ok(options) => options,
-        Err(why) => {
-            eprintln!("{why}\n\n{USAGE}");
-            return ExitCode::FAILURE;
-        }
+    let done = match args.peek().map(String::as_str) {
+        Some(round::CHILD) => round::child(args.skip(1)),
+        Some(instructions::CHILD) => instructions::child(args.skip(1)),
+        _ => run(args.collect()),
     };
-    if options.instructions {
-        let (save, check) = (options.save.as_deref(), options.check.as_deref());
-        return match workloads::instructions(save, check) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("{why}");
-                ExitCode::FAILURE
-            }
-        };
+    if let Err(why) = &done {
+        eprintln!("{why}");
     }
-    // Read before the run: a wrong name should not cost three minutes.
-    let other = match options.against.as_deref().map(|f| (f, Run::read(f))) {
-        None => None,
-        Some((_, Ok(run))) => Some(run),
-        Some((file, Err(why))) => return failure(file, &why),
-    };
-    let start = Instant::now();
-    let before = Usage::now();
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    println!(
-        "{} round(s), {cores} cores; the median, the smallest and the largest of the rounds; \
-         cpu: processor time of all threads; [limits]: what the machine allows without a pool; \
-         x limit: beside the limit's smallest round",
-        options.rounds
-    );
-    let mut wanted = Vec::new();
-    for group in workloads::ALL {
-        group(&options, &mut |workload| wanted.push(workload));
-    }
-    if wanted.is_empty() {
-        eprintln!("no workload is named so");
-        return ExitCode::FAILURE;
-    }
-    let tables = harness::run(wanted, |tables| match options.decide {
-        true => targets::undecided(tables),
-        false => Vec::new(),
-    });
-    tables.iter().for_each(Table::print);
-    targets::print(&tables);
-    if options.markdown {
-        println!("\nFor README.md:");
-        digest::print(&tables, cores);
-        println!("\nFor benches/RESULTS.md:");
-        digest::print_round_trip(&tables);
-        targets::print_markdown(&tables, other.as_ref());
-    }
-    if let Some(other) = other {
-        other.print_against(&tables);
-    }
-    println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
-    if let (Some(before), Some(after)) = (before, Usage::now()) {
-        let others = 100.0 * after.of_others_since(&before);
-        if others > 5.0 {
-            println!("other processes used {others:.0} % of the machine: do not trust the figures");
-        }
-    }
-    if let Some(file) = &options.save {
-        if let Err(why) = compare::save(file, &tables) {
-            return failure(file, &why);
-        }
-    }
-    if let Some(dir) = &options.plot {
-        match plot::write(dir, &tables) {
-            Ok(files) => println!("{files} pictures in {}", dir.display()),
-            Err(why) => return failure(dir, &why),
-        }
-    }
-    ExitCode::SUCCESS
+    ExitCode::from(u8::from(done.is_err()))
 }

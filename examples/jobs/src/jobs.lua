@@ -1,84 +1,156 @@
-#!lua name=lazypool_jobs
--- Steps that write more than once. Redis runs each function alone and logs its writes as one: a
--- process or a server killed in the middle leaves all of them or none.
---
--- KEYS: the stream, its retries (sorted by due time), dead letters (a stream), done keys (a set).
--- ARGV: group, consumer, and what each function names.
+#!lua flags=allow-oom
+-- All that changes jobs. Redis runs a step alone and logs its writes as one: a process or a server
+-- killed in the middle leaves all of them or none. With `allow-oom` the steps work in a full Redis,
+-- too. A dead letter replaces its entry, and the done keys are bounded: they do not fill it further.
+-- In `retry` are "ID ATTEMPT" by due time: the entry stays in the stream and is not pending. Its
+-- delivery count is 1000 * attempts + deliveries. All times are in ms.
+local stream, retry, dead, done = unpack(KEYS)
+local step, group, me, visibility, backoff, keep, deaths, most = unpack(ARGV, 1, 8)
+local steps, complaint, time = {}, '', redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- {id, consumer, idle, deliveries} of an entry that is pending with this consumer, or nil.
-local function mine(keys, argv, id)
-  return redis.call('XPENDING', keys[1], argv[1], id, id, 1, argv[2])[1]
+-- Returns nil if the key is of the wrong type. `extend` says so, and the rest goes on.
+local function try(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  complaint = reply.err .. ': ' .. key
 end
 
-local function leave(keys, argv, id)
-  redis.call('XACK', keys[1], argv[1], id)
-  redis.call('XDEL', keys[1], id)
+-- Returns {id, consumer, idle, count} of an entry that is pending with this consumer, or nil.
+local function mine(id)
+  return redis.call('XPENDING', stream, group, id, id, 1, me)[1]
 end
 
-local function give_away(keys, argv, id, idle, deliveries)
-  return redis.call('XCLAIM', keys[1], argv[1], 'nobody', 0, id,
-    'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
+-- Makes an entry pending with a consumer, and returns it unless it was deleted.
+local function claim(consumer, id, ...)
+  local entry = redis.pcall('XCLAIM', stream, group, consumer, 0, id, ...)
+  return not entry.err and entry[1]
 end
 
-local function millis()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+-- Leaves an entry to others: after the visibility timeout, less what it has been idle for.
+local function give(id, idle, count)
+  claim('nobody', id, 'IDLE', idle, 'RETRYCOUNT', math.max(count, 0), 'JUSTID')
 end
 
--- id, key. Whoever has the job by now: it is done.
-redis.register_function('jobs_done', function(keys, argv)
-  leave(keys, argv, argv[3])
-  return redis.call('SADD', keys[4], argv[4])
-end)
+local function leave(id)
+  redis.call('XACK', stream, group, id)
+  return redis.call('XDEL', stream, id)
+end
 
--- id, delay in ms or -1 for the dead letters, reason, the fields of the next attempt. Nothing if
--- another consumer has claimed the job: then that one reports it.
-redis.register_function('jobs_failed', function(keys, argv)
-  if not mine(keys, argv, argv[3]) then return 0 end
-  leave(keys, argv, argv[3])
-  if tonumber(argv[4]) >= 0 then
-    local due = millis() + argv[4]
-    return redis.call('ZADD', keys[2], due, cmsgpack.pack({unpack(argv, 6)}))
+local function is_done(fields)
+  for i = 1, #fields, 2 do
+    if fields[i] == 'key' then return try('ZSCORE', done, fields[i + 1]) end
   end
-  return redis.call('XADD', keys[3], '*', 'reason', argv[5], 'consumer', argv[2], unpack(argv, 6))
-end)
+end
 
--- id, visibility timeout in ms. Gives a job to a consumer that does not exist, to be claimed at
--- once; this delivery does not count.
-redis.register_function('jobs_released', function(keys, argv)
-  local job = mine(keys, argv, argv[3])
-  if not job then return 0 end
-  return give_away(keys, argv, job[1], argv[4], math.max(job[4] - 1, 0))
-end)
+-- Adds a dead letter. `unpack` has a limit.
+local function bury(fields, reason)
+  if #fields > 4000 then fields = {'packed', cmsgpack.pack(fields)} end
+  return try('XADD', dead, '*', 'reason', reason, 'consumer', me, unpack(fields))
+end
 
--- visibility timeout in ms, ids. Gives away all that is pending with this consumer except these:
--- the answer that delivered the rest was lost. The delivery counts: perhaps a consumer died with it.
-redis.register_function('jobs_unknown', function(keys, argv)
-  local known = {}
-  for i = 4, #argv do known[argv[i]] = true end
-  local pending = redis.call('XPENDING', keys[1], argv[1], '-', '+', 1000000, argv[2])
-  for _, job in ipairs(pending) do
-    if not known[job[1]] then give_away(keys, argv, job[1], argv[3], job[4]) end
+-- Moves an entry to the dead letters. If these cannot be written, others try it again later.
+local function kill(id, reason, count)
+  local entry = redis.call('XRANGE', stream, id, id)[1] or {id, {'key', id}}
+  if bury(entry[2], reason) then leave(id) else give(id, 0, count) end
+end
+
+function steps.open()
+  local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+  if made.err and not made.err:find('BUSYGROUP') then return made end
+end
+
+-- Takes jobs of dead consumers if `claims` is 1, then retries that are due, then new ones: up to
+-- `count`, and until they have `room` bytes. A job that one more death makes a dead letter comes
+-- alone, to a consumer that has no `others`. Returns how long until a retry is due, too.
+function steps.take(count, room, others, claims)
+  count, room, deaths = tonumber(count), tonumber(room), tonumber(deaths)
+  local taken, alone = {}, false
+  local function add(entry, times)
+    if is_done(entry[2]) then return leave(entry[1]) end
+    for _, text in ipairs(entry[2]) do room = room - #text end
+    table.insert(taken, {entry[1], times, entry[2]})
   end
-  return 1
-end)
+  local function full() return #taken >= count or room <= 0 or alone end
 
--- ids. Starts their visibility timeout again. (XCLAIM alone would take back what others claimed.)
-redis.register_function('jobs_extend', function(keys, argv)
-  for i = 3, #argv do
-    if mine(keys, argv, argv[i]) then
-      redis.call('XCLAIM', keys[1], argv[1], argv[2], 0, argv[i], 'JUSTID')
+  local silent = claims == '1' and redis.call('XPENDING', stream, group, 'IDLE', visibility, '-', '+', 100)
+  for _, job in ipairs(silent or {}) do
+    local id, times, died = job[1], job[4], job[4] % 1000
+    if full() then break end
+    if died >= deaths then
+      kill(id, 'consumers died: ' .. died, times)
+    else
+      alone = died > 0 and died + 1 >= deaths
+      local entry = not (alone and others + #taken > 0) and claim(me, id, 'RETRYCOUNT', times + 1)
+      if entry then add(entry, times + 1) end
     end
   end
-  return 1
-end)
-
--- Moves retries that are due into the stream.
-redis.register_function('jobs_due', function(keys)
-  local due = redis.call('ZRANGE', keys[2], '-inf', millis(), 'BYSCORE', 'LIMIT', 0, 100)
-  for _, job in ipairs(due) do
-    redis.call('XADD', keys[1], '*', unpack(cmsgpack.unpack(job)))
-    redis.call('ZREM', keys[2], job)
+  for _, member in ipairs(try('ZRANGE', retry, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100) or {}) do
+    if full() then break end
+    local id, attempt = member:match('^(%d+%-%d+) (%d+)$')
+    local times = (tonumber(attempt) or 0) * 1000 + 1
+    local entry = id and claim(me, id, 'FORCE', 'RETRYCOUNT', times)
+    if id or bury({'key', member}, 'unreadable retry') then redis.call('ZREM', retry, member) end
+    if entry then add(entry, times) end
   end
-  return #due
-end)
+  while not full() do
+    local new = redis.call('XREADGROUP', 'GROUP', group, me, 'COUNT', 1, 'STREAMS', stream, '>')
+    if not new then break end
+    add(new[1][2][1], 1)
+  end
+  local due = try('ZRANGE', retry, 0, 0, 'WITHSCORES') or {}
+  return {math.max((tonumber(due[2]) or now + 60000) - now, 0), taken}
+end
+
+-- Returns 1 if a job is done, and acknowledges it.
+function steps.skip(id, key)
+  return is_done({'key', key}) and leave(id) or 0
+end
+
+-- Whoever has the job by now: it is done.
+function steps.done(id, key)
+  leave(id)
+  try('ZADD', done, now, key)
+end
+
+-- To be tried again, or to the dead letters. Nothing if another consumer has the job: it reports it.
+function steps.failed(id, reason, attempts)
+  local job = mine(id)
+  if not job then return end
+  local attempt = math.floor(job[4] / 1000) + 1
+  local due = now + backoff * 2 ^ math.min(attempt - 1, 10)
+  if attempt < tonumber(attempts) and try('ZADD', retry, due, id .. ' ' .. attempt) then
+    redis.call('XACK', stream, group, id)
+  else
+    kill(id, reason, job[4])
+  end
+end
+
+-- Gives a job back at once, and takes this delivery back.
+function steps.released(id)
+  local job = mine(id)
+  if job then give(id, visibility, job[4] - 1) end
+end
+
+-- Starts the visibility timeout of all that this consumer knows (ARGV from 10) again, and gives back
+-- what it does not know: its answer was lost, or its process died if this is the `start`. Forgets old
+-- keys, and consumers that have gone. Returns what is wrong with a key: an error at the start.
+function steps.extend(start)
+  local known = {}
+  for i = 10, #ARGV do known[ARGV[i]] = true end
+  for _, job in ipairs(redis.call('XPENDING', stream, group, '-', '+', 1000000, me)) do
+    local id, count = job[1], job[4] - 1 + start
+    if known[id] then claim(me, id, 'JUSTID') else give(id, visibility, count) end
+  end
+  for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
+    local gone = consumer[4] == 0 and consumer[6] > 4 * visibility
+    if gone then redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer[2]) end
+  end
+  try('ZCARD', retry)
+  try('XLEN', dead)
+  try('ZREMRANGEBYSCORE', done, '-inf', now - keep)
+  try('ZREMRANGEBYRANK', done, 0, -1 - most)
+  return start == '1' and complaint ~= '' and redis.error_reply(complaint) or complaint
+end
+
+return steps[step](unpack(ARGV, 9, 12)) or ''

@@ -1,23 +1,24 @@
 //! `jobs --help`
 
-use jobs::queue::{Job, Place};
-use jobs::story::{self, kinds};
-use jobs::work::{work, Settings};
+use jobs::admin::Letter;
+use jobs::kinds;
+use jobs::options::{end, Options};
+use jobs::queue::Job;
+use jobs::story;
+use jobs::work::work;
 use lazypool::Pool;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::error::Error;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{exit, id};
-use std::str::FromStr;
+use std::process::exit;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 const HELP: &str = "\
 Durable jobs on Redis Streams: many processes, a bounded pool in each. Needs Redis 7.
@@ -26,16 +27,17 @@ jobs            the whole story in about twenty seconds: starts its own redis-se
 jobs work       takes jobs and runs them until SIGTERM
 jobs produce    adds jobs
 jobs status     shows what waits, what is pending with whom, the last dead letters
+jobs dead       lists the dead letters, sends them again or deletes them
 
-options of all three, with their defaults
+options of all four, with their defaults
   --redis redis://127.0.0.1:6379/
   --stream jobs           also names STREAM:retry, STREAM:dead and STREAM:done;
                           in a cluster write it in braces
   --group workers         the only one of the stream: what is acknowledged is deleted
 
 jobs work
-  --name HOST-PID         of this consumer: no other has it at the same time. Redis keeps each name,
-                          so give a process the name of the one that it replaces
+  --name HOST-PID         of this consumer: no other has it at the same time. A process that has the
+                          name of the one that it replaces has its jobs again at once
   --workers 4             jobs that run at once
   --queue 4               jobs taken ahead; each waits, within its deadline, for a worker
   --deadline-ms 5000      from delivery to end; a job may have its own
@@ -43,11 +45,15 @@ jobs work
                           the deadline, so that a job has ended by then, whatever silenced it
   --attempts 3            then to the dead letters
   --backoff-ms 200        before the second attempt; twice as long before each further one
-  --deaths 3              a job whose consumers died so often goes there, too: perhaps it kills them
+  --bytes 268435456       of payloads that it has at once, running or not; the last one may exceed it
+  --deaths 3              a job whose consumers died so often goes there, too: perhaps it kills them.
+                          Before its last chance it waits, and runs alone in its process
   --lost WORKERS/2        exit with 3 when so many workers hang. No thread can be stopped from outside:
                           only a new process has all its workers again. With a higher number capacity
                           is missing for longer; with a lower one few bad jobs cause many restarts
   --grace-ms 5000         at SIGTERM: running jobs may go on for so long; others are given back
+  --done-ms 86400000      keys that are done are skipped for so long; at most so many are kept:
+  --done-keys 1000000
   --metrics ADDR          serves Prometheus metrics, for instance at 127.0.0.1:9100
   --effects FILE          appends `key consumer` for each job that ran, as a job's effect outside
 
@@ -60,55 +66,12 @@ jobs produce
   --job-deadline-ms N     of these jobs. It may be longer than the visibility timeout, which a
                           consumer extends for all that it has
 
+jobs dead
+  --send ID               adds this dead letter to the stream again; `all`: each
+  --delete ID             deletes it; `all`: each
+
 exit codes: 0 all is well, 1 an error, 2 bad options, 3 too many workers hang (start it again)
 ";
-
-/// The options that are left, by name.
-struct Options(HashMap<String, String>);
-
-fn end(code: i32, why: impl Display) -> ! {
-    eprintln!("jobs: {why}");
-    exit(code)
-}
-
-impl Options {
-    fn read(words: &[String]) -> Self {
-        let pair = |pair: &[String]| match pair {
-            [name, value] if name.starts_with("--") => (name[2..].to_owned(), value.clone()),
-            _ => end(2, format!("{pair:?}: options are written --name value")),
-        };
-        Self(words.chunks(2).map(pair).collect())
-    }
-
-    fn get<T: FromStr<Err: Display>>(&mut self, name: &str, default: T) -> T {
-        let Some(text) = self.0.remove(name) else {
-            return default;
-        };
-        let value = text.parse();
-        value.unwrap_or_else(|e| end(2, format!("--{name} {text}: {e}")))
-    }
-
-    fn ms(&mut self, name: &str, default: u32) -> Duration {
-        Duration::from_millis(self.get(name, default).into())
-    }
-
-    fn place(&mut self) -> Place {
-        let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
-        Place {
-            url: self.get("redis", "redis://127.0.0.1:6379/".to_owned()),
-            stream: self.get("stream", "jobs".to_owned()),
-            group: self.get("group", "workers".to_owned()),
-            consumer: self.get("name", format!("{}-{}", host.trim(), id())),
-            visibility: self.ms("visibility-ms", 15_000),
-        }
-    }
-
-    fn none_left(&self) {
-        if let Some(name) = self.0.keys().next() {
-            end(2, format!("unknown option --{name}; see --help"));
-        }
-    }
-}
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -121,6 +84,7 @@ fn main() {
         Some("work") => run_work(options),
         Some("produce") => produce(options),
         Some("status") => status(options),
+        Some("dead") => dead(options),
         Some(word) => end(2, format!("unknown command `{word}`; see --help")),
     };
     exit(result.unwrap_or_else(|e| end(1, e)));
@@ -128,15 +92,7 @@ fn main() {
 
 fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let (workers, queue) = (options.get("workers", 4_usize), options.get("queue", 4));
-    let s = Settings {
-        place: options.place(),
-        deadline: options.ms("deadline-ms", 5_000),
-        attempts: options.get("attempts", 3),
-        backoff: options.ms("backoff-ms", 200),
-        deaths: options.get("deaths", 3),
-        lost: options.get("lost", workers.div_ceil(2)),
-        grace: options.ms("grace-ms", 5_000),
-    };
+    let s = options.settings(workers);
     let append = |path: String| match File::options().append(true).create(true).open(&path) {
         Ok(file) => file,
         Err(e) => end(1, format!("{path}: {e}")),
@@ -147,7 +103,7 @@ fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
     let pool = Pool::builder().max_workers(workers).queue_capacity(queue);
     let pool = pool.thread_name("jobs").build();
     let pool = Arc::new(pool.unwrap_or_else(|e| end(2, e)));
-    if s.deadline >= s.place.visibility {
+    if s.deadline >= s.visibility {
         end(2, "--deadline-ms must be less than --visibility-ms");
     }
     if !(1..=workers).contains(&s.lost) {
@@ -163,10 +119,10 @@ fn run_work(mut options: Options) -> Result<i32, Box<dyn Error>> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let name = s.place.consumer.clone();
+    let name = s.consumer.clone();
     let run = Arc::new(move |job: &Job| kinds::run(job, &name, effects.as_ref()));
-    let lost = work(&s, &pool, run, &stop)?;
-    std::mem::forget(pool); // dropping it could wait for what hangs
+    let lost = work(&s, &pool, run, &stop).map_err(|e| s.explain(&e))?;
+    std::mem::forget(pool); // its drop could wait for jobs that hang
     Ok(if lost { 3 } else { 0 })
 }
 
@@ -183,26 +139,73 @@ fn serve_metrics(listener: &TcpListener, metrics: &PrometheusHandle, pool: &Pool
 }
 
 fn produce(mut options: Options) -> Result<i32, Box<dyn Error>> {
-    let (place, now) = (options.place(), UNIX_EPOCH.elapsed());
+    let (s, now) = (options.settings(1), UNIX_EPOCH.elapsed());
     let key = options.get("key", now.map_or(0, |now| now.as_nanos()).to_string());
     let kind = options.get("kind", "hash".to_owned());
     let payload = options.get("payload", "1".to_owned());
     let (count, deadline_ms) = (options.get("count", 1), options.get("job-deadline-ms", 0));
     options.none_left();
-    let job = |n| Job {
-        deadline_ms,
-        ..Job::new(format!("{key}-{n}"), &kind, &payload)
-    };
+    let job = |n| Job { deadline_ms, ..Job::new(format!("{key}-{n}"), &kind, &payload) };
     let jobs: Vec<Job> = (0..count).map(job).collect();
-    let added = place.connect().and_then(|mut queue| queue.produce(&jobs));
-    added.map_err(|e| format!("{}; add them again with --key {key}", place.explain(&e)))?;
+    let added = s.connect().and_then(|mut queue| queue.produce(&jobs));
+    added.map_err(|e| format!("{}; add them again with --key {key}", s.explain(&e)))?;
     println!("added {count} jobs, with the keys {key}-0 and so on");
     Ok(0)
 }
 
+/// Shows the jobs that wait, those pending with each consumer, and the last dead letters.
 fn status(mut options: Options) -> Result<i32, Box<dyn Error>> {
-    let place = options.place();
+    let s = options.settings(1);
     options.none_left();
-    print!("{}", place.status().map_err(|e| place.explain(&e))?);
+    let found = s.open().and_then(|mut queue| {
+        let mut letters = VecDeque::new();
+        queue.letters("list", ("-", "+"), |letter| {
+            letters.push_front(letter);
+            letters.truncate(10);
+        })?;
+        Ok((queue.status()?, letters))
+    });
+    let ((stream, retries, dead, done, pending), letters) = found.map_err(|e| s.explain(&e))?;
+    let all: usize = pending.iter().map(|(_, count)| count).sum();
+    let waiting = stream.saturating_sub(all + retries);
+    println!("waiting {waiting}, pending {all}, retries {retries}, done {done}, dead {dead}");
+    for (consumer, count) in pending {
+        println!("pending with {consumer}: {count}");
+    }
+    letters.iter().for_each(show);
+    Ok(0)
+}
+
+fn show((id, key, kind, why): &Letter) {
+    let [key, kind, why] = [key, kind, why].map(|text| String::from_utf8_lossy(text));
+    println!("dead: {key} ({kind}): {why} [{id}]");
+}
+
+/// Lists dead letters, sends them again, or deletes them.
+fn dead(mut options: Options) -> Result<i32, Box<dyn Error>> {
+    let s = options.settings(1);
+    let send = options.0.remove("send").map(|which| ("send", which));
+    let delete = options.0.remove("delete").map(|which| ("delete", which));
+    options.none_left();
+    let (act, which) = send.or(delete).unwrap_or(("list", "all".to_owned()));
+    // `all` means the letters until now: a job that is sent again may come back as a new letter.
+    let now = UNIX_EPOCH.elapsed()?.as_millis().to_string();
+    let (from, to) = match which.as_str() {
+        "all" => ("-", now.as_str()),
+        id => (id, id),
+    };
+    let mut count = 0;
+    let told = s.open().and_then(|mut queue| {
+        queue.letters(act, (from, to), |letter| {
+            count += 1;
+            show(&letter);
+        })
+    });
+    told.map_err(|e| s.explain(&e))?;
+    match act {
+        "send" => println!("sent again: {count}"),
+        "delete" => println!("deleted: {count}"),
+        _ => {}
+    }
     Ok(0)
 }

@@ -1,50 +1,37 @@
-//! The consumer: takes jobs while its pool has capacity for them, and reports what became of each.
+//! The consumer: takes jobs while its pool has capacity for them, and reports the outcome of each.
 
-use crate::queue::{Failure, Job, Outcome, Place, Queue};
-use lazypool::{Handle, Pool, Shutdown, TaskError};
+use crate::queue::{Failure, Job, Queue, Settings};
+use lazypool::{Handle, Pool, Shutdown, TaskError, WhenFull};
 use redis::RedisResult;
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long the loop sleeps, at most: how late it sees a new job, a deadline or a signal.
+/// The longest time that the loop sleeps while it has jobs. It sees a deadline this late.
 const TICK: Duration = Duration::from_millis(20);
-/// How long past its deadline a job may tell by itself how it ended.
-const LATE: Duration = Duration::from_millis(50);
-/// A job that runs for so long after it was reported as timed out has cost a worker.
-const LOST: Duration = Duration::from_secs(1);
-/// How long to wait between tries to reach Redis, at most.
-const PAUSE: Duration = Duration::from_millis(500);
+/// How long the loop waits in the server while it has no jobs, and between tries to reach Redis.
+const IDLE: Duration = Duration::from_millis(300);
+/// How long after its deadline a job may still report its own end. After that, it has cost a
+/// worker.
+const LATE: Duration = Duration::from_secs(1);
+/// The longest time that a stop takes beyond the grace period, because of a socket call.
+const OVER: Duration = Duration::from_millis(700);
 
-/// `jobs --help` says what each is for.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub place: Place,
-    pub deadline: Duration,
-    pub attempts: u32,
-    pub backoff: Duration,
-    pub deaths: u64,
-    pub lost: usize,
-    pub grace: Duration,
-}
-
-/// Runs a job on a worker of the pool; a second time, perhaps: see [`Job::key`].
+/// Runs a job on a worker of the pool. A job may run a second time: see [`Job::key`].
 pub type Run = Arc<dyn Fn(&Job) -> Result<(), Failure> + Send + Sync>;
 
-type Running = Handle<Result<(), Failure>>;
-
-/// A job from its delivery to its acknowledgment.
+/// A job from its delivery until it is both acknowledged and ended.
 struct Taken {
-    job: Job,
+    job: Arc<Job>,
     until: Instant,
-    /// Until it has ended.
-    run: Option<Running>,
-    outcome: Option<Outcome>,
+    run: Option<Handle<Result<(), Failure>>>,
+    end: Option<Result<(), Failure>>,
+    /// `true` if the job's end has been reported. A job that still runs then hangs.
+    told: bool,
 }
 
 /// Wakes the loop when a job ends.
@@ -56,248 +43,193 @@ impl Wake for Unpark {
     }
 }
 
-struct Consumer<'a> {
-    s: &'a Settings,
-    pool: &'a Pool,
+struct Consumer {
+    s: Settings,
+    pool: Arc<Pool>,
     run: Run,
-    waker: Waker,
-    /// All that this process has taken and not acknowledged.
-    ledger: HashMap<String, Taken>,
-    /// What was reported as timed out and still runs, since when.
-    hung: Vec<(Running, Instant)>,
+    /// The end of the grace period, once the stop has begun.
+    end: Arc<OnceLock<Instant>>,
+    taken: Vec<Taken>,
     link: Option<Queue>,
-    /// Between tries, while Redis is gone.
-    pause: Duration,
+    /// `true` while Redis does not answer.
+    down: bool,
     extended: Instant,
 }
 
-/// Runs until `stop` is set, or too many workers are lost: then it returns `true`.
-pub fn work(s: &Settings, pool: &Pool, run: Run, stop: &AtomicBool) -> Result<bool, String> {
-    let link = s.place.connect().map_err(|e| s.place.explain(&e))?;
+/// Runs until `stop` is set, or until too many workers are lost. Returns `true` in the second case.
+/// Fails if Redis or a key is not as it should be at the start.
+pub fn work(s: &Settings, pool: &Arc<Pool>, run: Run, stop: &AtomicBool) -> RedisResult<bool> {
+    let end = Arc::new(OnceLock::new());
     let mut consumer = Consumer {
-        s,
-        pool,
+        s: s.clone(),
+        pool: Arc::clone(pool),
         run,
-        waker: Arc::new(Unpark(thread::current())).into(),
-        ledger: HashMap::new(),
-        hung: Vec::new(),
-        link: Some(link),
-        pause: Duration::ZERO,
+        end: Arc::clone(&end),
+        taken: Vec::new(),
+        link: None,
+        down: false,
         extended: Instant::now(),
     };
-    // Relaxed: the flag says all there is to know.
-    while !stop.load(Ordering::Relaxed) && consumer.lost() < s.lost {
-        consumer.turn();
+    // The consumer has its own thread, so no socket call and no look-up of a name holds up the end.
+    let consumer = thread::spawn(move || consumer.work());
+    while !consumer.is_finished() {
+        // Relaxed: the flag publishes no other data.
+        let asked = stop.load(Ordering::Relaxed);
+        if asked && Instant::now() > *end.get_or_init(|| Instant::now() + s.grace) + OVER {
+            pool.shutdown(Shutdown::Cancel, 10 * TICK);
+            eprintln!("jobs: {}: stopped: Redis does not answer", s.consumer);
+            return Ok(false);
+        }
+        thread::park_timeout(TICK);
     }
-    let lost = consumer.lost();
-    consumer.stop();
-    Ok(lost >= s.lost)
+    consumer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-impl Consumer<'_> {
+impl Consumer {
+    fn work(&mut self) -> RedisResult<bool> {
+        let mut link = self.s.connect()?;
+        link.extend(&[], true)?;
+        self.link = Some(link);
+        let is_lost = |me: &Self| me.taken.len() - me.open().count() >= me.s.lost;
+        while self.end.get().is_none() && !is_lost(self) {
+            self.turn();
+        }
+        let lost = is_lost(self);
+        self.stop();
+        Ok(lost)
+    }
+
     fn turn(&mut self) {
-        if !self.look() {
-            thread::park_timeout(self.pause.max(TICK));
-            self.look();
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        self.taken.iter_mut().for_each(|taken| taken.look(&waker));
+        let Err(e) = self.talk() else { return };
+        if !std::mem::replace(&mut self.down, true) {
+            self.say(format!("{e}; trying again"));
         }
-        if let Err(e) = self.talk() {
-            if self.pause.is_zero() {
-                self.say(&format!("{}; trying again", self.s.place.explain(&e)));
-            }
-            self.pause = (2 * self.pause).clamp(Duration::from_millis(50), PAUSE);
-        }
+        thread::park_timeout(IDLE);
     }
 
-    /// Whether a job has ended since the last look.
-    fn look(&mut self) -> bool {
-        self.hung.retain(|(run, _)| !run.is_finished());
-        let mut ended = false;
-        for taken in self.ledger.values_mut() {
-            ended |= taken.look(self.s, &self.waker);
-        }
-        ended
-    }
-
-    /// All that needs Redis. After an error nothing is lost: the next turn does it again.
+    /// Does all steps that need Redis. After an error nothing is lost: the next turn does them
+    /// again.
     fn talk(&mut self) -> RedisResult<()> {
-        let mut link = match self.link.take() {
-            Some(link) => link,
-            None => {
-                let mut link = self.s.place.connect()?;
-                link.give_away_unknown(&Vec::from_iter(self.ledger.keys()))?;
-                link
+        let mut link = self.link.take().map_or_else(|| self.s.connect(), Ok)?;
+        let ended = self.open().filter_map(|taken| Some((&*taken.job, taken.end.as_ref()?)));
+        link.settle(&Vec::from_iter(ended))?;
+        self.taken.iter_mut().for_each(|taken| taken.told |= taken.end.is_some());
+        self.taken.retain(|taken| !taken.told || taken.run.is_some());
+        if self.down || self.extended.elapsed() > self.s.visibility / 4 {
+            let kept = Vec::from_iter(self.open().map(|taken| taken.job.id.as_str()));
+            let complaint = link.extend(&kept, false)?;
+            if self.down {
+                self.say(format!("Redis is back; {} jobs were kept", kept.len()));
+            } else if !complaint.is_empty() {
+                self.say(complaint);
             }
-        };
-        self.settle(&mut link)?;
-        if self.extended.elapsed() > self.s.place.visibility / 4 {
-            link.extend(&Vec::from_iter(self.ledger.keys()))?;
-            self.extended = Instant::now();
+            (self.down, self.extended) = (false, Instant::now());
         }
         self.take(&mut link)?;
         self.link = Some(link);
-        if !self.pause.is_zero() {
-            let kept = self.ledger.len();
-            self.say(&format!("Redis is back; {kept} jobs were kept"));
-            self.pause = Duration::ZERO;
-        }
         Ok(())
     }
 
-    fn settle(&mut self, link: &mut Queue) -> RedisResult<()> {
-        let taken = self.ledger.values();
-        let ended = taken.filter_map(|t| Some((&t.job, t.outcome.as_ref()?)));
-        link.settle(&Vec::from_iter(ended))?;
-        self.ledger.retain(|_, taken| {
-            if taken.outcome.is_some() {
-                let run = taken.run.take();
-                self.hung.extend(run.map(|run| (run, Instant::now())));
-            }
-            taken.outcome.is_none()
-        });
-        Ok(())
+    /// Returns the jobs that are not reported.
+    fn open(&self) -> impl Iterator<Item = &Taken> {
+        self.taken.iter().filter(|taken| !taken.told)
     }
 
     /// Takes jobs, as many as there is capacity for, and gives them to the pool.
     fn take(&mut self, link: &mut Queue) -> RedisResult<()> {
-        let busy = self.ledger.len() + self.hung.len();
         let capacity = self.pool.max_workers() + self.pool.queue_capacity();
-        let free = capacity.saturating_sub(busy);
-        if free == 0 || self.pool.is_closed() {
-            return Ok(());
-        }
-        // One at a time of those that lost a consumer: one of them may be what killed it.
-        let one = self.ledger.values().any(|taken| taken.job.deliveries > 1);
-        let claimed = if one { None } else { link.claim()? };
-        let jobs = match claimed {
-            Some(job) => vec![job],
-            None => link.take(free)?,
-        };
-        let done = link.done(&jobs)?;
-        for (job, done) in jobs.into_iter().zip(done) {
-            if self.ledger.contains_key(&job.id) {
-                continue;
+        let free = capacity.saturating_sub(self.taken.len());
+        let held = self.open().map(|taken| taken.job.payload.len()).sum();
+        let room = self.s.bytes.saturating_sub(held);
+        let (alone, busy) = (self.s.deaths.max(2), self.open().count());
+        let alone = self.open().any(|taken| taken.job.times % 1000 >= alone);
+        if free > 0 && room > 0 && !alone && !self.pool.is_closed() {
+            let (due, mut jobs) = link.take(free, room, busy)?;
+            if jobs.is_empty() && busy == 0 {
+                jobs.extend(link.wait(IDLE.min(Duration::from_millis(due)))?);
             }
-            let (id, mut taken) = (job.id.clone(), Taken::new(job, self.s.deadline));
-            taken.outcome = done.then_some(Outcome::Done);
-            if !done {
-                self.start(&mut taken);
+            if busy == 0 || !jobs.is_empty() {
+                jobs.into_iter().for_each(|job| self.add(job));
+                return Ok(());
             }
-            self.ledger.insert(id, taken);
         }
+        thread::park_timeout(TICK);
         Ok(())
     }
 
-    fn start(&self, taken: &mut Taken) {
-        let mut job = taken.job.clone();
-        let deaths = job.deliveries.saturating_sub(1);
-        let killer = (deaths >= self.s.deaths).then(|| format!("consumers died: {deaths}"));
-        if let Some(why) = killer.or(job.bad.take()) {
-            return taken.fail(self.s, Failure::Lasting(why));
+    fn add(&mut self, job: Job) {
+        let told = self.taken.iter().find(|taken| taken.job.key == job.key).map(|taken| taken.told);
+        let end = match told {
+            Some(false) => return, // its key runs: the next extension gives it back
+            Some(true) => Some(passing("timed out")),
+            None => job.bad.clone().map(|why| Err(Failure::Lasting(why))),
+        };
+        let own = Duration::from_millis(job.deadline_ms.into());
+        let until = Instant::now() + if own.is_zero() { self.s.deadline } else { own };
+        let mut taken = Taken { job: Arc::new(job), until, run: None, end, told: false };
+        if taken.end.is_none() {
+            // A worker whose job has just been reported is free a moment later, so wait a little.
+            let pool = self.pool.when_full(WhenFull::BlockFor(TICK)).with_deadline_at(until);
+            let (run, job) = (Arc::clone(&self.run), Arc::clone(&taken.job));
+            taken.run = pool.awaitable().serve(move || run(&job)).ok();
+            taken.end = taken.run.is_none().then_some(Err(Failure::Cancelled));
         }
-        let pool = self.pool.with_deadline_at(taken.until).awaitable();
-        let run = Arc::clone(&self.run);
-        match pool.serve(move || run(&job)) {
-            Ok(run) => taken.run = Some(run),
-            Err(_refused) => taken.fail(self.s, Failure::Cancelled),
-        }
+        self.taken.push(taken);
     }
 
-    /// How many workers do not come back.
-    fn lost(&self) -> usize {
-        let lost = self.hung.iter().filter(|(_, since)| since.elapsed() > LOST);
-        lost.count()
-    }
-
-    /// Takes no more, leaves to others what has not started, and waits for the rest.
+    /// Takes no more jobs, leaves those that have not started to others, and waits for the rest.
     fn stop(&mut self) {
-        let until = Instant::now() + self.s.grace;
-        let report = self.pool.shutdown(Shutdown::Discard, Duration::ZERO);
-        let (run, left) = (self.pool.stats().running, report.discarded);
-        let what = format!("stopping: {run} jobs run, {left} are left to others");
-        self.say(&what);
-        while Instant::now() < until && !self.ledger.is_empty() {
+        let until = *self.end.get_or_init(|| Instant::now() + self.s.grace);
+        let left = self.pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        let (run, left) = (self.pool.stats().running, left.discarded);
+        self.say(format!("stopping: {run} jobs run, {left} are given back"));
+        while Instant::now() < until && self.open().next().is_some() {
             self.turn();
         }
         let report = self.pool.shutdown(Shutdown::Cancel, 10 * TICK);
-        self.turn(); // those that stopped when they were told to
-        for taken in self.ledger.values_mut() {
-            taken.outcome.get_or_insert(Outcome::Released);
+        self.turn(); // reports jobs that have stopped by now
+        for taken in &mut self.taken {
+            taken.end.get_or_insert(Err(Failure::Cancelled));
         }
         self.turn();
-        let (kept, busy) = (self.ledger.len(), report.stragglers.len());
-        let what = format!("stopped: {kept} jobs not reported, {busy} workers busy");
-        self.say(&what);
+        let (kept, busy) = (self.open().count(), report.stragglers.len());
+        self.say(format!("stopped: {kept} not reported, {busy} workers busy"));
     }
 
-    fn say(&self, what: &str) {
-        let (name, hung) = (&self.s.place.consumer, self.pool.stats().abandoned);
-        let all = self.pool.max_workers();
-        eprintln!("jobs: {name} ({hung} of {all} workers hang): {what}");
+    fn say(&self, what: String) {
+        eprintln!("jobs: {}: {what}", self.s.consumer);
     }
 }
 
-impl Taken {
-    fn new(job: Job, deadline: Duration) -> Self {
-        let deadline = match job.deadline_ms {
-            0 => deadline,
-            ms => Duration::from_millis(ms.into()),
-        };
-        Self {
-            job,
-            until: Instant::now() + deadline,
-            run: None,
-            outcome: None,
-        }
-    }
+fn passing(why: &str) -> Result<(), Failure> {
+    Err(Failure::Passing(why.to_owned()))
+}
 
-    /// Decides what becomes of the job once it has ended, or is past its deadline.
-    fn look(&mut self, s: &Settings, waker: &Waker) -> bool {
-        let Some(run) = &mut self.run else {
-            return false;
-        };
-        let late = Instant::now() >= self.until;
-        let overdue = Instant::now() > self.until + LATE;
+impl Taken {
+    /// Decides how the job ended, once it has ended or is overdue.
+    fn look(&mut self, waker: &Waker) {
+        let Some(run) = &mut self.run else { return };
+        let (late, overdue) = (self.until <= Instant::now(), self.until.elapsed() > LATE);
         if overdue {
             run.cancel(); // if no worker has started it, none will
         }
-        let passing = |why: &str| Some(Failure::Passing(why.to_owned()));
         let ended = Pin::new(run).poll(&mut Context::from_waker(waker));
-        if ended.is_ready() {
-            self.run = None;
-        }
-        let why = match ended {
-            Poll::Pending if !overdue || self.outcome.is_some() => return false,
+        self.run = self.run.take().filter(|_| ended.is_pending());
+        let end = match ended {
+            Poll::Pending if !overdue => return,
             Poll::Pending => passing("timed out"),
-            Poll::Ready(Ok(Ok(()))) => None,
             Poll::Ready(Ok(Err(Failure::Cancelled))) if late => passing("timed out"),
-            Poll::Ready(Ok(Err(why))) => Some(why),
+            Poll::Ready(Ok(end)) => end,
             Poll::Ready(Err(TaskError::Panicked(panic))) => {
-                let text = panic.message().unwrap_or("no message".to_owned());
-                passing(&format!("panicked: {text}"))
+                passing(&format!("panicked: {}", panic.message().unwrap_or_default()))
             }
             Poll::Ready(Err(_)) if late => passing("expired"),
-            Poll::Ready(Err(_)) => Some(Failure::Cancelled),
+            Poll::Ready(Err(_)) => Err(Failure::Cancelled),
         };
-        match why {
-            None => self.outcome = Some(Outcome::Done), // even after a timeout
-            Some(why) if self.outcome.is_none() => self.fail(s, why),
-            Some(_) => {}
-        }
-        true
-    }
-
-    /// Decides whether a job that failed is tried again.
-    fn fail(&mut self, s: &Settings, why: Failure) {
-        let (job, attempt) = (&self.job, self.job.attempt.saturating_add(1));
-        let outcome = match why {
-            Failure::Passing(why) if attempt < s.attempts => {
-                Outcome::Retried(why, s.backoff * 2_u32.pow((attempt - 1).min(10)))
-            }
-            Failure::Passing(why) | Failure::Lasting(why) => Outcome::Dead(why),
-            Failure::Cancelled => Outcome::Released,
-        };
-        let Job { key, kind, .. } = job;
-        eprintln!("jobs: {key} ({kind}), attempt {attempt}: {outcome:?}");
-        self.outcome = Some(outcome);
+        // Report a success even after a timeout was reported, so that the next attempt is skipped.
+        self.told &= end.is_err();
+        self.end = self.end.take().filter(|_| end.is_err()).or(Some(end));
     }
 }

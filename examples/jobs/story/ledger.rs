@@ -1,49 +1,32 @@
-//! What became of jobs: Redis's account beside that of the jobs' effects.
+//! The outcomes of jobs: Redis's record of them, and their effects.
 
-use crate::queue::{text, Entries, Place};
-use redis::RedisResult;
+use crate::queue::{Job, Settings};
+use redis::{cmd, RedisResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// By key: where each job is, and which consumers did its work.
+/// The state of each job, and the consumers that did its work, by key.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub done: BTreeSet<String>,
     pub dead: BTreeMap<String, String>,
     pub effects: BTreeMap<String, Vec<String>>,
-    /// Entries of the stream (waiting or pending), and retries that are not due.
+    /// The number of entries of the stream: jobs that wait, are pending, or are to be tried again.
     pub unsettled: usize,
 }
 
 impl Ledger {
-    /// Reads it. `effects` is the file that `jobs work --effects` has written.
-    pub fn read(place: &Place, effects: &Path) -> RedisResult<Self> {
-        let [stream, retry, dead, done] = &place.keys();
-        // At one moment: a job goes from one to the other.
-        let mut at_once = redis::pipe();
-        at_once
-            .atomic()
-            .cmd("SMEMBERS")
-            .arg(done)
-            .cmd("XLEN")
-            .arg(stream);
-        at_once
-            .cmd("ZCARD")
-            .arg(retry)
-            .cmd("XRANGE")
-            .arg(&[dead, "-", "+"]);
-        let (done, waiting, later, letters): (_, usize, usize, Entries) =
-            at_once.query(&mut place.open()?)?;
-        let unsettled = waiting + later;
-        let mut ledger = Self {
-            done,
-            unsettled,
-            ..Self::default()
-        };
-        for (_, letter) in letters {
-            let [key, why] = ["key", "reason"].map(|name| text(&letter, name, ""));
+    /// Reads the ledger. `effects` is the file that `jobs work --effects` has written.
+    pub fn read(s: &Settings, effects: &Path) -> RedisResult<Self> {
+        let (mut queue, mut ledger) = (s.open()?, Self::default());
+        // Read the stream first, because a job goes from there to the other places.
+        ledger.unsettled = cmd("XLEN").arg(&s.stream).query(&mut queue.con)?;
+        let done = (&s.redis_keys()[3], 0, -1);
+        ledger.done = cmd("ZRANGE").arg(done).query(&mut queue.con)?;
+        queue.letters("list", ("-", "+"), |(_, key, _, why)| {
+            let [key, why] = [key, why].map(|text| String::from_utf8_lossy(&text).into_owned());
             ledger.dead.insert(key, why);
-        }
+        })?;
         let text = std::fs::read_to_string(effects).unwrap_or_default();
         for (key, consumer) in text.lines().filter_map(|line| line.split_once(' ')) {
             let consumers = ledger.effects.entry(key.to_owned()).or_default();
@@ -52,30 +35,24 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Jobs of these that nobody knows of, and those that are done without an effect.
-    pub fn lost<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Vec<&'a String> {
-        let gone = |key: &&String| !self.done.contains(*key) && !self.dead.contains_key(*key);
-        let undone = self
-            .done
-            .iter()
-            .filter(|key| !self.effects.contains_key(*key));
-        keys.into_iter().filter(gone).chain(undone).collect()
+    /// Returns the jobs that are in no place, and those that are done without an effect.
+    pub fn lost<'a>(&'a self, jobs: &'a [Job]) -> Vec<&'a String> {
+        let is = |key: &String| self.done.contains(key) || self.dead.contains_key(key);
+        let gone = jobs.iter().map(|job| &job.key).filter(|key| !is(key));
+        let undone = |key: &&String| !self.effects.contains_key(*key);
+        gone.chain(self.done.iter().filter(undone)).collect()
     }
 
-    /// Jobs whose work was done more than once, and by whom.
-    pub fn twice(&self) -> impl Iterator<Item = (&String, &Vec<String>)> {
-        self.effects
-            .iter()
-            .filter(|(_, consumers)| consumers.len() > 1)
+    /// Returns `true` if exactly the jobs that cannot succeed are dead. `jobs` has the order of the
+    /// keys.
+    pub fn is_right(&self, jobs: &[Job]) -> bool {
+        let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
+        jobs.iter().filter(bad).map(|job| &job.key).eq(self.dead.keys())
     }
 
-    /// How many dead letters there are of each reason.
-    pub fn reasons(&self) -> BTreeMap<&str, usize> {
-        let mut reasons = BTreeMap::new();
-        for why in self.dead.values() {
-            let why = why.split(':').next().unwrap_or_default();
-            *reasons.entry(why).or_default() += 1;
-        }
-        reasons
+    /// Returns the keys whose work was done more than once.
+    pub fn twice(&self) -> Vec<&String> {
+        let twice = self.effects.iter().filter(|(_, consumers)| consumers.len() > 1);
+        twice.map(|(key, _)| key).collect()
     }
 }

@@ -1,231 +1,110 @@
-//! The whole story: three processes, ten thousand jobs, and what goes wrong in between.
+//! The whole story: three processes, ten thousand jobs, and failures in between.
 
-pub mod kinds;
 pub mod ledger;
 pub mod process;
 
-use crate::queue::{Job, Place};
-use ledger::Ledger;
-use process::{log, Process, Server};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use crate::queue::Job;
+use process::{Process, Site};
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{stdout, IsTerminal, Write};
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const JOBS: usize = 10_000;
-const ALONE: usize = 1_000;
+const PROCESSES: usize = 3;
 
-/// The usual mix, and every so often one that fails.
-fn jobs(prefix: &str, count: usize, faults: bool) -> Vec<Job> {
+/// Returns the usual mix of jobs, with some that fail.
+fn jobs() -> Vec<Job> {
     let job = |n: usize| {
         let (kind, payload) = match n % 1_000 {
-            7 | 507 if faults => ("panic", "at the disco"),
-            250 if faults && n < 3_000 => ("hang", ""),
-            333 | 666 if faults => ("flaky", "2"),
-            800 if faults && n < 3_000 => ("juggle", "3"),
+            7 | 507 => ("panic", ""),
+            250 if n < 3_000 => ("hang", ""),
+            333 | 666 => ("flaky", "2"),
+            800 if n < 3_000 => ("juggle", "3"),
             _ if n % 2 == 0 => ("hash", "100"),
             _ => ("sleep", "20"),
         };
-        Job::new(format!("{prefix}-{n:05}"), kind, payload)
+        Job::new(format!("story-{n:05}"), kind, payload)
     };
-    (0..count).map(job).collect()
+    (0..JOBS).map(job).collect()
 }
 
-/// Processes that run `jobs work`; one that ends is replaced, as a service manager would do.
-struct Fleet {
-    place: Place,
-    effects: PathBuf,
-    folder: PathBuf,
-    workers: Vec<Process>,
-    started: usize,
-    hung: usize,
-}
-
-impl Fleet {
-    fn keep(&mut self, size: usize) -> Result<(), String> {
-        let mut hung = 0;
-        self.workers.retain_mut(|worker| {
-            let ended = worker.ended();
-            hung += usize::from(ended.is_some_and(|status| status.code() == Some(3)));
-            ended.is_none()
-        });
-        self.hung += hung;
-        while self.workers.len() < size {
-            self.started += 1;
-            let name = format!("{}-{}", self.place.stream, self.started);
-            let Place {
-                url, stream, group, ..
-            } = &self.place;
-            let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-            let mut command = Command::new(exe);
-            command.args(["work", "--redis", url, "--stream", stream, "--group", group]);
-            command.args(["--name", &name]);
-            command.args(["--deadline-ms", "800", "--visibility-ms", "1600"]);
-            command.arg("--effects").arg(&self.effects);
-            command.stderr(log(&self.folder, &name));
-            let worker = Process::start(&mut command).map_err(|e| e.to_string())?;
-            self.workers.push(worker);
+/// Makes the fault that is due once `percent` of the jobs are done, to one of the processes.
+fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), Box<dyn Error>> {
+    match percent {
+        25 => println!("kill -9 for a process; its jobs are claimed later"),
+        45 => {
+            println!("SIGTERM for another: it finishes what runs, and gives back the rest");
+            let status = worker.end("TERM");
+            // The code is 3 if too many of its workers hung just then.
+            assert!(matches!(status.code(), Some(0 | 3)), "after SIGTERM: {status}");
         }
-        Ok(())
+        _ => {
+            println!("kill -9 for redis-server; it starts again from its append-only file");
+            site.server().end("KILL");
+            sleep(Duration::from_millis(300));
+            println!("kill -9 for a process: what it cannot report is done twice");
+            drop(worker);
+            site.start_again()?;
+        }
     }
+    Ok(())
 }
 
-/// Tells it; returns whether the ledger is as it should be.
+/// Runs and prints the story. Returns `true` if the ledger is as it should be.
 pub fn tell() -> Result<bool, Box<dyn Error>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))?;
-    }
-    let mut server = Server::start("story")?;
-    println!(
-        "redis-server answers at {}; its data are in {}",
-        server.url(),
-        server.folder.display()
-    );
-    let alone = jobs("alone", ALONE, false);
-    let (took, _, _) = run(&mut server, &alone, 1, &asked)?;
-    let one = ALONE as f64 / took.as_secs_f64();
-    let all = jobs("story", JOBS, true);
-    let (took, ledger, hung) = run(&mut server, &all, 3, &asked)?;
-    let three = JOBS as f64 / took.as_secs_f64();
+    let mut site = Site::new("story", std::env::current_exe()?, "")?;
+    let all = jobs();
+    site.produce(&all);
+    println!("{JOBS} jobs in {}, {PROCESSES} processes of 4 workers", site.s.url);
+    let hung = run(&mut site)?;
 
-    let keys: Vec<String> = all.iter().map(|job| job.key.clone()).collect();
-    let lost = ledger.lost(&keys);
-    println!("\nthe ledger");
-    println!("  added                {JOBS:>6}");
+    let ledger = site.ledger();
+    let lost = ledger.lost(&all);
+    println!("\nthe ledger\n  added                {JOBS:>6}");
     println!("  done at least once   {:>6}", ledger.done.len());
-    println!("  work done twice      {:>6}", ledger.twice().count());
-    for (key, consumers) in ledger.twice().take(3) {
-        println!("    key {key}: by {}", consumers.join(" and "));
-    }
+    println!("  work done twice      {:>6}", ledger.twice().len());
     println!("  dead letters         {:>6}", ledger.dead.len());
-    for (reason, count) in ledger.reasons() {
+    let mut reasons = BTreeMap::new();
+    for why in ledger.dead.values().filter_map(|why| why.split(':').next()) {
+        *reasons.entry(why).or_insert(0) += 1;
+    }
+    for (reason, count) in reasons {
         println!("    {reason:<18} {count:>6}");
     }
     println!("  lost                 {:>6} {lost:?}", lost.len());
     println!("  processes that ended because half of their workers hung: {hung}");
-    println!("throughput: {three:.0} jobs/s by three processes, through all this; {one:.0} by one in peace");
-    // Those that cannot succeed, and no other, are dead.
-    let bad = all
-        .iter()
-        .filter(|job| ["panic", "hang", "juggle"].contains(&job.kind.as_str()));
-    let right = bad.map(|job| &job.key).eq(ledger.dead.keys());
+    let right = ledger.is_right(&all);
     if !right {
-        println!(
-            "others are dead than those that cannot succeed: {:?}",
-            ledger.dead
-        );
+        println!("others are dead than those that cannot succeed: {ledger:?}");
     }
     Ok(lost.is_empty() && right)
 }
 
-/// Runs jobs on so many processes; with more than one, things go wrong.
-fn run(
-    server: &mut Server,
-    jobs: &[Job],
-    processes: usize,
-    asked: &AtomicBool,
-) -> Result<(Duration, Ledger, usize), String> {
-    let (stream, folder) = (format!("by-{processes}"), server.folder.clone());
-    let (url, visibility) = (server.url(), Duration::from_millis(1600));
-    let (group, consumer) = ("story".to_owned(), "producer".to_owned());
-    let place = Place {
-        url,
-        stream,
-        group,
-        consumer,
-        visibility,
-    };
-    let explain = |e| place.explain(&e);
-    place
-        .connect()
-        .and_then(|mut queue| queue.produce(jobs))
-        .map_err(explain)?;
-    let mut fleet = Fleet {
-        place: place.clone(),
-        effects: folder.join(format!("effects-{processes}")),
-        folder,
-        workers: Vec::new(),
-        started: 0,
-        hung: 0,
-    };
-    println!(
-        "{} jobs for {processes} process(es) of 4 workers",
-        jobs.len()
-    );
-    let faults = if processes > 1 {
-        &[25, 45, 65][..]
-    } else {
-        &[]
-    };
-    let (start, mut next, mut shown) = (Instant::now(), faults.iter(), 0);
-    let mut due = next.next();
+/// Runs the jobs, and makes the faults. Returns how many processes ended because workers hung.
+fn run(site: &mut Site) -> Result<usize, Box<dyn Error>> {
+    let (start, mut faults, mut shown) = (Instant::now(), [25, 45, 65].iter().peekable(), 0);
+    let (mut workers, mut hung) = (Vec::<Process>::new(), 0);
     loop {
-        if asked.load(Ordering::Relaxed) {
-            return Err("stopped by a signal".to_owned());
-        }
-        fleet.keep(processes)?;
-        let [waiting, later, dead, done] = place.counts().map_err(explain)?;
-        let left = waiting + later;
-        let percent = 100 * (done + dead) / jobs.len();
-        let seconds = start.elapsed().as_secs_f64();
-        if stdout().is_terminal() {
-            print!("\r{percent:>3} %  done {done}, dead {dead}, waiting or pending {left}, {seconds:.1} s  ");
-        } else if percent >= shown {
-            println!("{percent:>3} %  done {done}, dead {dead}, waiting or pending {left}, {seconds:.1} s");
+        // Replace processes that have ended, as a service manager would do.
+        let ended = workers.iter_mut().filter_map(Process::ended);
+        hung += ended.filter(|status| status.code() == Some(3)).count();
+        workers.retain_mut(|worker| worker.ended().is_none());
+        workers.resize_with(PROCESSES, || site.worker("--visibility-ms 1600"));
+        let status = site.s.open().and_then(|mut queue| queue.status());
+        let left = status.map_err(|e| site.s.explain(&e))?.0;
+        let (percent, took) = (100 * (JOBS - left) / JOBS, start.elapsed().as_secs_f64());
+        if percent >= shown {
+            println!("{percent:>3} %  {left} left, {took:.1} s");
             shown = percent + 10;
         }
-        let _ = stdout().flush();
-        if done + dead >= jobs.len() && left == 0 {
-            break;
+        if left == 0 {
+            println!("{:.0} jobs/s", JOBS as f64 / took);
+            return Ok(hung);
         }
-        if due.is_some_and(|&at| percent >= at) {
-            match due {
-                Some(25) => {
-                    println!("\nkill -9 for the first process; another is started, its jobs are claimed later");
-                    drop(fleet.workers.remove(0));
-                }
-                Some(45) => {
-                    println!(
-                        "\nSIGTERM for the next: it finishes what runs, and gives back the rest"
-                    );
-                    let mut worker = fleet.workers.remove(0);
-                    worker.signal("TERM");
-                    let status = worker.wait(Duration::from_secs(20));
-                    // 3: just then too many of its workers hung.
-                    if !matches!(status.code(), Some(0 | 3)) {
-                        return Err(format!("after SIGTERM: {status}"));
-                    }
-                }
-                _ => {
-                    println!(
-                        "\nkill -9 for redis-server; it is started again from its append-only file"
-                    );
-                    server.stop("KILL");
-                    sleep(Duration::from_millis(300));
-                    println!("kill -9 for the next process: what it has done and cannot report is done twice");
-                    drop(fleet.workers.remove(0));
-                    sleep(Duration::from_millis(300));
-                    server.start_again()?;
-                }
-            }
-            due = next.next();
+        if let Some(&due) = faults.next_if(|&&due| percent >= due) {
+            fault(site, workers.remove(0), due)?;
         }
         sleep(Duration::from_millis(50));
     }
-    println!();
-    let took = start.elapsed();
-    for worker in &fleet.workers {
-        worker.signal("TERM");
-    }
-    for worker in &mut fleet.workers {
-        worker.wait(Duration::from_secs(20));
-    }
-    let ledger = Ledger::read(&place, &fleet.effects).map_err(explain)?;
-    Ok((took, ledger, fleet.hung))
 }

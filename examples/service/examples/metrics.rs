@@ -16,6 +16,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     pool.publish_metrics(); // before each scrape; the histograms of tasks fill by themselves
     print!("{}", exporter.render());
-    exporter.run_upkeep(); // every few seconds, or what has been recorded piles up
+    exporter.run_upkeep(); // every few seconds, or recorded values pile up
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The same without tokio: a task's value is a plain future, which any runtime polls.
+//! Awaits a task without tokio: a handle is a plain future, which any runtime can poll.
 //!
 //! ```text
 //! cargo run -p service --example smol

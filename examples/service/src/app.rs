@@ -1,4 +1,4 @@
-//! The routes.
+//! The routes of the service, and how they use the pool.
 
 use crate::takes::Takes;
 use axum::extract::rejection::QueryRejection;
@@ -20,29 +20,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{error::Elapsed, timeout};
 
-/// Where the service is in its life.
+/// The phase of the service's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It works.
+    /// The service takes new work.
     Serving,
-    /// SIGTERM has come: every answer closes its connection, new work is refused.
+    /// SIGTERM has come. Every answer closes its connection, and new work is refused.
     Draining,
-    /// The time is up: whoever still waits is told so now.
+    /// The time is up. Each client that still waits gets a 503 now.
     GivingUp,
 }
 
-/// What the handlers share.
+/// The state that the handlers share.
 #[derive(Clone)]
 pub struct App {
-    /// The pool. The handlers only ever `serve` to it.
+    /// The pool. The handlers only submit to it, with `serve`.
     pub pool: Arc<Pool>,
-    /// The longest a request may take.
+    /// The longest time that a request may take.
     pub deadline: Duration,
-    /// What renders the page of metrics.
+    /// The exporter, which renders the page of metrics.
     pub exporter: PrometheusHandle,
-    /// Where the service is in its life.
+    /// The current phase of the service.
     pub phase: watch::Receiver<Phase>,
-    /// How many requests got which status.
+    /// The number of requests that got each status.
     pub ledger: Arc<Ledger>,
     /// How long a task of `/factorial` takes.
     pub factorial: Takes,
@@ -51,8 +51,9 @@ pub struct App {
 }
 
 impl App {
-    /// Submits a task of a route. It never blocks, as the pool refuses when it is full. Dropping the
-    /// handle cancels the task: at a timeout, or when axum drops a request whose client hung up.
+    /// Submits a task of a route. Never blocks, because the pool refuses when it is full. Dropping
+    /// the handle cancels the task. That happens at a timeout, and when axum drops a request whose
+    /// client has hung up.
     fn submit<T: Send + 'static>(
         &self,
         label: &'static str,
@@ -78,7 +79,7 @@ impl fmt::Debug for App {
     }
 }
 
-/// What the service answers, for its help.
+/// The routes and their descriptions, for the help text.
 pub const ROUTES: &[(&str, &str)] = &[
     ("/factorial?n=50&count=1024", "a sum, by a group of tasks"),
     ("/sleep?ms=100", "a call that blocks"),
@@ -87,7 +88,7 @@ pub const ROUTES: &[(&str, &str)] = &[
     ("/health", "whether a balancer should send requests here"),
 ];
 
-/// The service's routes.
+/// Returns the service's routes.
 pub fn router(app: App) -> Router {
     Router::new()
         .route("/factorial", get(factorial))
@@ -100,19 +101,20 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Around every request: it is answered whatever happens, and the answer is counted.
+/// Wraps every request: makes sure that it is answered, and counts the answer.
 async fn answer(State(app): State<App>, request: Request, next: Next) -> Response {
     let unanswered = app.ledger.begin();
     let mut phase = app.phase.clone();
     let mut response = tokio::select! {
-        // In this order: what a task has sent before the time was up is still delivered.
+        // `biased` polls the handler first, so a value that came before the time was up is
+        // delivered.
         biased;
         response = next.run(request) => response,
         _ = phase.wait_for(|p| *p == Phase::GivingUp) => Error::closed().into_response(),
     };
     if *app.phase.borrow() != Phase::Serving {
-        // The client shall not send its next request here. To close an idle connection
-        // instead could cross a request that is on its way, and lose it.
+        // Tell the client not to send its next request here. If the service closed the idle
+        // connection instead, it could lose a request that is on its way.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
@@ -120,7 +122,7 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
     response
 }
 
-/// An error as HTTP tells it: a status and a reason.
+/// An error in HTTP: a status and a reason.
 struct Error(StatusCode, String);
 
 impl Error {
@@ -138,7 +140,7 @@ impl<F> From<Refused<F>> for Error {
         if refused.is_closed() {
             return Self::closed();
         }
-        // Also where the OS could not create a thread; the metrics tell them apart.
+        // This may also be a thread that the OS could not create. The metrics tell the two apart.
         let reason = "saturated, retry later";
         Self(StatusCode::SERVICE_UNAVAILABLE, reason.into())
     }
@@ -207,11 +209,12 @@ fn one() -> u64 {
     1
 }
 
-/// A task should take longer than its way to a worker: so many sums are one task.
+/// The number of sums in one task, so that a task takes longer than its way to a worker.
 const PER_TASK: u64 = 64;
 
-/// `count` times the factorial of `n`, computed `count` times and summed, by many tasks: all are
-/// submitted, then awaited. If one of them has no value, all others are cancelled, with their handles.
+/// Answers with `count` times the factorial of `n`, which tasks compute `count` times and sum up.
+/// All tasks are submitted, then awaited. If one of them has no value, the handles of the others
+/// are dropped, which cancels those tasks.
 async fn factorial(
     State(app): State<App>,
     query: Result<Query<Factorial>, QueryRejection>,
@@ -243,16 +246,17 @@ async fn factorial(
 #[serde(deny_unknown_fields)]
 struct Sleep {
     ms: u64,
-    /// Whether the task does not look whether it is cancelled: bad manners, to show
-    /// what a shutdown does about them.
+    /// If `true`, the task does not look whether it is cancelled. This shows how a shutdown deals
+    /// with such a task.
     #[serde(default)]
     deaf: bool,
-    /// Milliseconds that it needs to have left when it starts, in place of what is learned; with 0
-    /// it is started however late: to show what that costs.
+    /// The time in milliseconds that the task needs to have left when it starts, in place of the
+    /// learned one. With 0 the task is started however late, to show what that costs.
     takes: Option<u64>,
 }
 
-/// Stands for any call that blocks: a driver, a file, a library.
+/// Answers after a nap on a worker, a stand-in for any call that blocks: a driver, a file, a
+/// library.
 async fn sleep(
     State(app): State<App>,
     query: Result<Query<Sleep>, QueryRejection>,
@@ -268,7 +272,8 @@ async fn sleep(
     Ok(Json(json!({ "slept_ms": slept.as_millis() as u64 })))
 }
 
-/// `None`: its deadline passed. That may be seen before the timeout is.
+/// Sleeps, and returns how long. Returns `None` if the task's deadline has passed, which the task
+/// may see before the handler sees its timeout.
 fn nap(duration: Duration, deaf: bool) -> Option<Duration> {
     let start = Instant::now();
     while start.elapsed() < duration && (deaf || !task::is_cancelled()) {
@@ -278,7 +283,7 @@ fn nap(duration: Duration, deaf: bool) -> Option<Duration> {
     (task::remaining() != Some(Duration::ZERO)).then(|| start.elapsed())
 }
 
-/// Whether a balancer should send requests here.
+/// Tells a load balancer whether to send requests here.
 async fn health(State(app): State<App>) -> Result<&'static str, Error> {
     match *app.phase.borrow() {
         Phase::Serving => Ok("ok\n"),
@@ -290,11 +295,12 @@ async fn stats(State(app): State<App>) -> Json<Stats> {
     Json(app.pool.stats())
 }
 
-/// In Prometheus' text format: what the pool tells, and no word of its own.
+/// Answers with the pool's metrics in the text format of Prometheus. Adds no metric of its own.
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
     app.pool.publish_metrics();
     let page = app.exporter.render();
-    // Folds what has been recorded since; a service that nobody scrapes does so on a timer.
+    // Folds the values that have been recorded since the last time. A service that may not be
+    // scraped for long does this on a timer.
     app.exporter.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page)
 }
@@ -325,26 +331,26 @@ impl Ledger {
         f(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Requests that are being worked on.
+    /// Returns the number of requests that are being worked on.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.with(|c| c.open)
     }
 
-    /// Requests whose client hung up before the answer.
+    /// Returns the number of requests whose client hung up before the answer.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.with(|c| c.left)
     }
 
-    /// Requests answered, by status.
+    /// Returns the number of answered requests, by status.
     #[must_use]
     pub fn answers(&self) -> BTreeMap<u16, u64> {
         self.with(|c| c.answers.clone())
     }
 }
 
-/// A request that is being worked on. Dropped without an answer, its client has left.
+/// A request that is being worked on. If this is dropped without an answer, the client has left.
 struct Unanswered {
     ledger: Arc<Ledger>,
     answer: Option<StatusCode>,

@@ -1,16 +1,17 @@
-//! A blocking HTTP/1.1 client of a page or two, and a service started as a process.
+//! A small blocking HTTP/1.1 client, and a service started as a process, for the tests and the load
+//! run.
 //!
-//! For the tests and the load run: it shares no code with the server it talks to, and
-//! tells apart what a load generator usually does not: a request that was refused, one
-//! that was answered, and one that was lost.
+//! The client shares no code with the server. Unlike most load generators, it tells apart a request
+//! that was refused, one that was answered, and one that was lost.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far beyond any answer of a healthy service: who waits longer has lost his request.
+/// Far more time than a healthy service takes to answer. After that, a request counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection that is kept open.
@@ -19,24 +20,24 @@ pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// An answer.
+/// An answer to a request.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The status.
+    /// The status of the answer.
     pub status: u16,
-    /// Whether the server closes the connection after it.
+    /// `true` if the server closes the connection after the answer.
     pub close: bool,
     /// The `Retry-After` header.
     pub retry_after: Option<String>,
-    /// The body.
+    /// The body of the answer.
     pub body: String,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the system's errors.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -49,16 +50,28 @@ impl Client {
     /// Sends a request and does not wait for the answer.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the system's errors.
     pub fn send(&mut self, path: &str) -> io::Result<()> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())
     }
 
+    /// Sends a POST that announces a body of `length` bytes, and `part` of that body.
+    ///
+    /// # Errors
+    /// Returns the system's errors.
+    pub fn send_post(&mut self, path: &str, length: usize, part: &[u8]) -> io::Result<()> {
+        let mut request =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
+                .into_bytes();
+        request.extend_from_slice(part);
+        self.stream.get_mut().write_all(&request)
+    }
+
     /// Sends a request and reads the answer.
     ///
     /// # Errors
-    /// Those of the system, and what is no HTTP.
+    /// Returns the system's errors, and an error if the answer is not HTTP.
     pub fn get(&mut self, path: &str) -> io::Result<Answer> {
         self.send(path)?;
         self.read()
@@ -67,7 +80,7 @@ impl Client {
     /// Reads the answer to a request that was sent.
     ///
     /// # Errors
-    /// Those of the system, and what is no HTTP.
+    /// Returns the system's errors, and an error if the answer is not HTTP.
     pub fn read(&mut self) -> io::Result<Answer> {
         let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
         let status = self.line()?;
@@ -111,22 +124,23 @@ impl Client {
     }
 }
 
-/// The service as a process of its own; killed if it is dropped before it ended.
+/// The service in its own process. Dropping this value kills the process if it has not ended.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Where it listens.
+    /// The address at which the service listens.
     pub address: SocketAddr,
 }
 
 impl Process {
-    /// Starts the program with a settings file and waits until it listens.
+    /// Starts the program with an argument, such as its settings file, and waits until it listens.
     ///
     /// # Errors
-    /// Those of the system; and if it does not say where it listens, what it says.
-    pub fn start(program: &Path, settings: &Path) -> io::Result<Self> {
+    /// Returns the system's errors. If the program does not print its address, returns an error
+    /// with the text that it has printed.
+    pub fn start(program: &Path, argument: impl AsRef<OsStr>) -> io::Result<Self> {
         let mut child = Command::new(program)
-            .arg(settings)
+            .arg(argument)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -138,7 +152,7 @@ impl Process {
         match address.and_then(|a| a.parse().ok()) {
             Some(address) => Ok(Self { child, address }),
             None => {
-                // It ended, or it is not our service.
+                // The program has ended, or it is not our service.
                 let _ = child.kill();
                 let output = child.wait_with_output()?;
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -147,10 +161,10 @@ impl Process {
         }
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM to the process.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the system's errors.
     pub fn terminate(&self) -> io::Result<()> {
         let id = self.child.id().to_string();
         match Command::new("kill")
@@ -163,10 +177,10 @@ impl Process {
         }
     }
 
-    /// Waits for its end, and gives what it wrote to its log.
+    /// Waits until the process has ended. Returns its status and its log.
     ///
     /// # Errors
-    /// Those of the system, and if it does not end.
+    /// Returns the system's errors, and an error if the process does not end.
     pub fn wait(mut self) -> io::Result<(ExitStatus, String)> {
         let start = Instant::now();
         let status = loop {
@@ -188,7 +202,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to kill.
+        // `kill` fails if the process has ended. There is nothing to kill then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

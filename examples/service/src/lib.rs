@@ -1,6 +1,7 @@
-//! An HTTP service that keeps blocking and CPU work off its runtime: the parts.
+//! The parts of an HTTP service that keeps blocking and CPU work off its runtime.
 //!
-//! * [`app`]: the routes, how they await tasks of the pool, and what each failure is in HTTP. Start here.
+//! * [`app`]: the routes, how they await tasks of the pool, and the HTTP status of each failure. Start
+//!   here.
 //! * [`takes`]: how long a task of a route takes, learned from those that have run.
 //! * [`settings`]: the service's settings file.
 //! * [`client`]: a small blocking HTTP client, for the tests and the load run.

@@ -9,9 +9,9 @@
 //!
 //! `dashboard.json` shows these metrics in Grafana: import it, and choose a Prometheus data source.
 //!
-//! A saturated pool is 503 with `Retry-After`, bad input 400 with a reason. At SIGTERM
-//! (or Ctrl-C) no new work is taken, running tasks may finish, then are told to stop,
-//! and the exit code says how it ended:
+//! The service answers 503 with `Retry-After` if the pool is saturated, and 400 with a reason if
+//! the input is bad. After SIGTERM (or Ctrl-C) it takes no new work. Running tasks may finish for
+//! some time, and are then cancelled. The exit code says how it ended:
 //!
 //! | code | meaning |
 //! |---|---|
@@ -69,7 +69,7 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     let pool = settings
         .pool
         .to_builder()
-        // `wind_down` waits; a drop that did would wait for the stragglers, too.
+        // `wind_down` waits for the workers, so the drop need not.
         .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
         .on_panic(|p| {
             let message = p.message().unwrap_or_default();
@@ -94,12 +94,13 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     }
     std::io::stdout().flush()?;
     let listener = listener.tap_io(|connection| {
-        // An answer is one small write: do not hold it back. If this fails, it is slower.
+        // An answer is one small write, so do not hold it back. If this call fails, answers are
+        // slower.
         let _ = connection.set_nodelay(true);
     });
     let mut hang_up = phase.subscribe();
     let server = axum::serve(listener, router(app.clone())).with_graceful_shutdown(async move {
-        // An error means that nobody is left to say so.
+        // An error means that the sender is gone, and then the server is to stop as well.
         let _ = hang_up.wait_for(|p| *p == Phase::GivingUp).await;
     });
     let server = tokio::spawn(server.into_future());
@@ -112,7 +113,7 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
         tokio::time::sleep(settings.linger)
     );
 
-    // Whoever still waits for a straggler is told now; idle connections are closed.
+    // Clients that still wait for a straggler get their answer now. Idle connections are closed.
     phase.send_replace(Phase::GivingUp);
     if tokio::time::timeout(LAST_WORDS, server).await.is_err() {
         eprintln!("service: some clients did not read their answers");
@@ -122,15 +123,15 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     Ok(code)
 }
 
-/// Closes the pool: first kindly, then not.
+/// Closes the pool. First lets running tasks finish, then cancels them. Returns the exit code.
 async fn wind_down(app: &App, settings: &Settings) -> u8 {
     let shutdown = |mode, timeout| {
         let pool = Arc::clone(&app.pool);
-        // It waits for threads, so it must not run on one of the runtime's.
+        // A shutdown waits for threads, so it must not run on a thread of the runtime.
         tokio::task::spawn_blocking(move || pool.shutdown(mode, timeout))
     };
-    // Queued tasks go first: their requests are answered with 503 at once, and the time
-    // is left to those that have started.
+    // Discard queued tasks first. Their requests are answered with 503 at once, and the tasks that
+    // have started have the whole time.
     let report = shutdown(Shutdown::Discard, settings.discard_timeout).await;
     let report = report.expect("a shutdown does not panic");
     eprintln!("service: {} queued tasks discarded", report.discarded);
@@ -153,7 +154,8 @@ async fn wind_down(app: &App, settings: &Settings) -> u8 {
     STRAGGLERS
 }
 
-/// What ends at SIGTERM or Ctrl-C. Neither ends the process from this call on.
+/// Returns a future that ends at SIGTERM or Ctrl-C. From this call on, these signals do not end the
+/// process.
 #[cfg(unix)]
 fn asked_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{signal, SignalKind};
@@ -170,7 +172,7 @@ fn asked_to_stop() -> std::io::Result<impl Future<Output = ()>> {
 #[cfg(not(unix))]
 fn asked_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async {
-        // An error means that nobody can ask.
+        // An error means that Ctrl-C cannot be seen, so this future never ends.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending().await
         }

@@ -1,4 +1,4 @@
-//! The service's settings.
+//! The settings of the service, and the file that they come from.
 
 use lazypool::{PoolSettings, WhenFull};
 use serde::Deserialize;
@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the settings file may say; `service.toml` explains each key.
+/// The settings that a file may have. `service.toml` explains each key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Where to listen.
+    /// The address at which the service listens.
     pub listen: SocketAddr,
-    /// The longest a request may take.
+    /// The longest time that a request may take.
     #[serde(with = "humantime_serde")]
     pub deadline: Duration,
     /// How long requests are still answered, with 503, after SIGTERM.
@@ -21,10 +21,10 @@ pub struct Settings {
     /// How long running tasks may take to finish after SIGTERM.
     #[serde(with = "humantime_serde")]
     pub discard_timeout: Duration,
-    /// How long they may take to notice that they were cancelled after that.
+    /// How long running tasks may take after that to notice that they are cancelled.
     #[serde(with = "humantime_serde")]
     pub cancel_timeout: Duration,
-    /// The pool.
+    /// The settings of the pool.
     pub pool: PoolSettings,
 }
 
@@ -32,6 +32,7 @@ impl Default for Settings {
     fn default() -> Self {
         let mut pool = PoolSettings::default();
         pool.queue_capacity = 256;
+        pool.track_ages = true;
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             deadline: Duration::from_secs(2),
@@ -44,10 +45,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the file.
+    /// Reads a settings file.
     ///
     /// # Errors
-    /// What is wrong, for a person: the file, the place and the key.
+    /// Returns a text for a person that names the file, the place and the key.
     pub fn load(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|e| format!("{shown}: {e}"))?;
@@ -57,7 +58,7 @@ impl Settings {
     fn parse(text: &str) -> Result<Self, String> {
         let settings: Self = toml::from_str(text).map_err(|e| e.to_string())?;
         if settings.pool.when_full != WhenFull::Refuse {
-            // `serve` would wait for room on a thread of the runtime.
+            // With another policy `serve` would wait for room on a thread of the runtime.
             return Err(String::from(
                 "pool.when_full: a service must refuse what it has no room for: \"refuse\"",
             ));
@@ -75,6 +76,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("service.toml");
         let settings = Settings::load(&path).unwrap();
         assert_eq!(settings.pool.max_workers, 8);
+        assert!(settings.pool.track_ages, "the dashboard shows them");
         let defaults = Settings::default();
         assert_eq!(settings.listen, defaults.listen);
         assert_eq!(settings.deadline, defaults.deadline);

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 /// How long an answer may take from its task to the client.
 const WAY_BACK: Duration = Duration::from_millis(5);
 
-/// What is known of one kind of task. A clone is a handle to the same.
+/// The times that tasks of one kind have taken. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Takes(Arc<Mutex<Option<Average>>>);
 
-/// A moving average, and how far tasks are from it: as TCP learns the time of a round trip (RFC 6298).
+/// A moving average, and how far tasks are from it. TCP learns the time of a round trip in this way
+/// (RFC 6298).
 #[derive(Debug, Clone, Copy)]
 struct Average {
     mean: Duration,
@@ -20,12 +21,13 @@ struct Average {
 }
 
 impl Takes {
-    /// What a task needs to have left of its deadline when it starts, for
-    /// [`min_remaining`](lazypool::Pool::min_remaining): few take longer. As long as none has ended, half
-    /// of the deadline: of the first tasks of a burst, none is started that has waited for longer.
+    /// Returns how much of its deadline a task needs to have left when it starts, for
+    /// [`min_remaining`](lazypool::Pool::min_remaining). Few tasks take longer than that. Returns
+    /// half of the deadline until a task has ended, so no task of a first burst starts that has
+    /// waited for longer.
     ///
-    /// At most seven eighths of the deadline. Where tasks seem to take longer than that, one that
-    /// need not wait is tried all the same, and teaches whether they still do.
+    /// Returns at most seven eighths of the deadline. If tasks seem to take longer than that, a
+    /// task that need not wait still starts, and shows whether they do.
     #[must_use]
     pub fn needs(&self, deadline: Duration) -> Duration {
         let Some(Average { mean, deviation }) = *self.lock() else {
@@ -35,7 +37,7 @@ impl Takes {
         (mean + margin).min(deadline / 8 * 7)
     }
 
-    /// To be called by a task as it starts. It takes until the lap is dropped.
+    /// Begins the measurement of a task, which calls this as it starts. Dropping the lap ends it.
     #[must_use]
     pub fn start(&self) -> Lap<'_> {
         Lap {
@@ -44,7 +46,8 @@ impl Takes {
         }
     }
 
-    /// One that was cut off would have taken longer: it tells something only if it is above the mean.
+    /// Adds the time that a task took. A task that was cut off would have taken longer, so its time
+    /// counts only if it is above the mean.
     fn learn(&self, took: Duration, cut_off: bool) {
         let mut average = self.lock();
         let Average { mean, deviation } = average.unwrap_or(Average {
@@ -64,7 +67,7 @@ impl Takes {
     }
 }
 
-/// A task that runs.
+/// The measurement of a running task.
 #[derive(Debug)]
 pub struct Lap<'a> {
     takes: &'a Takes,
@@ -73,7 +76,7 @@ pub struct Lap<'a> {
 
 impl Drop for Lap<'_> {
     fn drop(&mut self) {
-        // How long the others take, a panic does not tell.
+        // A task that panics says nothing about how long the others take.
         if !thread::panicking() {
             self.takes.learn(self.start.elapsed(), task::is_cancelled());
         }

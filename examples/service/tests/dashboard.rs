@@ -1,5 +1,6 @@
-//! `dashboard.json` beside what the service really tells: every metric and label that it asks for is on
-//! the page, and every metric on the page is asked for.
+//! Compares `dashboard.json` with the metrics of a running service. The service's page has every
+//! metric and label that the dashboard asks for, and the dashboard asks for every metric on the
+//! page.
 #![cfg(unix)]
 
 use serde_json::Value;
@@ -14,7 +15,7 @@ fn dashboard() -> Value {
     serde_json::from_str(DASHBOARD).expect("JSON")
 }
 
-/// The page of a service that has done some work, so that the histograms are there, too.
+/// Returns the page of a service that has done some work, so that it has the histograms as well.
 fn page() -> String {
     let settings = std::env::temp_dir().join(format!("dashboard-{}.toml", std::process::id()));
     std::fs::write(&settings, "listen = \"127.0.0.1:0\"\ndeadline = \"60s\"\n").expect("settings");
@@ -22,7 +23,7 @@ fn page() -> String {
     std::fs::remove_file(&settings).expect("settings");
     let mut client = Client::connect(service.as_ref().expect("service").address).expect("client");
     assert_eq!(client.get("/factorial?n=5").expect("answer").status, 200);
-    // The answer leaves before the task that made it has ended and is recorded.
+    // A client may have its answer before the task has ended and is recorded.
     for _ in 0..1000 {
         let page = client.get("/metrics").expect("answer").body;
         if page.contains("lazypool_task_duration_seconds") {
@@ -33,7 +34,7 @@ fn page() -> String {
     panic!("no task was recorded");
 }
 
-/// The samples on a page: their names, and the labels that each has.
+/// Returns the names of the samples on a page, and the labels that each has.
 fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut samples = BTreeMap::<String, BTreeSet<String>>::new();
     for line in page
@@ -48,7 +49,7 @@ fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     samples
 }
 
-/// Everything below `value` whose key is `key`.
+/// Collects every text below `value` whose key is `key`.
 fn strings<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Array(all) => all.iter().for_each(|v| strings(v, key, found)),
@@ -64,8 +65,8 @@ fn strings<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The words of a query that are no numbers, and whether each is a label: in braces, or in the
-/// parentheses of `by`.
+/// Returns the words of a query that are not numbers, each with `true` if it is a label. A label
+/// stands in braces, or in the parentheses of `by`.
 fn words(query: &str) -> Vec<(String, bool)> {
     let mut words = Vec::new();
     let (mut word, mut in_braces, mut in_by, mut in_text) = (String::new(), false, false, false);

@@ -1,4 +1,5 @@
-//! The guides show examples of this package in full: they must show what compiles here.
+//! The guides show examples of this package in full. Their code must be the code that compiles
+//! here.
 
 const ASYNC: &str = include_str!("../../../src/docs/async_code.md");
 const MONITORING: &str = include_str!("../../../src/docs/monitoring.md");
@@ -26,6 +27,11 @@ fn the_page_on_async_code_shows_the_minimal_service() {
 #[test]
 fn the_page_on_async_code_shows_smol() {
     is_shown(ASYNC, include_str!("../examples/smol.rs"));
+}
+
+#[test]
+fn the_page_on_async_code_shows_a_stream() {
+    is_shown(ASYNC, include_str!("../examples/stream.rs"));
 }
 
 #[test]

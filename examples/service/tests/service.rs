@@ -1,18 +1,18 @@
-//! The service as its clients see it: a process of its own, real HTTP, real signals.
+//! Tests the service as its clients see it: in its own process, with real HTTP and real signals.
 #![cfg(unix)]
 
 use service::client::{Answer, Client, Process};
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far beyond what any condition here takes.
+/// Far more time than any condition here takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A settings file that is removed in the end.
+/// A settings file. Dropping this value removes the file.
 struct File(PathBuf);
 
 impl File {
@@ -71,14 +71,14 @@ fn it_computes_and_tells_bad_input_why() {
     let top = "linger = \"0s\"\ndeadline = \"60s\"";
     let service = start(top, "max_workers = 2\nqueue_capacity = 64");
     let mut client = Client::connect(service.address).unwrap();
-    // All on one connection.
+    // Send all requests over one connection.
     for (path, status, body) in [
         ("/factorial?n=5", 200, r#""sum":"120""#),
         ("/factorial?n=0&count=4096", 200, r#""sum":"4096""#),
         (
             "/factorial?n=50&count=1024",
             200,
-            // 1024 x 50!
+            // The sum is 1024 x 50!
             r#""sum":"31144031438554499116659310762050323296642704966615564288000000000000""#,
         ),
         ("/factorial?n=5&count=65", 200, r#""sum":"7800""#),
@@ -116,7 +116,7 @@ fn metrics_and_stats_add_up() {
     let pool = "max_workers = 2\nqueue_capacity = 64";
     let service = start("deadline = \"60s\"", pool);
     assert_eq!(get(service.address, "/factorial?n=5&count=640").status, 200);
-    // Whoever has the value of a task finds it counted, and its worker free.
+    // Once a client has the value of a task, the task is counted and its worker is free.
     assert_eq!(stat(service.address, "completed"), 10);
     assert_eq!(stat(service.address, "running"), 0);
     assert_eq!(stat(service.address, "accepted"), 10);
@@ -134,7 +134,7 @@ fn metrics_and_stats_add_up() {
     ] {
         assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }
-    // Finding 7 of the trial by new users: it had a vocabulary of its own.
+    // Finding 7 of the trial by new users: the page used names of its own.
     let samples = page
         .lines()
         .filter(|l| !l.starts_with('#') && !l.is_empty());
@@ -143,20 +143,56 @@ fn metrics_and_stats_add_up() {
     }
 }
 
+/// Counters stand still while all tasks hang. The two ages grow.
+#[test]
+fn the_ages_of_tasks_are_on_the_page() {
+    let pool = "max_workers = 1\nqueue_capacity = 1\ntrack_ages = true";
+    let service = start("deadline = \"60s\"", pool);
+    let age = |name: &str| -> f64 {
+        let page = get(service.address, "/metrics").body;
+        let sample = format!("lazypool_{name}_seconds{{pool=\"lazypool\"}} ");
+        let age = page.lines().find_map(|line| line.strip_prefix(&sample));
+        let age = age.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+        age.parse().expect("a number")
+    };
+    let grows = |name: &str| {
+        let (start, before) = (Instant::now(), age(name));
+        while age(name) <= before {
+            assert!(start.elapsed() < LIMIT, "{name} stands still");
+        }
+    };
+    assert_eq!((age("longest_running"), age("oldest_queued")), (0.0, 0.0));
+    let [running, queued] = [(); 2].map(|()| {
+        let mut client = Client::connect(service.address).unwrap();
+        client.send("/sleep?ms=60000").unwrap();
+        client
+    });
+    wait_for_stat(service.address, "running", 1);
+    wait_for_stat(service.address, "queued", 1);
+    grows("longest_running");
+    grows("oldest_queued");
+    // Both clients hang up.
+    drop((running, queued));
+    wait_for_stat(service.address, "queued", 0);
+    wait_for_stat(service.address, "running", 0);
+    assert_eq!((age("longest_running"), age("oldest_queued")), (0.0, 0.0));
+}
+
 #[test]
 fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
-    // Long, as a task that follows others which took all of it has an eighth to start in.
+    // The deadline is long. A task that follows others which took all of theirs must start within
+    // an eighth of it.
     let service = start("deadline = \"4s\"", "max_workers = 1\nqueue_capacity = 8");
     let start = Instant::now();
     let mut running = Client::connect(service.address).unwrap();
     running.send("/sleep?ms=60000").unwrap();
     wait_for_stat(service.address, "running", 1);
-    // This one waits in the queue until its deadline.
+    // This task waits in the queue until its deadline.
     assert_eq!(get(service.address, "/sleep?ms=60000").status, 504);
     assert_eq!(running.read().unwrap().status, 504);
     assert!(start.elapsed() >= Duration::from_secs(4));
     assert!(start.elapsed() < LIMIT);
-    // The one stops early, the other leaves the queue.
+    // The running task stops early, and the other one leaves the queue.
     wait_for_stat(service.address, "running", 0);
     wait_for_stat(service.address, "queued", 0);
     assert_eq!(stat(service.address, "accepted"), 2);
@@ -178,9 +214,9 @@ fn saturated_it_is_a_503_that_says_when_to_come_back() {
         assert_eq!(answer.retry_after.as_deref(), Some("1"));
         assert!(answer.body.contains("saturated"));
     }
-    // What needs no worker works on.
+    // A route that needs no worker still answers.
     assert_eq!(get(service.address, "/health").status, 200);
-    // A client that hangs up frees its worker, for the one that waits.
+    // A client that hangs up frees its worker for the task that waits.
     drop(busy);
     assert_eq!(queued.read().unwrap().status, 200);
 }
@@ -197,12 +233,12 @@ fn the_workers_follow_the_demand() {
         })
         .collect();
     wait_for_stat(service.address, "running", 4);
-    // They hang up: their tasks are cancelled.
+    // The clients hang up, which cancels their tasks.
     drop(clients);
     assert_eq!(stat(service.address, "peak_workers"), 4);
     wait_for_stat(service.address, "workers", 0);
     assert_eq!(stat(service.address, "retired"), 4);
-    // One that was handed over and had not started when its client left never ran.
+    // A task that had not started when its client left is discarded, and never ran.
     let ended = ["completed", "discarded"].map(|name| stat(service.address, name));
     assert_eq!(ended.iter().sum::<u64>(), 4, "{ended:?}");
 }
@@ -238,7 +274,7 @@ fn sigterm_cancels_what_does_not_finish_in_time() {
     assert_eq!(code, Some(2), "{log}");
     assert!(log.contains("1 queued tasks discarded"), "{log}");
     assert!(log.contains("cancelling 1 tasks"), "{log}");
-    // The one ended early, the other never started; both were told.
+    // The running task ended early, and the other one never started. Both clients got an answer.
     let answer = running.read().unwrap();
     assert_eq!((answer.status, answer.close), (200, true));
     let answer = queued.read().unwrap();
@@ -261,6 +297,20 @@ fn sigterm_names_the_stragglers_and_answers_for_them() {
     assert_eq!((answer.status, answer.close), (503, true));
 }
 
+/// A client that sends the first byte of a request and stops does not hold up the end. It takes
+/// `linger`, and a second for the last answers.
+#[test]
+fn sigterm_ends_it_although_a_client_sends_one_byte() {
+    let service = start("linger = \"100ms\"", "max_workers = 1");
+    let mut slow = TcpStream::connect(service.address).unwrap();
+    slow.write_all(b"G").unwrap();
+    // Wait for an answer to a later client. The first one has been accepted by then, too.
+    assert_eq!(get(service.address, "/health").status, 200);
+    let (code, log) = stop(service);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("clients left 0, unanswered 0"), "{log}");
+}
+
 #[test]
 fn a_mistake_in_the_settings_is_named_and_the_code_is_1() {
     for (top, pool, expected) in [
@@ -281,7 +331,7 @@ fn a_mistake_in_the_settings_is_named_and_the_code_is_1() {
     }
 }
 
-/// What became of a client's requests.
+/// The outcomes of a client's requests.
 #[derive(Default, Debug)]
 struct Tally {
     ok: usize,
@@ -299,7 +349,7 @@ impl Tally {
     }
 }
 
-/// One request after the other, until the server says that it closes.
+/// Sends one request after the other, until the server says that it closes the connection.
 fn ask_until_closed(address: SocketAddr, path: &str, connected: &AtomicUsize) -> Tally {
     let mut tally = Tally::default();
     let mut client = Client::connect(address).unwrap();
@@ -328,7 +378,8 @@ fn ask_until_closed(address: SocketAddr, path: &str, connected: &AtomicUsize) ->
     tally
 }
 
-/// Ten times of ten: 64 connections that never pause, and SIGTERM in the midst of it.
+/// Sends SIGTERM while 64 connections never pause, ten times. No request may be lost in any of
+/// them.
 #[test]
 fn sigterm_under_load_loses_no_request() {
     const CONNECTIONS: usize = 64;
@@ -355,7 +406,7 @@ fn sigterm_under_load_loses_no_request() {
             while connected.load(Ordering::SeqCst) < CONNECTIONS {
                 thread::sleep(Duration::from_millis(1));
             }
-            // A little later each time: it falls on another moment of the load.
+            // Wait a little longer each time, so that SIGTERM comes at another moment of the load.
             thread::sleep(Duration::from_millis(100 + 7 * round));
             let (code, log) = stop(service);
             let mut tally = Tally::default();
@@ -367,7 +418,7 @@ fn sigterm_under_load_loses_no_request() {
         assert!(tally.lost.is_empty(), "round {round}: {tally:?}\n{log}");
         assert!(tally.ok > 0, "round {round}: {tally:?}\n{log}");
         assert_eq!(code, Some(0), "round {round}: {log}");
-        // The service's own books say the same.
+        // The service's log has the same figures.
         let mut books = Vec::new();
         for (status, n) in [(200, tally.ok), (503, tally.refused), (504, tally.late)] {
             if n > 0 {
@@ -382,11 +433,11 @@ fn sigterm_under_load_loses_no_request() {
     }
 }
 
-/// What 96 connections that ask again at once get from 8 workers, until these have run `tasks`.
+/// The results of a run in which 96 connections, which never pause, share 8 workers.
 struct Overload {
     asked: usize,
     in_time: usize,
-    /// Tasks that were started, and so have taken a worker's time.
+    /// The number of tasks that were started, and so have taken a worker's time.
     ran: u64,
 }
 
@@ -414,7 +465,7 @@ fn overload(path: &str, tasks: u64) -> Overload {
                 }
             });
         }
-        // Ends the clients, also where it fails.
+        // This ends the clients when it is dropped, even if the test fails.
         let _stop = Stop(&stop);
         let start = Instant::now();
         while stat(address, "completed") < tasks {
@@ -439,12 +490,12 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Asked more than three times what its workers can do, with a queue far longer than the deadline
-/// allows, the service answers 95 % of what they do in time: it starts nothing in vain (finding 8
-/// of the trial by new users: goodput was 8 %).
+/// Clients ask for more than three times as much as the workers can do, and the queue is far longer
+/// than the deadline allows. 95 % of the tasks that the workers do are answered in time, because
+/// the service starts no task in vain (finding 8 of the trial by new users: goodput was 8 %).
 #[test]
 fn under_overload_95_percent_of_its_capacity_is_in_time() {
-    // So many that the 8 which run while the machine stalls once are less than 5 % of them.
+    // 160 tasks, so that the 8 which run while the machine stalls once are at most 5 % of them.
     let seen = overload("/sleep?ms=250", 160);
     let Overload {
         asked,
@@ -458,15 +509,16 @@ fn under_overload_95_percent_of_its_capacity_is_in_time() {
     );
 }
 
-/// The same with tasks that are started however late: it is `min_remaining` that makes the difference.
+/// Most tasks run in vain under overload if they are started however late. So it is `min_remaining`
+/// that makes the difference in the test above.
 #[test]
 fn under_overload_eager_tasks_are_run_in_vain() {
     let Overload { in_time, ran, .. } = overload("/sleep?ms=300&takes=0", 120);
     assert!(2 * in_time < ran as usize, "{in_time} in time, {ran} run");
 }
 
-/// Asked more than it can do, its workers are never without work: they end as many tasks a second as
-/// with just as many clients as workers. Far below that on a busy machine at the worst.
+/// Under overload the workers are never without work. They end as many tasks a second as with just
+/// as many clients as workers. The bound is far lower, because the machine may be busy.
 #[test]
 fn under_overload_the_workers_are_not_idle() {
     let service = start(
@@ -515,7 +567,7 @@ fn help_and_log_name_the_routes() {
             assert!(line.is_some_and(|l| l.ends_with(what)), "{route}: {text}");
         }
     }
-    // Each of them is one.
+    // Each of the sums is one.
     let pool = "max_workers = 2\nqueue_capacity = 64";
     let service = start("deadline = \"60s\"", pool);
     for (route, _) in service::app::ROUTES {

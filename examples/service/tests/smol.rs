@@ -1,5 +1,5 @@
-//! The example without tokio, for each way in which a task can end: the very file that the guide to async
-//! code shows, which `guides.rs` compares.
+//! Tests the example without tokio, for each way in which a task can end. It is in the file that
+//! the guide to async code shows; `guides.rs` compares the two.
 
 #[allow(dead_code)] // its `main`
 #[path = "../examples/smol.rs"]
@@ -42,7 +42,8 @@ fn a_value_and_a_panic() {
     );
 }
 
-/// The future is dropped at the limit: what runs is cancelled, what is queued never starts.
+/// The future is dropped at the limit. A running task is then cancelled, and a queued one never
+/// starts.
 #[test]
 fn too_late() {
     let pool = pool(1);

@@ -1,52 +1,55 @@
-//! The word that decides whether a started task's result is delivered.
+//! The word that decides which side gets a started task's outcome.
 
 use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// What has been decided for the task with an id. Zero: there is none, or its outcome is being
-/// delivered.
+/// The state of the task whose id is in the word. If the word is zero, there is no task, or its
+/// outcome is being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum State {
+enum DecisionState {
+    /// The task runs, and its caller or handle waits for the outcome.
     Running = 1,
-    /// The worker reads the caller's node, or who leaves writes its deadline: a few instructions.
+    /// The worker reads the caller's node, or the thread that leaves writes its deadline. Both take
+    /// a few instructions.
     Pinned = 2,
+    /// The caller has left, or the handle has cancelled the task.
     Abandoned = 3,
 }
 
 const STATE: u64 = 7;
-/// Above the generations: ids of tasks from the queue.
+/// Set in the ids of tasks from the queue. It is above the bits of a generation.
 const QUEUED: u64 = 1 << 63;
 
-/// The id of the task handed over as the slot's `generation`-th.
+/// Returns the id of the task that was handed over as the slot's `generation`-th.
 #[inline]
 pub(crate) fn mailbox_id(generation: u64) -> u64 {
     (generation * (STATE + 1)) & !QUEUED
 }
 
-/// The id of the task at a queue position, whose low three bits are zero.
+/// Returns the id of the task at a queue position, whose low three bits are zero.
 #[inline]
 pub(crate) fn queue_id(position: u64) -> u64 {
     debug_assert_eq!(position & STATE, 0);
     position | QUEUED
 }
 
-/// Whether the id is that of a task from the queue.
+/// Returns `true` if the id is that of a task from the queue.
 #[inline]
 pub(crate) fn is_queued(task_id: u64) -> bool {
     task_id & QUEUED != 0
 }
 
-/// Part of a worker's slot: the word, and the deadline at which the running task's caller
-/// left.
+/// The decision about the running task, a part of a worker's slot: the word, and the deadline at
+/// which the task's caller left.
 #[derive(Debug)]
 pub(crate) struct Decision {
     word: AtomicU64,
     left_at: AtomicU64,
 }
 
-const fn word(task_id: u64, state: State) -> u64 {
+const fn word(task_id: u64, state: DecisionState) -> u64 {
     task_id | state as u64
 }
 
@@ -58,13 +61,14 @@ impl Decision {
         }
     }
 
-    /// Whether the running task's caller has left, or its handle has cancelled it.
+    /// Returns `true` if the running task's caller has left, or its handle has cancelled the task.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // ORDERING: C2: the deadline. Whoever reads it looks again.
-        self.word.load(Ordering::Acquire) & STATE == State::Abandoned as u64
+        // ORDERING: C2: acquires the deadline. A reader that is too early looks again.
+        self.word.load(Ordering::Acquire) & STATE == DecisionState::Abandoned as u64
     }
 
-    /// The deadline at which the running task's caller left; `None`: not yet, or it was a handle.
+    /// Returns the deadline at which the running task's caller left. Returns `None` if it has not
+    /// left, or if a handle cancelled the task.
     pub(crate) fn left_at(&self) -> Option<u64> {
         // Relaxed: the word was read with Acquire.
         let left_at = self
@@ -73,84 +77,85 @@ impl Decision {
         left_at.filter(|left_at| *left_at != 0)
     }
 
-    /// Worker: the task runs.
+    /// Starts the decision: the worker is about to run the task.
     pub(crate) fn start(&self, task_id: u64) {
-        // ORDERING: C1: what was copied from the node was copied before. A swap, not a
-        // store, for loom.
+        // ORDERING: C1: after the worker has copied what it needs of the node. A swap rather than a
+        // store, because of loom.
         self.word
-            .swap(word(task_id, State::Running), Ordering::AcqRel);
+            .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
     }
 
-    /// Worker, whose task has run: tries to become the owner of the outcome, to be written into the caller's
-    /// node. `false`: the caller has left.
+    /// Tries to make the worker, whose task has ended, the owner of the outcome. It then writes the
+    /// outcome into the caller's node. Returns `false` if the caller has left.
     #[must_use]
     pub(crate) fn complete(&self, task_id: u64) -> bool {
         self.step(task_id, 0)
     }
 
-    /// Moves the word of a running task on.
+    /// Changes the word to `to` if the task is `Running`. Returns `false` otherwise.
     fn step(&self, task_id: u64, to: u64) -> bool {
-        let running = word(task_id, State::Running);
-        // ORDERING: C1, C2: the worker has read what it needs of the node; what the caller did comes
-        // before the worker's drop of the result. The outcome itself is published by `done`.
+        let running = word(task_id, DecisionState::Running);
+        // ORDERING: C1, C2: after the worker has read what it needs of the node; acquires what the
+        // caller did before the worker drops the outcome. `done` publishes the outcome itself.
         (self.word)
             .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Worker: an abandoned task has ended.
+    /// Clears the word after an abandoned task has ended.
     pub(crate) fn forget(&self, task_id: u64) {
         self.await_left(task_id);
-        // Relaxed: nobody acts on it.
+        // Relaxed: no thread acts on it.
         self.word.swap(0, Ordering::Relaxed);
     }
 
-    /// Worker: waits for a caller that is just leaving.
+    /// Waits for a caller that is between `Pinned` and `Abandoned`.
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
-        // ORDERING: C2: the deadline that the caller has left.
-        while self.word.load(Ordering::Acquire) == word(task_id, State::Pinned) {
+        // ORDERING: C2: acquires the deadline that the caller has stored.
+        while self.word.load(Ordering::Acquire) == word(task_id, DecisionState::Pinned) {
             backoff.wait();
         }
     }
 
-    /// Pins the word of a running task, for its worker or for who leaves.
+    /// Pins the word of a running task, for its worker or for the thread that leaves the task.
     fn pin(&self, task_id: u64) -> bool {
-        self.step(task_id, word(task_id, State::Pinned))
+        self.step(task_id, word(task_id, DecisionState::Pinned))
     }
 
-    /// Worker, during the task: the deadline that its caller has told it, as
-    /// [`WaitNode::set_deadline`] has it.
+    /// Returns the deadline of the running task, which its caller has passed to
+    /// [`WaitNode::set_deadline`]. The worker calls it during the task.
     ///
     /// # Safety
-    /// The task has been started and not completed. `node` is its caller's: alive as long as
-    /// the word says that the caller waits.
+    /// The task has been started and not completed. `node` is the node of its caller, and is alive
+    /// as long as the word says that the caller waits.
     pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
         if !self.pin(task_id) {
             self.await_left(task_id);
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
         }
-        // SAFETY: pinned: the caller cannot leave, its node is alive.
+        // SAFETY: the word is pinned, so the caller cannot leave, and its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
-        // ORDERING: C1: the node has been read.
+        // ORDERING: C1: after the node has been read.
         self.word
-            .swap(word(task_id, State::Running), Ordering::AcqRel);
+            .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
         deadline
     }
 
-    /// Leaves a running task: its caller, with its deadline for the task to read; or its handle, or the
-    /// worker for that, with zero. `false`: the task is not yet started, or reads the deadline; or its
-    /// outcome is being delivered; or somebody has left it.
+    /// Leaves a running task. Its caller stores its `deadline` for the task to read. A handle that
+    /// cancels stores zero, and so does the worker on behalf of the handle. Returns `false` if the
+    /// task has not started, is just reading its deadline, has been left before, or if its outcome
+    /// is being delivered.
     #[must_use]
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
         let leaves = self.pin(task_id);
         if leaves {
-            // Relaxed: published by what follows.
+            // Relaxed: the swap below publishes it.
             self.left_at.store(deadline, Ordering::Relaxed);
-            // ORDERING: C2: the deadline.
+            // ORDERING: C2: releases the deadline.
             self.word
-                .swap(word(task_id, State::Abandoned), Ordering::AcqRel);
+                .swap(word(task_id, DecisionState::Abandoned), Ordering::AcqRel);
         }
         leaves
     }

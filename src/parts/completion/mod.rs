@@ -1,47 +1,47 @@
 //! Two decisions between a caller that waits and the worker that runs its task.
 //!
-//! The caller's [`WaitNode`] lies on the caller's stack; nothing is allocated. Two races
-//! are decided, each by one atomic step:
+//! The caller's [`WaitNode`] is on the caller's stack; nothing is allocated. Two races are decided,
+//! each by one atomic step:
 //!
-//! **Start.** Until a worker starts the task, the caller may take it back. In a slot's
-//! mailbox that is `Offered -> Busy` (worker) against `Offered -> Held` (caller), in the
-//! queue `Full -> Held` by the pop against the same step by the caller. Who wins owns
-//! the closure.
+//! **Start.** The caller may take its task back until a worker starts it. For a task in a slot's
+//! mailbox, the worker's step `Offered -> Busy` races the caller's step `Offered -> Held`. For a
+//! queued task, both sides race to take the cell from `Full` to `Held`. The winner owns the
+//! closure.
 //!
-//! **End.** A started task's result belongs to whoever moves the [`Decision`] of the
+//! **End.** The outcome of a started task belongs to the thread that moves the [`Decision`] of the
 //! worker's slot, which outlives the caller:
 //!
 //! | from | to | by | then |
 //! |---|---|---|---|
-//! | anything | `Running(t)` | worker, at start | it has copied what it needs of the node; the caller may leave from now on |
-//! | `Running(t)` | zero | worker | it becomes free, counts, writes the result, raises `done` |
-//! | `Running(t)` | `Pinned(t)`, then `Abandoned(t)` | caller, at its deadline; cancel of a handle | in between it leaves its deadline in the slot, or zero; a caller's node is not touched again; the worker drops the result, but for a handle that is still there |
-//! | `Abandoned(t)` | zero | worker | the result has been dropped, or goes to a handle that is still there |
-//! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; the caller waits a moment before it leaves |
+//! | any | `Running(t)` | worker, at the start | it has copied what it needs of the node; the caller may leave from now on |
+//! | `Running(t)` | zero | worker, at the end | it publishes its next state, counts the task, writes the outcome, raises `done` |
+//! | `Running(t)` | `Pinned(t)`, then `Abandoned(t)` | caller, at its deadline; cancel of a handle | it leaves its deadline, or zero, in the slot while the word is `Pinned`; the worker does not touch a caller's node again, and drops the outcome unless the handle still exists |
+//! | `Abandoned(t)` | zero | worker, at the end | it has dropped the outcome, or passes it to a handle that still exists |
+//! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; a caller that wants to leave waits for that |
 //!
-//! The id `t` names the task uniquely: the slot's generation, or the queue's position
-//! with a bit of its own. So a caller that reads the word of a slot that has moved on can
-//! tell. A caller that loses the first race finds its id on the word, or `done`, within
-//! a few instructions of the worker. One that loses the second finds `done`.
+//! The id `t` is unique to the task: it is the slot's generation, or the queue position with a bit
+//! of its own. So a caller that reads the word of a slot that runs another task by now can tell. A
+//! caller that loses the first race finds its id in the word, or `done`, within a few instructions
+//! of the worker. A caller that loses the second race finds `done`.
 //!
-//! **The clock** is read only once the task is on its way, so that it costs the caller
-//! nothing while a worker is at work. The deadline is therefore not in the task but in the
-//! node.
+//! **The clock** is read only after the task has been handed over, while a worker can already run
+//! it. So reading it costs the caller nothing. For this reason the deadline is in the node and not
+//! in the task.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | C1 | the worker starts the decision, or ends `Pinned`, having read the node | the caller reads the decision before it leaves |
-//! | C2 | the caller leaves, with its deadline | the worker completes, or waits for the deadline |
-//! | C3 | the worker tells its slot, having started the decision | the caller of a queued task reads the slot; a handle marks its task as cancelled there |
-//! | C4 | the worker raises `done`, having written the outcome; the caller parks, having written its wake-up | the caller reads `done`; the worker reads that it parks |
-//! | C5 | a handle says in `done` that it is gone | the task's end finds that, and frees the node |
+//! | C1 | the worker starts the decision or ends `Pinned`, after it has read the node | the caller reads the decision before it leaves |
+//! | C2 | the caller leaves, after it has stored its deadline | the worker completes, or reads the deadline |
+//! | C3 | the worker publishes its slot number, after it has started the decision | the caller of a queued task reads the slot number; a handle marks its task as cancelled in the same word |
+//! | C4 | the worker raises `done`, after it has written the outcome; the caller parks, after it has written its wake-up | the caller reads `done`; the worker reads that the caller parks |
+//! | C5 | a handle sets `done` to `GONE` | the task's end finds that, and frees the node |
 
 mod decision;
 mod node;
 mod shared;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
-pub(crate) use node::{WaitNode, Waited};
+pub(crate) use node::{WaitNode, Waited, WakeUp};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, Shared, TaskSide};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -1,4 +1,4 @@
-//! What a waiting caller and its worker share: a node on the caller's stack, or on the heap.
+//! The node that a waiting caller and its worker share, on the caller's stack or on the heap.
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -7,22 +7,25 @@ use std::cell::Cell;
 use std::task::Waker;
 
 std::thread_local! {
-    /// See [`BoundedSpin::new`]. It needs no destructor, so it can always be asked.
-    static OFFERS: Cell<bool> = const { Cell::new(false) };
-    /// See [`WaitNode::park_next_time`].
-    static PARKS: Cell<bool> = const { Cell::new(false) };
+    /// The next wait yields early: see [`BoundedSpin::new`]. It has no destructor, so it can be
+    /// read at any time.
+    static YIELD_EARLY: Cell<bool> = const { Cell::new(false) };
+    /// The next wait parks at once: see [`WaitNode::park_next_time`].
+    static PARK_NEXT: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The caller or handle waits, and no wake-up is stored.
 const WAITING: u32 = 0;
-/// A wake-up is stored. The caller may take it back, the worker may take it.
+/// A wake-up is stored. The caller or handle may take it back, and the worker may take it.
 const PARKED: u32 = 1;
 /// The worker takes the wake-up. The outcome is there.
 const TAKING: u32 = 2;
+/// The outcome is there, and the worker does not touch the node again.
 const DONE: u32 = 3;
-/// On the heap only: the handle is gone.
+/// The handle is gone, and the task's side frees the node. Only on the heap.
 const GONE: u32 = 4;
 
-/// Beside `worker_slot`, on the heap only: the handle has cancelled its task.
+/// A flag in `worker_slot`: the handle has cancelled its task. Only on the heap.
 const CANCELLED: u32 = 1 << 31;
 
 /// How a wait has ended.
@@ -31,9 +34,9 @@ const CANCELLED: u32 = 1 << 31;
 pub(crate) enum Waited {
     /// The outcome is there.
     Done,
-    /// The same, right after the core had been offered: the worker is likely to share it.
+    /// The outcome came right after this thread had yielded. The worker probably shares its core.
     DoneOnceOffered,
-    /// The deadline came first.
+    /// The deadline passed before the outcome came.
     Expired,
 }
 
@@ -44,24 +47,25 @@ pub(crate) enum WakeUp {
     Task(Waker),
 }
 
-/// The untyped part of what a caller waits with.
+/// The part of the shared memory that does not depend on the type of the outcome.
 ///
 /// | `done` | to | by |
 /// |---|---|---|
-/// | `WAITING` | `PARKED` | caller: a wake-up is stored |
-/// | `PARKED` | `WAITING` | handle: takes it back, to change it or because it waits no more |
-/// | `WAITING` | `DONE` | worker: the outcome is there |
-/// | `PARKED` | `TAKING`, then `DONE` | worker: the same, once it has the wake-up |
-/// | `WAITING`, `TAKING` | `GONE` | handle, on the heap only: the worker frees the node |
+/// | `WAITING` | `PARKED` | caller or handle: has stored a wake-up |
+/// | `PARKED` | `WAITING` | handle: takes the wake-up back, to change it or because it stops waiting |
+/// | `WAITING` | `DONE` | worker: has written the outcome |
+/// | `PARKED` | `TAKING`, then `DONE` | worker: has written the outcome, and takes the wake-up in between |
+/// | `WAITING`, `TAKING` | `GONE` | handle, on the heap only: leaves; the worker frees the node |
 #[derive(Debug)]
 pub(crate) struct WaitNode {
     done: AtomicU32,
-    /// Slot + 1 of the worker that took the task from the queue; on the heap, of any worker.
+    /// The slot number, plus one, of the worker that took the task from the queue; on the heap, of
+    /// the worker that runs the task. Zero until then.
     worker_slot: AtomicU32,
-    /// The caller's in `WAITING`, the worker's in `TAKING`.
+    /// Owned by the caller or handle in `WAITING`, and by the worker in `TAKING`.
     wake_up: UnsafeCell<Option<WakeUp>>,
     pub(crate) label: Option<&'static str>,
-    /// Zero until the caller has told it.
+    /// The deadline in nanoseconds. Zero until the caller has stored it.
     deadline: AtomicU64,
     pub(crate) alive: Alive,
 }
@@ -85,19 +89,20 @@ impl WaitNode {
         }
     }
 
-    /// Caller: tells its task when the deadline is, as nanoseconds, not zero. A task that asks
-    /// waits for it.
+    /// Stores the caller's deadline in nanoseconds, not zero. A task that asks for its deadline
+    /// waits for this.
     pub(crate) fn set_deadline(&self, nanos: u64) {
-        // Relaxed: whoever reads it needs nothing else.
+        // Relaxed: the reader needs no other data with it.
         self.deadline.store(nanos, Ordering::Relaxed);
     }
 
-    /// Worker: what the caller tells; it may be reading the clock.
+    /// Returns the deadline. Waits for the caller to store it: the caller may still be reading the
+    /// clock.
     pub(super) fn await_deadline(&self) -> u64 {
         self.alive.touch();
         let mut backoff = Backoff::default();
         loop {
-            // Relaxed: as `set_deadline`.
+            // Relaxed: as in `set_deadline`.
             match self.deadline.load(Ordering::Relaxed) {
                 0 => backoff.wait(),
                 deadline => return deadline,
@@ -105,75 +110,78 @@ impl WaitNode {
         }
     }
 
-    /// Worker: tells the caller of a queued task whose decision to look at.
+    /// Publishes the worker's slot number to the caller of a queued task, which then knows whose
+    /// decision to read.
     ///
     /// # Safety
-    /// `this` is the node of a caller that waits for it, and this is the one call for
-    /// it: the caller cannot leave before.
+    /// `this` is the node of a caller that waits for this call before it leaves. It is the only
+    /// call for the node.
     pub(crate) unsafe fn publish_slot(this: *const Self, slot: usize) {
-        // SAFETY: alive until the store below, by this function's contract.
+        // SAFETY: by this function's contract, the node is alive until the store below.
         let told = unsafe {
             (*this).alive.touch();
             &(*this).worker_slot
         };
-        // ORDERING: C3: the decision has been started.
+        // ORDERING: C3: after the decision has been started.
         told.store(slot as u32 + 1, Ordering::Release);
     }
 
-    /// Caller: the slot of the worker that has taken its task from the queue, if it has.
+    /// Returns the slot of the worker that has taken the caller's task from the queue, if one has.
     pub(crate) fn worker_slot(&self) -> Option<usize> {
-        // ORDERING: C3: the decision has been started.
+        // ORDERING: C3: acquires that the decision has been started.
         let told = self.worker_slot.load(Ordering::Acquire);
         ((told & !CANCELLED) as usize).checked_sub(1)
     }
 
-    /// Worker, on the heap: has started the decision. Whether the handle has cancelled the task on
-    /// its way; otherwise a cancel that comes later finds the slot.
+    /// Publishes the worker's slot number to a handle, after the worker has started the decision.
+    /// Returns `true` if the handle has cancelled the task before. A later cancel finds the slot
+    /// number.
     pub(crate) fn tell_slot(&self, slot: usize) -> bool {
-        // ORDERING: C3: the decision has been started; acquires what the handle did before.
+        // ORDERING: C3: after the decision has been started; acquires what the handle did before.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
     }
 
-    /// Handle: cancels its task. Where that runs, if a worker has started it: the decision is
-    /// that worker's to look for otherwise.
+    /// Marks the handle's task as cancelled. Returns the slot that runs it, if a worker has started
+    /// it. Otherwise the worker that starts it finds the mark, and leaves the decision on behalf of
+    /// the handle.
     pub(crate) fn cancel(&self) -> Option<usize> {
-        // ORDERING: C3: the decision has been started; releases what the handle did.
+        // ORDERING: C3: acquires that the decision has been started; releases what the handle did.
         let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
         ((told & !CANCELLED) as usize).checked_sub(1)
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        // ORDERING: C4: the outcome is written.
+        // ORDERING: C4: acquires the outcome.
         self.done.load(Ordering::Acquire) == DONE
     }
 
-    /// The next wait of this thread parks at once. A kernel wakes a thread on an idle CPU, if there is
-    /// one; it leaves one that yields where it is, beside the worker.
+    /// Makes the next wait of this thread park at once. The kernel wakes a thread on an idle CPU if
+    /// there is one. A thread that yields stays where it is, on the CPU of the worker.
     pub(crate) fn park_next_time() {
-        PARKS.set(true);
+        PARK_NEXT.set(true);
     }
 
-    /// Waits until the outcome is there, or the deadline.
+    /// Waits until the outcome is there or the deadline has passed.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
-        let mut spin = BoundedSpin::new(parallel, OFFERS.get());
-        if PARKS.take() {
+        let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
+        if PARK_NEXT.take() {
             spin = BoundedSpin::default();
         }
         let mut step = Step::Spun;
         while !self.is_done() {
             step = spin.step();
             if step == Step::Spent {
-                OFFERS.set(false);
+                YIELD_EARLY.set(false);
                 return self.park(deadline);
             }
             if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
                 return Waited::Expired;
             }
         }
-        let has_offered = step == Step::Yielded;
-        OFFERS.set(has_offered);
-        if has_offered {
+        let has_yielded = step == Step::Yielded;
+        YIELD_EARLY.set(has_yielded);
+        if has_yielded {
             Waited::DoneOnceOffered
         } else {
             Waited::Done
@@ -182,11 +190,11 @@ impl WaitNode {
 
     #[cold]
     fn park(&self, deadline: &Deadline) -> Waited {
-        // Relaxed: only this thread sets PARKED, and DONE is looked for below.
+        // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
-            // SAFETY: this is the caller, in `WAITING`.
+            // SAFETY: this thread is the caller, and the state is `WAITING`.
             unsafe { self.replace(Some(WakeUp::Thread(thread::current()))) };
-            // A failure means DONE, which the loop reads again.
+            // A failure means `DONE`, which the loop reads again.
             let _ = self.set_parked();
         }
         loop {
@@ -200,50 +208,53 @@ impl WaitNode {
         }
     }
 
+    /// Replaces the stored wake-up. Returns the one before.
+    ///
     /// # Safety
-    /// The cell is the calling thread's: the caller's in `WAITING`, the worker's in `TAKING`.
+    /// The calling thread owns the wake-up: it is the caller or handle in `WAITING`, or the worker
+    /// in `TAKING`.
     unsafe fn replace(&self, wake_up: Option<WakeUp>) -> Option<WakeUp> {
         // SAFETY: by this function's contract.
         (self.wake_up).with_mut(|cell| unsafe { std::mem::replace(&mut *cell, wake_up) })
     }
 
-    /// `false`: the outcome is there.
+    /// Sets `PARKED`. Returns `false` if the outcome is there instead.
     fn set_parked(&self) -> bool {
-        // ORDERING: C4: publishes the wake-up; on failure, the outcome.
+        // ORDERING: C4: releases the wake-up; on failure, acquires the outcome.
         (self.done)
             .compare_exchange(WAITING, PARKED, Ordering::Release, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Tells the caller, or the handle, that its outcome is there; then `this` is no more to be touched.
-    /// The waker to be called; and whether the handle is gone, so that the node is the calling thread's
-    /// to free.
+    /// Tells the caller or handle that its outcome is there. Returns the waker that the calling
+    /// thread is to wake, and whether the handle is gone, so that the calling thread is to free the
+    /// node. If it is not gone, the calling thread must not touch the node again.
     ///
     /// # Safety
-    /// `this` is the node of a caller that still waits, or of a handle; its outcome is written, and
-    /// this is the one call for it.
+    /// `this` is the node of a caller that still waits, or of a handle. Its outcome is written.
+    /// This is the only call for the node.
     pub(crate) unsafe fn release(this: *const Self) -> (Option<Waker>, bool) {
-        // SAFETY: a caller leaves, and a handle frees the node, only after DONE: either lost the
-        // decision, or the task was taken out and not started. So the node is alive until the step
-        // below that sets it, or that finds GONE.
+        // SAFETY: a caller leaves its node, and a handle frees it, only after `DONE`: either has
+        // lost the decision, or the task was taken out and not started. So the node is alive until
+        // the step below that sets `DONE`, or that finds `GONE`.
         let node = unsafe { &*this };
         node.alive.touch();
         let done: *const AtomicU32 = &node.done;
-        // ORDERING: C4, C5: a failure acquires what the handle did before it went.
-        // SAFETY: as above, for each step.
+        // ORDERING: C4, C5: a failure acquires what the handle did before it left.
+        // SAFETY: the node is alive, as above, at each step.
         let step = |from, to, order| unsafe {
             (*done).compare_exchange(from, to, order, Ordering::Acquire)
         };
         loop {
-            // ORDERING: C4: publishes the outcome and all that the worker did before.
+            // ORDERING: C4: releases the outcome and all that the worker did before.
             match step(WAITING, DONE, Ordering::Release) {
                 Ok(_) => return (None, false),
                 Err(GONE) => return (None, true),
                 Err(_) => {}
             }
-            // ORDERING: C4: acquires the wake-up, publishes the outcome.
+            // ORDERING: C4: acquires the wake-up, releases the outcome.
             if step(PARKED, TAKING, Ordering::AcqRel).is_ok() {
-                // SAFETY: in TAKING.
+                // SAFETY: this thread has set `TAKING`.
                 let wake_up = unsafe { node.replace(None) };
                 // ORDERING: C4, C5: as above.
                 // SAFETY: the node is alive until this step.
@@ -261,31 +272,33 @@ impl WaitNode {
         }
     }
 
-    // ---- the handle's side of a node on the heap; one thread at a time, but for `has_outcome` ----
+    // ---- the handle's side of a node on the heap: one thread at a time, except `has_outcome` ----
 
-    /// Whether the outcome may be taken; the worker may still hold the wake-up.
+    /// Returns `true` if the outcome may be taken. The worker may still hold the wake-up.
     pub(crate) fn has_outcome(&self) -> bool {
-        // ORDERING: C4: the outcome is written.
+        // ORDERING: C4: acquires the outcome.
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
     }
 
-    /// Worker: whether the handle is gone. If not, it may go at any time.
+    /// Returns `true` if the handle is gone. If it is not, it may leave at any time. The worker
+    /// calls it.
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: the end finds out.
+        // Relaxed: a hint; the task's end finds it out by an acquiring step.
         self.done.load(Ordering::Relaxed) == GONE
     }
 
     /// Takes the wake-up back.
     pub(super) fn retract(&self) -> Option<WakeUp> {
-        // ORDERING: C4: on failure, the outcome.
+        // ORDERING: C4: on failure, acquires the outcome.
         (self.done)
             .compare_exchange(PARKED, WAITING, Ordering::Acquire, Ordering::Acquire)
             .ok()?;
-        // SAFETY: this is the handle, and set `WAITING`.
+        // SAFETY: this thread is the handle, and has set `WAITING`.
         unsafe { self.replace(None) }
     }
 
-    /// Stores the waker in place of what was stored; `true`: the outcome is there instead.
+    /// Stores the waker in place of the stored wake-up. Returns `true`, and stores nothing, if the
+    /// outcome is there.
     pub(super) fn register(&self, waker: &Waker) -> bool {
         let before = self.retract();
         if self.has_outcome() {
@@ -293,30 +306,40 @@ impl WaitNode {
         }
         let (now, _dropped_last) = match before {
             Some(WakeUp::Task(same)) if same.will_wake(waker) => (same, None),
-            // Whatever code of the user's panics from here on, nothing is stored.
+            // The clone is user code. Nothing is stored while it runs, so it may panic.
             before => (waker.clone(), before),
         };
-        // SAFETY: this is the handle, in `WAITING`.
+        // SAFETY: this thread is the handle, and the state is `WAITING`.
         unsafe { self.replace(Some(WakeUp::Task(now))) };
         if self.set_parked() {
             return false;
         }
-        // SAFETY: as above; the worker found nobody parked.
+        // SAFETY: as above. The worker has set `DONE` without looking at the wake-up, because
+        // `PARKED` was not set.
         let _unused = unsafe { self.replace(None) };
         true
     }
 
-    /// The handle goes. What was stored; and whether the node is the calling thread's to free.
-    pub(super) fn leave(&self) -> (Option<WakeUp>, bool) {
-        let wake_up = self.retract();
-        // ORDERING: C4, C5: what the handle did comes before the worker frees the node; on failure,
-        // the outcome.
-        let step = |from| {
-            (self.done)
+    /// Leaves the node for good. Returns the stored wake-up, and whether the calling thread is to
+    /// free the node.
+    ///
+    /// # Safety
+    /// `this` is the node of a handle, and this is its last use.
+    pub(super) unsafe fn leave(this: *const Self) -> (Option<WakeUp>, bool) {
+        // SAFETY: the worker frees the node only once it finds `GONE`, which is set below. It may
+        // free it before this function returns, so no reference to the node is left by then.
+        let (wake_up, done) = unsafe { ((*this).retract(), &raw const (*this).done) };
+        // ORDERING: C4, C5: releases what the handle did before the worker frees the node; on
+        // failure, acquires the outcome.
+        // SAFETY: as above: this function touches nothing after the step that sets `GONE`.
+        let step = |from| unsafe {
+            (*done)
                 .compare_exchange(from, GONE, Ordering::Release, Ordering::Acquire)
                 .is_ok()
         };
         let is_last = !step(WAITING) && !step(TAKING);
+        #[cfg(miri)]
+        thread::yield_now();
         (wake_up, is_last)
     }
 }

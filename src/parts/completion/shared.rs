@@ -1,10 +1,12 @@
-//! What a task shares with who waits for its end: on the caller's stack, or on the heap with a handle.
+//! The memory that a task shares with the thread or future that waits for its end. It is on the
+//! caller's stack, or on the heap together with a handle.
 //!
-//! Beside the [`WaitNode`] it holds the outcome. The task owns that until it ends, writes it, and
-//! releases who waits; from then on it is theirs.
+//! Besides the [`WaitNode`] it holds the outcome. The task owns the outcome until the task ends,
+//! writes it, and releases the waiter. From then on the waiter owns it.
 //!
-//! On the heap there is also the closure, which the task's side takes, or drops. Who leaves last frees
-//! the memory: the handle, where it finds `DONE`; otherwise the task's side, which finds `GONE`.
+//! On the heap it also holds the closure, which the task's side takes or drops. The side that
+//! leaves last frees the memory. A handle is last if it finds `DONE`; a task's side is last if it
+//! finds `GONE`.
 
 use super::node::{WaitNode, Waited, WakeUp};
 use crate::parts::deadline::Deadline;
@@ -13,12 +15,12 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// `X`: what else the task needs. The node first, so that the worker's touches of a small outcome are on
-/// its lines.
+/// The shared memory; `X` is what else the task needs. The node comes first, so that a small
+/// outcome is on the cache lines of the node, which the worker writes anyway.
 #[repr(C)]
 pub(crate) struct Shared<O, X: ?Sized> {
     pub(crate) node: WaitNode,
-    /// The task's until it ends; then of who waits.
+    /// Owned by the task until it ends, and by the waiter from then on.
     outcome: UnsafeCell<Option<O>>,
     pub(crate) more: X,
 }
@@ -32,13 +34,15 @@ impl<O, X> Shared<O, X> {
         }
     }
 
-    /// Answers who waits, who is to be released.
+    /// Writes the outcome for the waiter. Returns the waiter, which the caller then releases.
     ///
     /// # Safety
-    /// It is alive until then. The one call by the task, or who discards it, before `done` is raised.
+    /// `this` is alive until the waiter is released. This is the only call for the task, made by
+    /// the task or by the thread that discards it, before `done` is raised.
     pub(crate) unsafe fn answer(this: *const Self, outcome: Option<O>) -> Answered {
-        // SAFETY: alive, and nobody else touches the outcome until `done`, by this function's contract.
-        // What is replaced is `None`, which needs no drop.
+        // SAFETY: by this function's contract, the memory is alive, and no other thread touches the
+        // outcome until `done` is raised. The value that is replaced is `None`, which needs no
+        // drop.
         unsafe {
             (*this).outcome.with_mut(|place| place.write(outcome));
             Answered {
@@ -50,10 +54,10 @@ impl<O, X> Shared<O, X> {
 }
 
 impl<O, X: ?Sized> Shared<O, X> {
-    /// The outcome, once.
+    /// Takes the outcome. Returns `None` if it has been taken.
     ///
     /// # Safety
-    /// The calling thread is the one that waited, and has seen that the outcome is there.
+    /// The calling thread is the waiter, and has seen that the outcome is there.
     pub(crate) unsafe fn take(&self) -> Option<O> {
         // SAFETY: by this function's contract.
         self.outcome.with_mut(|place| unsafe { (*place).take() })
@@ -62,23 +66,24 @@ impl<O, X: ?Sized> Shared<O, X> {
 
 type Closure<F> = UnsafeCell<Option<F>>;
 
-/// The task's side. It is consumed by [`TaskSide::end`]; dropping it would leak the memory.
+/// The task's side. [`TaskSide::end`] consumes it. A drop would leak the memory.
 #[derive(Debug)]
 pub(crate) struct TaskSide<F, O>(NonNull<Shared<O, Closure<F>>>);
 
-/// The handle's side, which does not know the closure. Dropping it leaves: what is there of the outcome
-/// is dropped with it, or by the task's side.
+/// The handle's side, which does not know the type of the closure. Its drop leaves the shared
+/// memory. An outcome that is there is dropped with the memory, by the side that leaves last.
 #[derive(Debug)]
 pub(crate) struct HandleSide<O>(NonNull<Shared<O, dyn Any>>);
 
-// SAFETY: of what is shared, the handle's side gives access to the outcome alone, which may be
-// sent. The other side's closure and the stored wake-up may be, too.
+// SAFETY: the handle's side gives access to the outcome only, which is `Send`. It may also drop the
+// memory. Then it drops the stored wake-up, which is `Send`, and the place of the closure, which
+// the task's side has emptied before.
 unsafe impl<O: Send> Send for HandleSide<O> {}
-// SAFETY: a shared reference leads to the node's atomics, not to the outcome.
+// SAFETY: a shared reference gives access to the node's atomics, not to the outcome.
 unsafe impl<O: Send> Sync for HandleSide<O> {}
 
-/// Both sides of a new task. Closure and outcome may be dropped on another thread: the task's side
-/// may be sent only if they may.
+/// Creates both sides of a new task. Another thread may drop the closure and the outcome. So the
+/// task's side may be sent only if both are `Send`.
 pub(crate) fn pair<F: 'static, O: 'static>(
     label: Option<&'static str>,
     f: F,
@@ -90,7 +95,7 @@ pub(crate) fn pair<F: 'static, O: 'static>(
 
 impl<F: 'static, O: 'static> TaskSide<F, O> {
     fn shared(&self) -> &Shared<O, Closure<F>> {
-        // SAFETY: freed only after this side has been released, which consumes it.
+        // SAFETY: the memory is freed only after this side has been released, which consumes it.
         unsafe { self.0.as_ref() }
     }
 
@@ -100,23 +105,24 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         node
     }
 
-    /// Looks at the closure, which has not been taken.
+    /// Calls `look` with the closure, which has not been taken.
     pub(crate) fn peek<T>(&self, look: impl FnOnce(&F) -> T) -> T {
-        // SAFETY: this side's.
+        // SAFETY: only this side touches the closure.
         let closure = (self.shared().more).with(|closure| unsafe { (*closure).as_ref() });
         look(closure.expect("a look before the start"))
     }
 
-    /// The closure, once.
+    /// Takes the closure. Panics if it has been taken.
     pub(crate) fn take(&mut self) -> F {
-        // SAFETY: this side's.
+        // SAFETY: only this side touches the closure.
         let closure = (self.shared().more).with_mut(|closure| unsafe { (*closure).take() });
         closure.expect("a task starts, or is dropped, once")
     }
 
-    /// The task has ended, with its closure taken.
+    /// Ends the task, whose closure has been taken: writes the outcome.
     pub(crate) fn end(self, outcome: Option<O>) -> Answered {
-        // SAFETY: alive until it is released; and this side is consumed.
+        // SAFETY: the memory is alive until this side is released, and this call consumes this
+        // side.
         let answered = unsafe { Shared::answer(self.0.as_ptr(), outcome) };
         Answered {
             shared: Some(self.0),
@@ -127,7 +133,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
 
 impl<O> HandleSide<O> {
     fn shared(&self) -> &Shared<O, dyn Any> {
-        // SAFETY: freed only after this side has left, by its drop.
+        // SAFETY: the memory is freed only after this side has left, which its drop does.
         unsafe { &*self.0.as_ptr() }
     }
 
@@ -135,15 +141,17 @@ impl<O> HandleSide<O> {
         &self.shared().node
     }
 
-    /// Whether the outcome is there; otherwise `waker` is woken when it is, and no other.
+    /// Returns `true` if the outcome is there. Otherwise stores `waker` as the only waker to wake
+    /// when it comes.
     pub(crate) fn poll(&mut self, waker: &Waker) -> bool {
         self.node().register(waker)
     }
 
-    /// Waits until the outcome is there; `false` if the deadline came first.
+    /// Waits until the outcome is there. Returns `false` if the deadline passes first.
     pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
         drop(self.retract());
-        // The task's end may have taken the waker of an earlier poll: it wakes nobody else.
+        // The task's end may have taken the waker of an earlier poll. Then it wakes that waker and
+        // does not unpark this thread, so this thread must not park.
         let node = self.node();
         let is_done = node.has_outcome() || node.wait(deadline, parallel) != Waited::Expired;
         if !is_done {
@@ -157,52 +165,56 @@ impl<O> HandleSide<O> {
         self.node().retract()
     }
 
-    /// Takes the outcome, once it is there; `None`: it has been taken.
+    /// Takes the outcome, which must be there. Returns `None` if it has been taken.
     pub(crate) fn take(&mut self) -> Option<O> {
         assert!(self.node().has_outcome(), "an outcome to take");
-        // SAFETY: there, and this is the handle's side.
+        // SAFETY: the outcome is there, and the handle's side is the waiter.
         unsafe { self.shared().take() }
     }
 }
 
 impl<O> Drop for HandleSide<O> {
     fn drop(&mut self) {
-        let (_wake_up, is_last) = self.node().leave();
+        // SAFETY: this is the last use by the handle's side. The node's address is computed without
+        // a reference to the rest of the memory.
+        let (_wake_up, is_last) = unsafe { WaitNode::leave(&raw const (*self.0.as_ptr()).node) };
         if is_last {
-            // SAFETY: made by `Box::leak`. The other side has been released, and this one leaves.
+            // SAFETY: the memory comes from `Box::leak`. The other side has been released, and this
+            // one has left.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
 }
 
-/// Somebody waits, and the outcome is written: to be released.
+/// A waiter whose outcome has been written, and that is to be released.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Answered {
     node: *const WaitNode,
-    /// What the node is part of, on the heap.
+    /// The shared memory that the node is part of, if it is on the heap.
     shared: Option<NonNull<dyn Any>>,
 }
 
 impl Answered {
-    /// Releases who waits. What remains is code of the user's.
+    /// Releases the waiter. Returns the rest of the work, which is user code.
     pub(crate) fn release(self) -> Remains {
-        // SAFETY: as it was made, by `Shared::answer`; it is consumed.
+        // SAFETY: by the contract of `Shared::answer`, which made this value; it is consumed here.
         let (waker, is_last) = unsafe { WaitNode::release(self.node) };
         let shared = self.shared.filter(|_| is_last);
-        // SAFETY: made by `Box::leak`, and left by both sides.
+        // SAFETY: the memory comes from `Box::leak`, and both sides have left it.
         let node = shared.map(|shared| unsafe { Box::from_raw(shared.as_ptr()) });
         Remains { waker, node }
     }
 }
 
-/// What is left to do once a handle is released: both may run code of the user's, which may panic.
+/// The work that is left once a handle has been released. Both parts may run user code, which may
+/// panic.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Remains {
-    /// To be woken.
+    /// The waker to wake.
     pub(crate) waker: Option<Waker>,
-    /// The node of a handle that is gone, to be dropped with what is in it.
+    /// The memory of a handle that has left, to be dropped with all that is in it.
     pub(crate) node: Option<Box<dyn Any>>,
 }
 

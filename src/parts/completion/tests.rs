@@ -55,16 +55,16 @@ fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
     node.set_deadline(70);
     for task_id in [mailbox_id(5), queue_id(40)] {
         it.start(task_id);
-        // SAFETY: the node is there.
+        // SAFETY: the node is alive.
         assert_eq!(unsafe { it.deadline(task_id, &node) }, 70);
         assert!(it.leave(task_id, 80));
-        // SAFETY: the caller has left: the node is not looked at any more.
+        // SAFETY: the caller has left, so the node is not read.
         let left_at = unsafe { it.deadline(task_id, std::ptr::null()) };
         assert_eq!(left_at, 80);
     }
 }
 
-/// Whether there is a deadline was once decided twice, with two answers.
+/// Regression: two functions once decided whether there is a deadline, with different results.
 #[test]
 fn a_limit_beyond_the_clock_is_none_from_the_start() {
     for limit in [
@@ -89,31 +89,33 @@ fn a_caller_waits_for_its_outcome_or_its_deadline() {
         assert_eq!(node.wait(&deadline, parallel), Waited::Expired);
         assert!(deadline.has_passed() && !node.is_done());
     }
-    // SAFETY: it waits no longer, but it is there, and this is the one call.
+    // SAFETY: the node is alive although its caller has stopped waiting, and this is the only call
+    // for it.
     unsafe { WaitNode::release(&node) };
     assert!(node.is_done());
     assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
 }
 
-/// Whether a wait whose deadline has passed left word that it sleeps, shows in that it is woken.
+/// Checks by its wake-up that a wait had stored one before its deadline passed.
 #[test]
 fn a_wait_parks_at_once_where_it_was_told_to() {
     WaitNode::park_next_time();
     let node = WaitNode::new(None);
     let passed = Deadline::from_now(Duration::ZERO);
     assert_eq!(node.wait(&passed, true), Waited::Expired);
-    // SAFETY: it waits no longer, but it is there, and this is the one call.
+    // SAFETY: the node is alive although its caller has stopped waiting, and this is the only call
+    // for it.
     unsafe { WaitNode::release(&node) };
     let start = Instant::now();
     thread::park_timeout(Duration::from_secs(20));
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
 }
 
-/// Raising `done` is the worker's last touch: a later one is a use of what has gone.
+/// Raising `done` is the worker's last access. A later one would be a use of freed memory.
 #[test]
 fn a_node_may_go_once_its_caller_is_released() {
     struct At(*const WaitNode);
-    // SAFETY: for `release`, which the worker calls.
+    // SAFETY: the pointer is sent for `release` only, which the worker may call.
     unsafe impl Send for At {}
     for round in 0..cut(1_000) {
         let (tell, told) = mpsc::channel();
@@ -121,12 +123,12 @@ fn a_node_may_go_once_its_caller_is_released() {
             s.spawn(move || {
                 let node = WaitNode::new(None);
                 tell.send(At(&node)).expect("a worker");
-                // Spinning, or soon parked.
+                // In every other round the thread spins; otherwise it parks soon.
                 let done = node.wait(&Deadline::never(), round % 2 == 0);
                 assert_ne!(done, Waited::Expired);
             });
             let At(node) = told.recv().expect("a node");
-            // SAFETY: its caller waits, and this is the one call.
+            // SAFETY: the caller waits, and this is the only call for its node.
             unsafe { WaitNode::release(node) };
         });
     }
@@ -136,14 +138,15 @@ fn a_node_may_go_once_its_caller_is_released() {
 fn a_place_is_told_once_the_task_is_taken() {
     let node = WaitNode::new(Some("label"));
     assert_eq!((node.worker_slot(), node.label), (None, Some("label")));
-    // SAFETY: it waits, and this is the one call.
+    // SAFETY: the caller waits, and this is the only call for its node.
     unsafe { WaitNode::publish_slot(&node, 65_535) };
     assert_eq!(node.worker_slot(), Some(65_535));
 }
 
 // ---- on the heap -------------------------------------------------------------------------
 
-/// Each counts what is left of it.
+/// Returns a token and a function that clones it. The count of clones shows what has not been
+/// dropped.
 fn tokens() -> (Arc<()>, impl Fn() -> Arc<()>) {
     let token = Arc::new(());
     let more = Arc::clone(&token);
@@ -155,9 +158,9 @@ fn end<F: 'static, O: 'static>(mut task: TaskSide<F, O>, outcome: O) -> Remains 
     task.end(Some(outcome)).release()
 }
 
-/// Both sides leave in either order, and all that is in the node goes once.
+/// Both sides leave, in either order. Everything in the node is dropped once.
 #[test]
-fn who_leaves_last_frees_the_node() {
+fn the_side_that_leaves_last_frees_the_node() {
     for handle_first in [true, false] {
         for polls in [true, false] {
             let (alive, token) = tokens();
@@ -186,7 +189,38 @@ fn who_leaves_last_frees_the_node() {
     }
 }
 
-/// The token's own, so that a wake-up shows as a panic.
+/// A task's side on its way to its worker.
+struct Sent(TaskSide<Arc<()>, Arc<()>>);
+
+// SAFETY: the captured value and the outcome are `Arc<()>`, which is `Send`.
+unsafe impl Send for Sent {}
+
+impl Sent {
+    fn end(self, outcome: Arc<()>) {
+        drop(end(self.0, outcome));
+    }
+}
+
+/// A handle leaves while the worker ends its task: no reference to the node outlives it. For Miri, under
+/// which a handle that has left the node yields, so that the worker frees it before `leave` returns.
+#[test]
+fn a_handle_may_go_while_the_worker_frees_the_node() {
+    for round in 0..cut(6_000) {
+        let (alive, token) = tokens();
+        let (task, mut handle) = pair::<_, Arc<()>>(Some("label"), token());
+        let waker = Waker::from(Arc::new(Unwoken(token())));
+        assert!(round % 2 == 0 || !handle.poll(&waker));
+        drop(waker);
+        let outcome = token();
+        let sent = Sent(task);
+        let worker = thread::spawn(move || sent.end(outcome));
+        drop(handle);
+        worker.join().expect("no panic");
+        assert_eq!(Arc::strong_count(&alive), 2, "{round}");
+    }
+}
+
+/// A waker that panics when it is woken, and holds a token.
 struct Unwoken(#[allow(dead_code)] Arc<()>);
 
 impl Wake for Unwoken {
@@ -207,7 +241,7 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
     assert!(handle.retract().is_none(), "a thread waited last");
     assert!(!handle.poll(&wakers[1]));
     let remains = end(task, token());
-    // Not by `will_wake`, which may say no in vain.
+    // Counts clones, because `will_wake` may return `false` for equal wakers.
     let clones = wakes.each_ref().map(|wake| Arc::strong_count(wake) - 2);
     assert!(remains.waker.is_some());
     assert_eq!(clones, [0, 1]);
@@ -218,7 +252,7 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
 }
 
 #[test]
-fn a_cancel_is_told_by_who_comes_second() {
+fn a_cancel_is_found_by_the_side_that_comes_second() {
     let it = Decision::new();
     let id = mailbox_id(3);
     let (task, handle) = pair::<_, ()>(None, ());

@@ -1,28 +1,30 @@
-//! The cells of a queue: stamps, states, and where they lie.
+//! The cells of a queue: their stamps, their states, and their memory.
 
 use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
-/// How far a cell is with the position that its stamp names.
+/// The state of a cell at the position that its stamp names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum State {
-    /// Nothing has been pushed yet. So is a cell with the stamp of an earlier lap.
+pub(crate) enum CellState {
+    /// No task has been pushed at this position yet. A cell whose stamp is of an earlier lap is
+    /// empty, too.
     Empty = 0,
-    /// A task.
+    /// The cell has a task.
     Full = 1,
     /// One thread owns the cell: it writes the next state, or moves `head`.
     Held = 2,
-    /// Its task was taken out. It keeps its place until it is the oldest.
+    /// The task was taken out of the middle of the queue. The cell keeps its place until it is the
+    /// oldest.
     Dead = 3,
 }
 
-use State::{Dead, Empty, Full, Held};
+use CellState::{Dead, Empty, Full, Held};
 
-impl State {
-    /// Where a step may lead from here. A cell becomes `Empty`, for the position one lap further, as
-    /// `head` moves past it. The protocol page says who takes which step, and is tested to have the
-    /// same.
+impl CellState {
+    /// Returns the states to which a step may lead from this one. A cell becomes `Empty`, for the
+    /// position one lap later, when `head` moves past it. The protocol page says which thread takes
+    /// each step, and is tested to list the same steps.
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Empty => &[Full],
@@ -33,24 +35,23 @@ impl State {
     }
 }
 
-/// Positions count in steps of this: what is below holds a cell's state, or flags.
+/// The distance between two positions. The bits below it hold a cell's state, or flags.
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
-/// A step has been taken: it is asserted to be legal, and recorded where somebody replays it.
+/// Checks a step of a cell: asserts that it is legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-pub(super) fn taken(from: State, to: State) {
+pub(super) fn taken(from: CellState, to: CellState) {
     debug_assert!(
         from.next().contains(&to),
         "{from:?} -> {to:?} is no step of a queue's cell"
     );
-    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    crate::sync::steps::CELL.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
 }
 
-/// One cache line for a task of 56 bytes. Where lines have 128, two neighbours share one: it
-/// costs them less than a queue of twice the memory would cost everybody.
+/// A cell: one cache line with a task of 56 bytes. On machines whose lines have 128 bytes, two
+/// neighbors share a line. That costs them less than a queue of twice the memory would cost every
+/// pool.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(super) struct Cell<T> {
@@ -62,23 +63,26 @@ pub(super) struct Cell<T> {
 #[derive(Debug)]
 pub(super) struct CellAt<'a, T> {
     pub(super) cell: &'a Cell<T>,
-    /// The position without what says which cell.
+    /// The position without the bits that choose the cell.
     pub(super) lap: u64,
 }
 
 impl<T> CellAt<'_, T> {
+    /// Returns the stamp of this position in the given state.
     #[inline]
-    pub(super) fn stamp(&self, state: State) -> u64 {
+    pub(super) fn stamp(&self, state: CellState) -> u64 {
         self.lap | state as u64
     }
 
+    /// Reads the cell's stamp.
     #[inline]
     pub(super) fn see(&self) -> u64 {
-        // ORDERING: M1: acquires the task of the push that wrote the stamp.
+        // ORDERING: M1: acquires the task from the push that wrote the stamp.
         self.cell.stamp.load(Ordering::Acquire)
     }
 
-    /// Whether the cell has been filled for this position, and not emptied.
+    /// Returns `true` if the stamp `seen` says that the cell was filled at this position and not
+    /// passed by `head` since.
     #[inline]
     pub(super) fn is_filled(&self, seen: u64) -> bool {
         seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
@@ -87,44 +91,51 @@ impl<T> CellAt<'_, T> {
     /// Writes the next stamp of a cell.
     ///
     /// # Safety
-    /// The cell is the caller's until then, and has a task where the state that it gets says
-    /// so, and only there.
+    /// The caller owns the cell until this call. The cell has a task if the state `to` says so, and
+    /// no task otherwise.
     #[inline]
-    pub(super) unsafe fn write(&self, from: State, to: State) {
-        // ORDERING: M1: releases the task to who takes it.
+    pub(super) unsafe fn write(&self, from: CellState, to: CellState) {
+        // ORDERING: M1: releases the task to the thread that takes it.
         store_release(&self.cell.stamp, self.stamp(to));
         taken(from, to);
     }
 
-    /// As [`CellAt::see`], for who refuses or sleeps if no space is there.
+    /// Reads the cell's stamp as [`CellAt::see`] does, for a submission that refuses or sleeps if
+    /// there is no space.
     #[inline]
     pub(super) fn see_space(&self) -> u64 {
-        // ORDERING: P5: after this thread has said that it waits.
+        // ORDERING: P5: after this thread has joined the line.
         self.cell.stamp.load(Ordering::SeqCst)
     }
 
-    /// Becomes the owner of a cell with a task.
+    /// Makes the caller the owner of the cell if it has a task (`Full`). Returns `false` otherwise.
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
-        // ORDERING: M1: acquires the task.
+        // ORDERING: M1: acquires the task. loom takes a `SeqCst` load for one only if all values that
+        // it may read were stored by `SeqCst` steps.
+        let success = if cfg!(lazypool_loom) {
+            Ordering::SeqCst
+        } else {
+            Ordering::Acquire
+        };
         let held = self.cell.stamp.compare_exchange(
             self.stamp(Full),
             self.stamp(Held),
-            Ordering::Acquire,
+            success,
             Ordering::Relaxed,
         );
-        held.map(|_| taken(State::Full, Held)).is_ok()
+        held.map(|_| taken(CellState::Full, Held)).is_ok()
     }
 
     /// Writes the task into the cell and publishes it.
     ///
     /// # Safety
-    /// There is a task, and the caller reserved the position (`tail`), after `head` has passed the
-    /// position a lap before.
+    /// `task` is not empty. The caller has reserved the position by moving `tail`, after `head` had
+    /// passed the position one lap before.
     #[inline]
     pub(super) unsafe fn fill(&self, task: &mut Option<T>) {
-        // SAFETY: by this function's contract: there is a task, and the cell is the caller's.
+        // SAFETY: by this function's contract, there is a task, and the caller owns the cell.
         unsafe {
             let task = task.take().unwrap_unchecked();
             self.cell.task.with_mut(|t| {
@@ -134,7 +145,7 @@ impl<T> CellAt<'_, T> {
         }
     }
 
-    /// Shows the task, which stays where it is.
+    /// Calls `f` with the task, which stays in the cell.
     ///
     /// # Safety
     /// The caller holds the cell, and a task is in it.
@@ -145,8 +156,10 @@ impl<T> CellAt<'_, T> {
             .with(|t| unsafe { f((*t).assume_init_ref()) })
     }
 
+    /// Moves the task out of the cell.
+    ///
     /// # Safety
-    /// The caller holds the cell, and a task is in it, which is the caller's from now on.
+    /// The caller holds the cell, and a task is in it. The task belongs to the caller from now on.
     #[inline]
     pub(super) unsafe fn read(&self) -> T {
         // SAFETY: by this function's contract.
@@ -162,8 +175,8 @@ impl<T> CellAt<'_, T> {
     pub(super) unsafe fn take(&self) -> T {
         // SAFETY: by this function's contract.
         let task = unsafe { self.read() };
-        // ORDERING: M1, P5: releases the cell to who skips it, and to the push after that; and
-        // before this thread looks who waits for space.
+        // ORDERING: M1, P5: releases the cell to the thread that skips it, and to the push after
+        // that; before this thread looks for submissions that wait for space.
         let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);
         taken(Held, Dead);
@@ -171,25 +184,25 @@ impl<T> CellAt<'_, T> {
     }
 }
 
-/// A queue's cells, all `Empty` of lap 0 at first.
+/// The memory of a queue's cells, which are all `Empty` in lap 0 at first.
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 mod memory {
     use super::{Cell, UnsafeCell, STEP};
     use std::ptr::NonNull;
 
-    /// Zero pages of the OS's, which it gives on first touch: a long queue costs nothing before it is
-    /// used. The allocator takes them only for what needs no great alignment, so the first cell is
-    /// aligned by hand.
+    /// The cells, in zeroed pages that the OS provides on first touch. So a long queue costs
+    /// nothing before it is used. The allocator takes such pages only for memory without a large
+    /// alignment, so the first cell is aligned by hand.
     #[derive(Debug)]
     pub(crate) struct Cells<T> {
-        /// A line longer than the cells, and touched only through `first`.
+        /// The memory: the cells and one more cache line. Only `first` is used to touch it.
         _words: UnsafeCell<Vec<u64>>,
         first: NonNull<Cell<T>>,
         mask: u64,
     }
 
     impl<T> Cells<T> {
-        /// `len`: a power of two.
+        /// Creates `len` cells. `len` is a power of two.
         pub(crate) fn new(len: usize) -> Self {
             const { assert!(size_of::<Cell<T>>() % STEP as usize == 0) };
             assert!(len.is_power_of_two());
@@ -198,26 +211,28 @@ mod memory {
             let block = NonNull::from(words.as_mut_slice()).cast::<u8>();
             let up = block.addr().get().wrapping_neg() & (line - 1);
             Self {
-                // SAFETY: less than a line further, and the block is a line longer than the cells.
+                // SAFETY: `first` is less than a line after the start of the block, and the block
+                // is one line longer than the cells.
                 first: unsafe { block.add(up) }.cast(),
                 _words: UnsafeCell::new(words),
                 mask: (len as u64 - 1) * STEP,
             }
         }
 
-        /// What of a position says which cell.
+        /// Returns the bits of a position that choose the cell.
         #[inline]
         pub(crate) fn mask(&self) -> u64 {
             self.mask
         }
 
-        /// The cell of a position.
+        /// Returns the cell of a position.
         #[inline]
         pub(crate) fn at(&self, position: u64) -> &Cell<T> {
             let bytes = (position & self.mask) as usize * (size_of::<Cell<T>>() / STEP as usize);
-            // SAFETY: the first byte of one of the cells: the mask leaves a multiple of `STEP`
-            // below their number of them, and a cell's size is one. The block has room for
-            // them, and zeroes are a valid `Cell`: an atomic word and an uninitialised task.
+            // SAFETY: this is the first byte of one of the cells. The masked position is a multiple
+            // of `STEP` below `STEP` times the number of cells, and `bytes` is a multiple of the
+            // size of a cell. The block has room for all of them. Zeroes are a valid `Cell`: an
+            // atomic word and an uninitialized task.
             unsafe { self.first.byte_add(bytes).as_ref() }
         }
     }

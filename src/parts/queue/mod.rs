@@ -1,34 +1,36 @@
-//! Tasks that wait for a worker: a bounded FIFO of one cache line a task.
+//! The queue of tasks that wait for a worker: a bounded FIFO of one cache line per task.
 //!
-//! A ring of cells, each with a stamp (the position it serves, and a [state](State)) and space
-//! for one task, after D. Vyukov's bounded MPMC queue (1024cores). A push reserves a position by
-//! moving `tail`, then fills the cell. Whoever takes a task *holds* its cell first: a pop the cell
-//! at `head`, and then it alone moves `head`; a caller or a canceller any cell, and then it leaves
-//! the cell *dead*. So every queued task can be taken out by one compare-and-swap of its stamp.
+//! The queue is a ring of cells, after D. Vyukov's bounded MPMC queue (1024cores). Each cell has
+//! space for one task and a stamp: the position that it serves, and a [state](CellState). A push
+//! reserves a position by moving `tail`, then fills the cell. A thread that wants to take a task
+//! first *holds* its cell. A pop holds the cell at `head`, and until it is done no other thread
+//! moves `head`. A caller or a canceller holds any cell, and leaves it *dead* when it takes the
+//! task. So every queued task can be taken out by one compare-and-swap of its stamp.
 //!
-//! A pop moves `head` once it has read the task. So what `head` has passed is empty, and a push
-//! looks at no stamp. A dead cell keeps its place until it is the oldest: then a pop moves `head`
-//! past it, and so does a push that finds the queue full.
+//! A pop moves `head` after it has read the task. So all cells that `head` has passed are empty,
+//! and a push need not look at a stamp. A dead cell keeps its place until it is the oldest. Then
+//! the next pop moves `head` past it, or the next push that finds the queue full.
 //!
-//! Two flags stand in `tail`:
+//! Two flags are in `tail`:
 //!
-//! * `CLOSED`: nothing is pushed any more.
+//! * `CLOSED`: every push fails from now on.
 //! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it before it gives its
-//!   slot back, by a compare-and-swap that succeeds only on an empty queue; whoever has started a
-//!   worker clears it. **So a task is queued only while a worker lives.**
+//!   slot back, by a compare-and-swap that succeeds only if the queue is empty. The thread that has
+//!   started a worker clears it. **So a task is queued only while a worker lives.**
 //!
-//! A pop waits for nobody. It says `Empty` only if `head` met `tail`, and `InProgress` while
-//! another thread is between two steps at the oldest position. A push says `Full` only if
-//! `capacity` positions lay between two readings of an unmoved end and the oldest cell was not
-//! dead.
+//! A pop waits for no other thread. It returns `Empty` only if `head` was equal to `tail`. It
+//! returns `InProgress` while another thread is between two steps at the oldest position. A push
+//! returns `Full` only if neither end moved while it looked, `capacity` positions lay between them,
+//! and the oldest cell was not dead.
 //!
-//! Positions wrap at 2^64; one step is [`STEP`], so that flags and states fit below.
+//! Positions wrap at 2^64. One position is [`STEP`] further than the one before, which leaves the
+//! low bits to flags and states.
 
 mod cell;
 mod take;
 
 use crate::sync::{AtomicU64, Ordering};
-pub(crate) use cell::State;
+pub(crate) use cell::CellState;
 use cell::{CellAt, Cells, STEP};
 use crossbeam_utils::CachePadded;
 
@@ -36,11 +38,10 @@ const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
 const FLAGS: u64 = STEP - 1;
 
-/// Dead cells that one pop skips before it gives up for now: the worker may have a caller to
-/// release first.
+/// How many dead cells a pop skips at most: the worker may have a caller to release first.
 const SKIPS: u32 = 64;
 
-/// Looks at a cell that another thread holds, before a worker goes on without it.
+/// How often a pop looks at a cell that another thread holds before it returns `InProgress`.
 const LOOKS: u32 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     0
 } else {
@@ -50,23 +51,23 @@ const LOOKS: u32 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     cells: Cells<T>,
-    /// What of a position says which lap.
+    /// The bits of a position that are its lap.
     lap_mask: u64,
-    /// In positions.
+    /// The highest number of queued tasks, multiplied by [`STEP`].
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A `head` that a push has seen, on a line that only pushes touch: `head` was there or
-    /// further, and what it passed has been read. So a push that has space by it need not look at
-    /// the line that the pops move, nor at the cell.
+    /// A value that `head` had when a push read it; `head` may be further by now. All cells before
+    /// it have been read. A push that finds space by this value touches neither the cache line of
+    /// `head`, which pops write, nor a stamp. Only pushes touch the line of this field.
     head_seen: CachePadded<AtomicU64>,
-    /// Where `tail` was at first.
+    /// The first value of `tail`, without flags.
     origin: u64,
 }
 
-// SAFETY: it owns its cells and their tasks, as a box would.
+// SAFETY: the queue owns its cells and their tasks, as a box owns its value.
 unsafe impl<T: Send> Send for Queue<T> {}
-// SAFETY: a cell's task is touched only by the thread that owns the cell by the module's steps.
+// SAFETY: only the thread that owns a cell by the module's steps touches the task in it.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
 /// Why a push did not take the task.
@@ -74,30 +75,30 @@ unsafe impl<T: Send> Sync for Queue<T> {}
 #[must_use]
 pub(crate) enum NotPushed {
     Full,
-    /// No worker lives: the task needs a thread.
+    /// No worker lives, so the task needs a new thread.
     Asleep,
     Closed,
 }
 
-/// What a pop found.
+/// The result of a pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Popped {
-    /// The task is in the place; its position.
+    /// The task has been moved out, from this position.
     Task(u64),
     Empty,
-    /// Another thread is between two steps at the oldest position; or there are more dead cells
+    /// Another thread is between two steps at the oldest position, or there are more dead cells
     /// than one pop skips.
     InProgress,
 }
 
 impl<T> Queue<T> {
-    /// A queue of at most `capacity` tasks (at least one), asleep.
+    /// Creates a queue of at most `capacity` tasks (at least one), which is asleep.
     pub(crate) fn new(capacity: usize) -> Self {
         Self::starting_at(0, capacity)
     }
 
-    /// The same, with the first position at `origin`, a lap's first: tests start near the wrap.
+    /// Creates a queue whose first position is `origin`, the first of a lap, for tests of the wrap.
     pub(crate) fn starting_at(origin: u64, capacity: usize) -> Self {
         assert!(capacity > 0);
         let cells = Cells::new(capacity.next_power_of_two());
@@ -125,15 +126,15 @@ impl<T> Queue<T> {
 
     #[inline]
     fn load_tail(&self) -> u64 {
-        // ORDERING: P1, P2: a worker looks here after it has published that it is idle.
+        // ORDERING: P1, P2: a worker reads this after it has published that it is idle.
         self.tail.load(Ordering::SeqCst)
     }
 
-    /// Moves with every pop.
+    /// Returns `head`, which every pop moves.
     #[inline]
     pub(crate) fn load_head(&self) -> u64 {
-        // ORDERING: P2: two equal readings around a look at other words mean that nothing was
-        // popped meanwhile.
+        // ORDERING: P2: two equal readings around a look at other words prove that nothing was
+        // popped in between.
         self.head.load(Ordering::SeqCst)
     }
 
@@ -141,7 +142,7 @@ impl<T> Queue<T> {
     fn see_head(&self) -> u64 {
         let head = self.load_head();
         if self.load_head_seen() != head {
-            // ORDERING: M1: passes on that what `head` has passed was read.
+            // ORDERING: M1: releases that the cells that `head` has passed were read.
             self.head_seen.store(head, Ordering::Release);
         }
         head
@@ -149,11 +150,12 @@ impl<T> Queue<T> {
 
     #[inline]
     fn load_head_seen(&self) -> u64 {
-        // ORDERING: M1: any `head` there ever was will do.
+        // ORDERING: M1: acquires the same. An old value is right, too.
         self.head_seen.load(Ordering::Acquire)
     }
 
-    /// `head` may have been read late, and have passed `tail` since.
+    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`, which may have been read
+    /// later, and may have passed `tail` since.
     #[inline]
     fn is_full_by(&self, tail: u64, head: u64) -> bool {
         tail.wrapping_sub(head) as i64 >= self.capacity as i64
@@ -161,8 +163,8 @@ impl<T> Queue<T> {
 
     // ---- pushing ----------------------------------------------------------------
 
-    /// Where the next push goes, if there is space behind the last task; `None` once closed,
-    /// and while asleep.
+    /// Returns the position of the next push if there is space behind the last task. Returns `None`
+    /// if the queue is full, closed or asleep.
     #[inline]
     pub(crate) fn room(&self) -> Option<u64> {
         let tail = self.load_tail();
@@ -172,33 +174,33 @@ impl<T> Queue<T> {
         has_room.then_some(tail)
     }
 
-    /// Adds the task at `tail`, if nothing came in between.
+    /// Adds the task at `tail`. Returns `false` if another push was faster or a flag has been set.
     ///
     /// # Safety
-    /// `tail` is from this queue's [`Queue::room`]: there was space, by a `head` that this thread has
-    /// read (M1). Nothing else tells that the cell's last task was read.
+    /// `tail` was returned by this queue's [`Queue::room`]: there was space, by a `head` that this
+    /// thread has read (M1). Nothing else tells this thread that the cell's last task was read.
     #[inline]
     #[must_use]
     pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
-        // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker,
-        // and at the flag of its group; and fails where the last worker has set `ASLEEP`.
-        // Success says that there is space: `tail` has not moved since it was compared with
-        // `head`, which only grows; and that it has no flag.
+        // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker, and
+        // reads the flag of its group; fails if the last worker has set `ASLEEP`. Success proves
+        // that there is space: `tail` has not moved since it was compared with `head`, which only
+        // grows, and has no flag.
         let next = tail.wrapping_add(STEP);
         let reserved = self
             .tail
             .compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();
         if reserved {
-            // SAFETY: `tail` moved from this position: it is ours. By this function's contract `head` has
-            // passed the position a lap before.
+            // SAFETY: this thread moved `tail` from this position, so the position is its own. By
+            // this function's contract, `head` has passed the position one lap before.
             unsafe { self.at(tail).fill(task) };
         }
         reserved
     }
 
-    /// Adds the task, if there is space, and returns its position.
+    /// Adds the task if there is space, and returns its position.
     pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
         loop {
             let tail = self.load_tail();
@@ -227,62 +229,63 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether there is space for several pushes: as many as make it worth the while of one that
-    /// found none to come back.
+    /// Returns `true` if there is space for a quarter of the queue, at least one and at most 16
+    /// tasks: enough for a submission that found no space to come back.
     pub(crate) fn has_ample_room(&self) -> bool {
         let places = (self.capacity / STEP / 4).clamp(1, 16);
         let tail = self.load_tail() & !FLAGS;
-        // First at the task that must be popped for that: a look at `head` would take its line from the pops.
+        // Look first at the cell of the last task that must be popped for that. A read of `head`
+        // would take its cache line away from the pops.
         let last = tail.wrapping_add((places - 1) * STEP);
         let task = self.at(last.wrapping_sub(self.capacity));
-        task.see() != task.stamp(State::Full) && self.has_room_for(places)
+        task.see() != task.stamp(CellState::Full) && self.has_room_for(places)
     }
 
-    /// Whether there is space for so many pushes.
+    /// Returns `true` if there is space for `pushes` tasks and no flag is set.
     pub(crate) fn has_room_for(&self, pushes: u64) -> bool {
         self.load_tail() & FLAGS == 0 && self.space() >= pushes
     }
 
-    /// For how many tasks there is space.
+    /// Returns the number of tasks for which there is space.
     pub(crate) fn space(&self) -> u64 {
         let tail = self.load_tail() & !FLAGS;
         let queued = tail.wrapping_sub(self.see_head());
-        // `head` may have been read late, and have passed `tail` since.
+        // `head` is read after `tail`, and may have passed it since.
         let queued = if (queued as i64) < 0 { 0 } else { queued };
         self.capacity.saturating_sub(queued) / STEP
     }
 
     // ---- popping ----------------------------------------------------------------
 
-    /// Takes the task at `head`, unless another is faster.
+    /// Takes the task at `head`, unless another thread is faster.
     #[inline(always)]
     fn try_pop_at(&self, head: u64, at: &CellAt<'_, T>, place: &mut Option<T>) -> bool {
         let taken = at.hold();
         if taken {
-            // SAFETY: held, with a task in it.
+            // SAFETY: this thread holds the cell, which was `Full`.
             *place = Some(unsafe { at.read() });
-            // ORDERING: M1, P2, P5: what the task is read from goes to the push a lap further; and
-            // before this thread looks who waits for space.
+            // ORDERING: M1, P2, P5: gives the cell to the push one lap later, after the task was
+            // read; before this thread looks for submissions that wait for space.
             let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
-            debug_assert_eq!(before, head, "who holds the cell at `head` alone moves it");
-            cell::taken(State::Held, State::Empty);
+            debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
+            cell::taken(CellState::Held, CellState::Empty);
         }
         taken
     }
 
-    /// As [`Queue::try_pop`], for a worker that has a caller to release: where nothing is there
-    /// to be taken at once, it goes on without.
+    /// Pops as [`Queue::try_pop`] does, for a worker that has a caller to release. Returns `None`
+    /// if no task can be taken at once, so that the worker goes on.
     #[inline]
     #[must_use]
     pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
         let head = self.load_head();
         let at = self.at(head);
-        // One look: a second one keeps this worker in step with a pusher, line by line.
+        // Look only once: a second look would keep this worker in step with a pusher.
         let seen = at.see();
         if !at.is_filled(seen) {
             return None;
         }
-        if seen == at.stamp(State::Full) && self.try_pop_at(head, &at, place) {
+        if seen == at.stamp(CellState::Full) && self.try_pop_at(head, &at, place) {
             return Some(head);
         }
         match self.try_pop(place) {
@@ -291,7 +294,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves the oldest task into the place, once and not through others.
+    /// Moves the oldest task into `place`. Returns `InProgress` instead of waiting.
     #[inline(never)]
     pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
         let (mut skips, mut looks) = (SKIPS, LOOKS);
@@ -299,51 +302,52 @@ impl<T> Queue<T> {
             let head = self.load_head();
             let at = self.at(head);
             let seen = at.see();
-            if seen == at.stamp(State::Full) {
+            if seen == at.stamp(CellState::Full) {
                 if self.try_pop_at(head, &at, place) {
                     return Popped::Task(head);
                 }
-            } else if seen == at.stamp(State::Dead) {
+            } else if seen == at.stamp(CellState::Dead) {
                 self.skip_dead(head);
                 if skips == 0 {
                     return Popped::InProgress;
                 }
                 skips -= 1;
-            } else if seen == at.stamp(State::Held) {
-                // Another pop is a few instructions from its end.
+            } else if seen == at.stamp(CellState::Held) {
+                // Another thread holds the cell. A pop is done a few instructions later.
                 if looks == 0 {
                     return Popped::InProgress;
                 }
                 looks -= 1;
                 crate::sync::spin_loop();
             } else if self.load_head() == head {
-                // Nothing has been pushed there yet.
+                // No push has written this stamp yet.
                 return if self.load_tail() & !FLAGS == head {
                     Popped::Empty
                 } else {
-                    Popped::InProgress // pushed, but for the stamp; or `head` has moved since
+                    // A push has moved `tail` and not written the stamp; or `head` has moved since.
+                    Popped::InProgress
                 };
             }
         }
     }
 
-    /// Moves `head` past a dead cell, if that is the oldest.
+    /// Moves `head` past the cell there if it is dead. Returns `true` if this thread did so.
     fn skip_dead(&self, head: u64) -> bool {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
-        // ORDERING: M1, P2, P5: as a pop.
-        let skipped = at.see() == at.stamp(State::Dead)
+        // ORDERING: M1, P2, P5: as in `try_pop_at`. A push that must not miss space looks here.
+        let skipped = at.see_space() == at.stamp(CellState::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok();
         if skipped {
-            cell::taken(State::Dead, State::Empty);
+            cell::taken(CellState::Dead, CellState::Empty);
         }
         skipped
     }
 
-    /// Whether the oldest cell has been filled: a look at the line that its push writes last, and
-    /// not at `tail`, which the next push wants to itself.
+    /// Returns `true` if the oldest cell is filled. Reads the line that its push writes last, and
+    /// not `tail`, whose line the next push needs.
     #[inline]
     pub(crate) fn is_next_there(&self) -> bool {
         // Relaxed: a hint; `try_pop` looks again.
@@ -356,12 +360,12 @@ impl<T> Queue<T> {
 
     /// Refuses all further pushes.
     pub(crate) fn close(&self) {
-        // ORDERING: P3: before who closes looks for idle workers.
+        // ORDERING: P3: before the thread that closes the pool looks for idle workers.
         self.tail.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
-    /// The last worker, before it leaves: from now on a task needs a thread. `false` if
-    /// there is something in the queue.
+    /// Sets `ASLEEP` for the last worker before it leaves. From then on a task needs a new thread.
+    /// Returns `false`, and sets nothing, if the queue is not empty.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
         loop {
@@ -369,7 +373,7 @@ impl<T> Queue<T> {
             if self.load_head() != tail & !FLAGS {
                 return false;
             }
-            // ORDERING: P4: against the push that this worker would have to see.
+            // ORDERING: P4: fails if a push came that this worker would have to see.
             let slept = self.tail.compare_exchange(
                 tail,
                 tail | ASLEEP,
@@ -382,38 +386,61 @@ impl<T> Queue<T> {
         }
     }
 
-    /// A worker lives.
+    /// Clears `ASLEEP`, because a worker has been started.
     pub(crate) fn wake(&self) {
-        // ORDERING: P4: as `sleep`.
+        // ORDERING: P4: as in `sleep`.
         self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 
     // ---- looks ------------------------------------------------------------------
 
-    /// Whether there is nothing to pop; dead cells may make it say no in vain.
+    /// Returns `true` if there is nothing to pop. Returns `false` if dead cells are left.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let head = self.load_head();
         self.load_tail() & !FLAGS == head
     }
 
-    /// Whether all places are taken, as long as [`Queue::load_head`] is `head`. They may be skipped yet:
-    /// see [`Queue::is_oldest_there`].
+    /// Returns `true` if all places are taken while [`Queue::load_head`] returns `head`. The oldest
+    /// may be dead: see [`Queue::is_oldest_there`].
     #[inline]
     pub(crate) fn is_full(&self, head: u64) -> bool {
         self.is_full_by(self.load_tail() & !FLAGS, head)
     }
 
-    /// Whether the oldest cell, at `head`, has not been dead since it was filled, if [`Queue::load_head`]
-    /// is `head` after this. Not while somebody holds it: it may be dead next.
+    /// Returns `true` if the cell at `head` is neither dead nor held. It has not been dead since it
+    /// was filled, if [`Queue::load_head`] still returns `head` after this call. A held cell may
+    /// become dead.
     #[inline]
     pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
         let at = self.at(head);
         let seen = at.see_space();
-        seen != at.stamp(State::Dead) && seen != at.stamp(State::Held)
+        seen != at.stamp(CellState::Dead) && seen != at.stamp(CellState::Held)
     }
 
-    /// Tasks ever accepted.
+    /// Returns the positions of the queued tasks, oldest first.
+    pub(crate) fn queued(&self) -> impl Iterator<Item = u64> + '_ {
+        let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
+        // `tail` is not behind `head`, which was read first.
+        let positions =
+            (0..tail.wrapping_sub(head) / STEP).map(move |n| head.wrapping_add(n * STEP));
+        positions.filter(|position| {
+            let at = self.at(*position);
+            at.see() == at.stamp(CellState::Full)
+        })
+    }
+
+    /// Returns the number of cells.
+    pub(crate) fn cells(&self) -> usize {
+        (self.cells.mask() / STEP) as usize + 1
+    }
+
+    /// Returns the index of the cell that serves a position.
+    pub(crate) fn cell_of(&self, position: u64) -> usize {
+        ((position & self.cells.mask()) / STEP) as usize
+    }
+
+    /// Returns how many tasks were ever pushed.
     pub(crate) fn pushed(&self) -> u64 {
         (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP
     }
@@ -421,45 +448,50 @@ impl<T> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T> Queue<T> {
-    /// For models: the stamp of a task that was pushed, stored again, so that loom takes all `SeqCst`
-    /// loads of it from now on for such.
+    /// Stores the stamp of a pushed task once more, for models: loom then takes all later loads of
+    /// it for loads of a `SeqCst` store.
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);
-        (at.cell.stamp).store(at.stamp(State::Full), Ordering::SeqCst);
+        (at.cell.stamp).store(at.stamp(CellState::Full), Ordering::SeqCst);
     }
 
-    /// For the judge: cells that are dead, or held by somebody who may leave them so, from the oldest on
-    /// that is not dead.
+    /// Returns how many cells, from the oldest on that is not dead, are dead or held by a thread
+    /// that may leave them dead. For shuttle's judge.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn dead_places(&self) -> u64 {
         let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
         let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
         let stamps = positions.map(|position| (self.at(position), self.at(position).see()));
-        let queued = stamps.skip_while(|(at, seen)| *seen == at.stamp(State::Dead));
+        let queued = stamps.skip_while(|(at, seen)| *seen == at.stamp(CellState::Dead));
         queued
             .filter(|(at, seen)| {
-                [State::Dead, State::Held]
+                [CellState::Dead, CellState::Held]
                     .map(|s| at.stamp(s))
                     .contains(seen)
             })
             .count() as u64
     }
 
-    /// For models, once nobody uses it: nothing is left in it.
+    /// For models, after every thread has ended: asserts that the queue is empty.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");
     }
 }
 
-// One line per queued task.
+// A queued task takes one cache line.
 #[cfg(all(not(any(lazypool_loom, lazypool_shuttle)), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::size_of::<cell::Cell<[u64; 7]>>() == 64);
 
-/// The legal steps, for who compares.
+/// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
-    let states = [State::Empty, State::Full, State::Held, State::Dead];
+pub(crate) fn legal_steps() -> impl Iterator<Item = (CellState, CellState)> {
+    let states = [
+        CellState::Empty,
+        CellState::Full,
+        CellState::Held,
+        CellState::Dead,
+    ];
     (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }
 

@@ -1,22 +1,24 @@
-//! Tasks that are taken out of the middle of a queue.
+//! Takes tasks out of the middle of a queue.
 
 use super::cell::STEP;
-use super::{Popped, Queue, State, FLAGS};
+use super::{CellState, Popped, Queue, FLAGS};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
 
 impl<T> Queue<T> {
-    /// Takes out the task at a position where it was pushed; `None` if a pop was faster.
+    /// Takes out the task that was pushed at a position. Returns `None` if it has been taken
+    /// already.
     #[must_use]
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
-        // A canceller that only looks at the task gives it back; a pop takes it.
-        // SAFETY: held, with a task in it.
+        // Waits while another thread holds the cell: a shutdown that does not want the task puts it
+        // back.
+        // SAFETY: this thread holds the cell, which was `Full`.
         self.hold_full(position).then(|| unsafe { at.take() })
     }
 
-    /// Moves the oldest task that is wanted into the place. The others are waited for: somebody is
-    /// taking them out.
+    /// Moves the oldest task that is `wanted` into `place`. Returns `InProgress` while other tasks
+    /// are queued, because other threads are about to take those out.
     pub(crate) fn pop_wanted(&self, place: &mut Option<T>, wanted: impl Fn(&T) -> bool) -> Popped {
         let mut from = self.first();
         *place = self.take_wanted(&mut from, wanted);
@@ -27,7 +29,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Where a look through the queue begins. Dead cells before it are gone.
+    /// Returns the position of the oldest cell, after it has skipped dead ones. A look through the
+    /// queue begins there.
     pub(crate) fn first(&self) -> u64 {
         loop {
             let head = self.load_head();
@@ -37,15 +40,16 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out the next task at `from` or behind it that is wanted, and moves `from` past it;
-    /// `None` once none is left.
+    /// Takes out the first `wanted` task at `from` or behind it, and moves `from` past it. Returns
+    /// `None` once no such task is left.
     #[must_use]
     pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let head = self.load_head();
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P3: after the group's flag was set; a push that moves it later sees the flag.
+        // ORDERING: P3: after the group's flag was set. A push that moves `tail` later sees the
+        // flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;
@@ -54,29 +58,30 @@ impl<T> Queue<T> {
             if !self.hold_full(position) {
                 continue;
             }
-            // SAFETY: held, with a task in it, which is taken out or left as it was.
+            // SAFETY: this thread holds the cell, which was `Full`. The task is taken out, or stays
+            // and the cell is `Full` again.
             unsafe {
                 if at.look(&wanted) {
                     return Some(at.take());
                 }
-                at.write(State::Held, State::Full);
+                at.write(CellState::Held, CellState::Full);
             }
         }
         None
     }
 
-    /// Holds the cell of a position that was pushed, if its task is still there; waits for a push or
-    /// another owner that is half done.
+    /// Holds the cell of a position that was pushed. Returns `false` if its task is gone. Waits for
+    /// a push or another owner that is between two steps.
     fn hold_full(&self, position: u64) -> bool {
         let at = self.at(position);
         let mut backoff = Backoff::default();
         loop {
             let now = at.see();
-            if now == at.stamp(State::Full) {
+            if now == at.stamp(CellState::Full) {
                 if at.hold() {
                     return true;
                 }
-            } else if now == at.stamp(State::Dead) || is_before(position, self.load_head()) {
+            } else if now == at.stamp(CellState::Dead) || is_before(position, self.load_head()) {
                 return false;
             } else {
                 backoff.wait();

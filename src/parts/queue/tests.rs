@@ -3,7 +3,7 @@ use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-/// A task that is nothing but its name and its group.
+/// A task that has only a name and a group.
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
     id: usize,
@@ -20,7 +20,7 @@ fn awake_at(first: u64, capacity: usize) -> Queue<Item> {
     queue
 }
 
-/// Where tests of the wrap start: two laps before it.
+/// Returns the position at which tests of the wrap start: two laps before it.
 fn before_wrap(capacity: usize) -> u64 {
     0_u64.wrapping_sub(2 * STEP * capacity.next_power_of_two() as u64)
 }
@@ -104,30 +104,30 @@ fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
     }
 }
 
-/// As a push leaves it that has moved `tail` and not yet written the stamp; or a pop, or a
-/// caller, that holds the oldest cell.
+/// The oldest cell is as a push leaves it that has moved `tail` and not yet written the stamp; then
+/// as a pop or a caller that holds it.
 #[test]
-fn a_pop_says_that_another_is_half_done_and_waits_for_nobody() {
+fn a_pop_reports_a_half_done_step_and_does_not_wait() {
     let queue = awake(4);
     queue.tail.fetch_add(STEP, Ordering::SeqCst);
     let mut place = None;
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
     assert_eq!(queue.try_pop_ready(&mut place), None);
     assert!(!queue.is_empty() && !queue.is_next_there());
-    // SAFETY: reserved above.
+    // SAFETY: `tail` has moved past this position, and no other thread has the queue.
     unsafe { queue.at(0).fill(&mut Some(item(7))) };
     assert!(queue.at(0).hold());
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
     assert_eq!(queue.try_pop_ready(&mut place), None);
-    // SAFETY: held above, with the task in it.
-    unsafe { queue.at(0).write(State::Held, State::Full) };
+    // SAFETY: this test holds the cell since the step above, and the task is in it.
+    unsafe { queue.at(0).write(CellState::Held, CellState::Full) };
     assert_eq!(queue.try_pop_ready(&mut place), Some(0));
     assert_eq!(place, Some(item(7)));
     assert_eq!(queue.try_pop_ready(&mut place), None);
 }
 
 #[test]
-fn what_is_wanted_is_taken_out_and_the_rest_left() {
+fn wanted_tasks_are_taken_out_and_the_others_stay() {
     for first in [0, before_wrap(6)] {
         let queue = awake_at(first, 6);
         for id in 0..6 {
@@ -156,7 +156,7 @@ fn a_dead_cell_keeps_its_place_until_it_is_the_oldest() {
         assert!(take(&queue, at[1]).is_none(), "taken once");
         assert!(is_full(&queue), "an older task is queued before it");
         assert_eq!(push(&queue, 3), Err(NotPushed::Full));
-        // The oldest: space at once, for two.
+        // The oldest task leaves: there is space at once, for two tasks.
         assert_eq!(take(&queue, at[0]), Some(0));
         assert!(!is_full(&queue));
         assert!(take(&queue, at[0]).is_none());
@@ -170,7 +170,7 @@ fn a_dead_cell_keeps_its_place_until_it_is_the_oldest() {
 }
 
 #[test]
-fn what_is_taken_out_behind_the_oldest_is_skipped_by_pops() {
+fn pops_skip_tasks_that_were_taken_out_behind_the_oldest() {
     for first in [0, before_wrap(4)] {
         let queue = awake_at(first, 4);
         let at: Vec<_> = (0..4).map(|id| push(&queue, id).unwrap()).collect();
@@ -183,7 +183,7 @@ fn what_is_taken_out_behind_the_oldest_is_skipped_by_pops() {
     }
 }
 
-/// Whoever takes out all that is queued has the whole queue at once.
+/// A thread that takes out all queued tasks can use the whole queue at once.
 #[test]
 fn a_queue_whose_tasks_were_all_taken_out_has_all_its_space() {
     for (len, first) in [(3, 0), (200, 0), (200, before_wrap(200))] {
@@ -191,7 +191,7 @@ fn a_queue_whose_tasks_were_all_taken_out_has_all_its_space() {
         for _ in 0..3 {
             let at: Vec<_> = (0..len).map(|id| push(&queue, id).unwrap()).collect();
             assert!(is_full(&queue));
-            // The youngest first: the oldest is the last to go.
+            // The youngest task goes first, and the oldest last.
             for at in at.iter().rev() {
                 assert!(take(&queue, *at).is_some());
             }
@@ -205,7 +205,8 @@ fn a_queue_whose_tasks_were_all_taken_out_has_all_its_space() {
     }
 }
 
-/// Law 3: the worker may have a caller to release first.
+/// Law 3: one pop skips a limited number of dead cells, because the worker may have a caller to
+/// release first.
 #[test]
 fn one_pop_skips_a_few_dead_cells_and_the_next_goes_on() {
     const LEN: usize = 4 * SKIPS as usize;
@@ -239,7 +240,7 @@ fn nothing_is_pushed_without_a_task() {
 }
 
 #[test]
-fn nothing_is_pushed_once_closed_and_what_is_queued_stays() {
+fn a_closed_queue_refuses_pushes_and_keeps_its_tasks() {
     let queue = awake(3);
     push(&queue, 0).unwrap();
     let second = push(&queue, 1).unwrap();
@@ -268,7 +269,7 @@ fn an_empty_queue_falls_asleep_and_takes_nothing_until_it_is_woken() {
     assert_eq!(push(&queue, 2), Err(NotPushed::Closed));
 }
 
-/// Two producers, two consumers, and tasks withdrawn from the middle: each ends in one place,
+/// Two producers and two consumers, and tasks taken out of the middle. Each task ends in one place,
 /// and the bound holds.
 #[test]
 fn loses_and_doubles_nothing() {

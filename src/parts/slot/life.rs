@@ -1,4 +1,4 @@
-//! A slot's beginning and end: who gives it a thread, and how that thread leaves it.
+//! How a slot gets its thread, and how that thread leaves it.
 
 use super::word::{LISTED, STARTING};
 use super::{Claim, Slot, State, Word};
@@ -7,15 +7,16 @@ use crate::sync::thread;
 impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
 
-    /// Cleaner: follows an entry of the ready ring through, and drops the listing. Whether the
-    /// worker is idle, and so on the bench from now on; the caller has counted it.
+    /// Benches the worker of a popped entry of the ready ring: clears `LISTED`. Returns `true` if
+    /// the worker is idle, and so is on the bench from now on. The caller is the cleaner, which has
+    /// counted it as benched before.
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
         self.update(|word| Some(word.without(LISTED)))
             .is_some_and(Word::is_idle)
     }
 
-    /// Tells an idle worker to end; a `benched` one only if it still is.
+    /// Tells an idle worker to end. A `benched` worker is told only if it is still on the bench.
     #[must_use]
     pub(crate) fn retire(&self, benched: bool) -> Option<Claim> {
         let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
@@ -24,8 +25,8 @@ impl<T, R> Slot<T, R> {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Spawner: takes the slot whose free entry it popped. If the worker has a start hook, it is
-    /// starting until [`Slot::has_started`].
+    /// Takes the slot for a spawner, which has popped its entry of the free ring. If the worker has
+    /// a start hook, it counts as starting until [`Slot::has_started`].
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
@@ -34,27 +35,28 @@ impl<T, R> Slot<T, R> {
         self.shift(State::Free, State::Held, starting);
     }
 
-    /// Spawner: the OS gave no thread.
+    /// Gives the slot back because the OS refused a thread.
     ///
     /// # Safety
-    /// The caller has begun the start, and no thread came of it.
+    /// The caller has begun the start, and no thread was created.
     pub(crate) unsafe fn start_failed(&self) {
         let starting = self.see().0 & STARTING;
         self.shift(State::Held, State::Free, starting.wrapping_neg());
     }
 
-    /// Spawner: the thread exists, and waits for its first order.
+    /// Stores the new thread, which waits for its first order.
     ///
     /// # Safety
     /// The caller has begun the start (`Held` from `Free`), and the thread does not touch
     /// the slot's handle before the caller has published its first order.
     pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
-        // SAFETY: the slot is the caller's alone.
+        // SAFETY: by this function's contract, no other thread touches the handle now.
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Worker: its start hook is over. Whether it has no order but to look at the queue; then `count`
-    /// is called before that can be seen. `None`: a caller is just taking its task back.
+    /// Ends the worker's start. Returns `true` if the worker has no order except to look at the
+    /// queue; `count` is then called before another thread can see the end of the start. Returns
+    /// `None` if a caller is just taking its task back: try again.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.
@@ -67,7 +69,8 @@ impl<T, R> Slot<T, R> {
         if searches {
             count();
         }
-        // One that searches is nobody's but a popper's, who drops an old listing.
+        // While the worker searches, other threads may only clear `LISTED`. In any other state a
+        // change of the word may be a new order, so the word must be the one that was read.
         self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
         Some(searches)
     }

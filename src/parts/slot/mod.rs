@@ -1,20 +1,21 @@
 //! A slot: a single-slot channel to one worker thread.
 //!
-//! One word is the truth about a slot; the rings only hint at it. The word holds a
-//! [state](State), three flags and a generation, and changes only by
-//! read-modify-write. The module's steps are those of [`State::next`]; the
-//! protocol page says who takes which, and what each publishes.
+//! The slot's *word* is the truth about it; the rings give hints only. The word holds a
+//! [state](State), three flags and a generation. It changes only by read-modify-write operations,
+//! and its state only by the steps of [`State::next`]. The protocol page lists for each step the
+//! thread that takes it.
 //!
-//! **Invariant**: an `Idle` slot is listed in the ready ring or on the bench, so a thread
-//! that finds the ready ring and the bench empty has seen every idle worker. A
-//! claim by affinity leaves the entry behind (`LISTED` stays). The popper of an entry
-//! whose slot is not idle clears `LISTED` by a compare-and-swap, and a worker that
-//! loses against that one lists itself again before it goes idle.
+//! **Invariant**: an `Idle` slot has an entry in the ready ring, or a thread has just popped that
+//! entry, or the slot is on the bench. So a thread that finds the ready ring and the bench empty
+//! has seen every idle worker, except those that another thread is about to claim or to bench. A
+//! claim by affinity leaves the entry in the ring, and `LISTED` set. A thread that pops an entry
+//! clears `LISTED` by a compare-and-swap. A worker that finds `LISTED` clear as it goes idle sets
+//! it and pushes a new entry first.
 //!
-//! **The mailbox** belongs to the one holder of a `Held` slot, and to the worker from
-//! `Busy` on. Every step into `Offered` or `Busy` releases what was written, and every
-//! step out of them acquires it. So a step by a thread that does not own the slot would
-//! give the mailbox two owners: such steps are `unsafe`, and say who may take them.
+//! **The mailbox** belongs to the thread that holds a `Held` slot, and to the worker from `Busy`
+//! on. Every step into `Offered` or `Busy` releases what was written there, and every step out of
+//! them acquires it. A step by a thread that does not own the slot would give the mailbox two
+//! owners. So such steps are `unsafe`, and their contracts name the threads that may take them.
 
 mod life;
 mod word;
@@ -25,16 +26,16 @@ use std::mem::MaybeUninit;
 use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
-/// A worker without an order that the caller now holds.
+/// The right to give a worker its next order. The thread that has it holds the worker's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Claim {
-    /// The worker sleeps, and must be woken once it has its order.
+    /// The worker sleeps, and must be unparked once it has its order.
     pub(crate) parked: bool,
 }
 
 impl Claim {
-    /// Of a worker that is awake: a new one, or one whose task was taken back.
+    /// The claim on a worker that is awake: a new one, or one whose task was taken back.
     pub(crate) const AWAKE: Self = Self { parked: false };
 
     const fn of(before: Word) -> Self {
@@ -44,7 +45,7 @@ impl Claim {
     }
 }
 
-/// What an idle worker is told.
+/// An order to a worker without a task.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Order<T> {
@@ -53,7 +54,7 @@ pub(crate) enum Order<T> {
     Retire,
 }
 
-/// The line that a hand-over moves: the status word and the mailbox.
+/// The part of a slot that a hand-over writes, the status word and the mailbox, on one cache line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Hot<T> {
@@ -61,19 +62,20 @@ struct Hot<T> {
     mailbox: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A channel for tasks `T` to a worker, with that worker's own record `R` behind it, on lines of
-/// its own. No other slot shares one, also where lines have 128 bytes.
+/// A channel for tasks `T` to a worker. The worker's own record `R` follows on cache lines of its
+/// own. No two slots share a cache line, even on machines whose lines have 128 bytes.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot<T, R> {
     hot: Hot<T>,
     pub(crate) record: R,
-    /// Written by the spawner while `Held` from `Free`; read by who claims the slot.
+    /// The worker's thread. Written by the spawner while it holds the slot (`Held` from `Free`),
+    /// and read by threads that claim the slot.
     thread: UnsafeCell<Option<thread::Thread>>,
 }
 
-// SAFETY: the mailbox and the thread handle are touched only by the thread that the
-// status word makes their owner; see the module's doc.
+// SAFETY: only the thread that the status word makes their owner touches the mailbox and the thread
+// handle; see the module's doc.
 unsafe impl<T: Send, R: Sync> Sync for Slot<T, R> {}
 
 impl<T, R> Slot<T, R> {
@@ -81,7 +83,8 @@ impl<T, R> Slot<T, R> {
         Self::starting_at(0, record)
     }
 
-    /// The same, as if so many tasks had been handed over: tests start near the wrap.
+    /// Creates a slot as if `generation` tasks had been handed over. Tests start near the point at
+    /// which generations wrap.
     pub(crate) fn starting_at(generation: u64, record: R) -> Self {
         Self {
             hot: Hot {
@@ -93,26 +96,27 @@ impl<T, R> Slot<T, R> {
         }
     }
 
+    /// Returns the status word.
     #[inline]
     pub(crate) fn see(&self) -> Word {
-        // ORDERING: P1, P2, P3: reads who is idle after what this thread announced.
+        // ORDERING: P1, P2, P3: reads which workers are idle, after this thread's announcement.
         Word(self.hot.status.load(Ordering::SeqCst))
     }
 
-    /// Moves the word, if it is `from`; else says what it is.
+    /// Changes the word if it is `from`. Otherwise returns the word as the error.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn swap_if(&self, from: Word, to: Word) -> Result<(), Word> {
-        // ORDERING: P1, P2, P3, M1: one total order with the queue's tail, the rings and
-        // the counts; releases and acquires the mailbox. Costs what AcqRel does on x86-64.
+        // ORDERING: P1, P2, P3, M1: in one total order with the queue's tail, the rings and the
+        // counts; releases and acquires the mailbox. `SeqCst` costs what `AcqRel` does on x86-64.
         (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
             .map(|_| changed(from, to))
             .map_err(Word)
     }
 
-    /// A step by the one owner of the word, and what else is to be added. Others may clear `LISTED`
-    /// meanwhile, so it is an addition; the word before is returned.
+    /// Takes a step of the word's only owner, and adds `more`. Returns the word before. An addition
+    /// rather than a store, because other threads may clear `LISTED` at the same time.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
@@ -124,18 +128,20 @@ impl<T, R> Slot<T, R> {
         before
     }
 
-    /// A step of the slot's worker.
+    /// Takes a step of the slot's worker.
     ///
     /// # Safety
-    /// The caller is the slot's worker, in a state `from` in which that is its own: `Busy`, `Searching`
-    /// or `Retiring`. After a step to `Free` it touches nothing of the slot.
+    /// The caller is the slot's worker, and `from` is a state that only the worker may leave:
+    /// `Busy`, `Searching` or `Retiring`. After a step to `Free` the caller touches nothing of the
+    /// slot.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) unsafe fn step(&self, from: State, to: State) {
         self.shift(from, to, 0);
     }
 
-    /// Moves the word to what `to` makes of it, as long as it makes something; the word before.
+    /// Changes the word to `to(word)`, and returns the word before. Returns `None` once `to`
+    /// returns `None`.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn update(&self, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
@@ -150,10 +156,11 @@ impl<T, R> Slot<T, R> {
 
     // ---- claiming an idle worker -------------------------------------------
 
-    /// Claims the worker if it is idle and not on the bench, without its entry in the ready ring;
-    /// asleep only if `even_parked`. `last`: the generation after which it is likely to have gone
-    /// idle, without a task since (zero: unknown). Then its line is asked for once, to be
-    /// written, and not first to be read.
+    /// Claims the worker if it is idle and not on the bench, and leaves its entry in the ready
+    /// ring. Claims a worker that sleeps only if `even_parked`. `last` is the generation after
+    /// which the worker is likely to have gone idle without a task since; zero means unknown. With
+    /// `last`, the first access is the compare-and-swap, so that the CPU fetches the cache line
+    /// once, for writing, and not first for reading.
     #[inline]
     #[must_use]
     pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
@@ -171,8 +178,8 @@ impl<T, R> Slot<T, R> {
         claimed.then(|| Claim::of(word))
     }
 
-    /// Follows an entry of the ready ring through: claims the worker, or drops the
-    /// listing if it is not idle.
+    /// Claims the worker of a popped entry of the ready ring if it is idle. Clears `LISTED` in any
+    /// case.
     #[inline]
     #[must_use]
     pub(crate) fn claim_listed(&self) -> Option<Claim> {
@@ -191,14 +198,15 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Held, Word::is_benched)
     }
 
-    /// Hands the task to the worker, and wakes it if it sleeps. Until the worker starts it, the caller of
-    /// a `revocable` task may take it back. The task's generation.
+    /// Hands the task to the worker, and wakes the worker if it sleeps. Returns the task's
+    /// generation. The caller of a `revocable` task may take it back until the worker starts it.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     #[inline]
     pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, revocable: bool) -> u64 {
-        // SAFETY: the slot is held: the mailbox is empty and the caller's.
+        // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
+        // it.
         self.hot.mailbox.with_mut(|m| unsafe {
             (*m).write(task);
         });
@@ -221,16 +229,19 @@ impl<T, R> Slot<T, R> {
         unsafe { self.order(claim, State::Searching, 0) };
     }
 
-    /// Gives the worker its order, and wakes it if it sleeps. The word before.
+    /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
+    /// Adds `more` to the word. Returns the word before.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     unsafe fn order(&self, claim: Claim, to: State, more: u64) -> Word {
-        // Cloned before the worker can end and another take the slot.
+        // Cloned before the step: after it the worker may end, and another thread may take the
+        // slot.
         let sleeper = if claim.parked {
-            // SAFETY: written only while held by the spawner, whose next step the claim has acquired.
+            // SAFETY: only a spawner that holds the slot writes the handle. The claim has acquired
+            // the spawner's next step.
             self.thread.with(|t| unsafe { (*t).clone() })
         } else {
             None
@@ -242,9 +253,11 @@ impl<T, R> Slot<T, R> {
         before
     }
 
+    /// Moves the task out of the mailbox.
+    ///
     /// # Safety
-    /// There is a task in the mailbox, and it is the caller's alone: the worker saw
-    /// `Busy` or won `Offered -> Busy`, or its caller won `Offered -> Held`.
+    /// There is a task in the mailbox, and only the caller may take it: it is the worker and saw
+    /// `Busy` or won `Offered -> Busy`, or it is the task's caller and won `Offered -> Held`.
     #[inline]
     unsafe fn empty(&self) -> T {
         // SAFETY: by this function's contract.
@@ -253,31 +266,32 @@ impl<T, R> Slot<T, R> {
             .with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
-    /// Takes an offered task back if the worker has not started it. The slot is then held by the
-    /// caller, who sends the worker to look at the queue.
+    /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
+    /// and sends the worker to look at the queue.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
         self.update(|word| {
             let is_it = word.state() == State::Offered && word.generation() == generation;
             is_it.then(|| word.to(State::Held))
         })?;
-        // SAFETY: won `Offered -> Held`.
+        // SAFETY: this thread won `Offered -> Held`.
         Some(unsafe { self.empty() })
     }
 
     // ---- going idle -----------------------------------------------------------
 
-    /// Makes the slot claimable; `ready` is the pool's ready ring and `index` this slot's.
+    /// Makes the slot claimable. `ready` is the pool's ready ring and `index` this slot's number.
     ///
     /// # Safety
     /// The caller is the slot's worker, in `Busy` or `Searching`.
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
         let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
-        // In vain as long as there is no listing, or a popper has dropped it meanwhile.
+        // Fails while the slot is not listed. A thread that pops the entry may clear the flag again
+        // before the update, so this repeats.
         while self.update(idle_if_listed).is_none() {
-            // ORDERING: P1, P2, P5: the listing before the entry, the entry before idle, and that before
-            // this thread looks at the queue and at who waits.
+            // ORDERING: P1, P2, P5: the flag before the entry, the entry before `Idle`, and `Idle`
+            // before this thread looks at the queue and the line.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready
                 .push(index)
@@ -285,7 +299,8 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    /// Worker: takes itself from `Idle`; `false` if another was faster, whose order is on its way.
+    /// Lets the worker take itself from `Idle` to `Searching`. Returns `false` if another thread
+    /// was faster, whose order is about to come.
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
@@ -298,16 +313,17 @@ impl<T, R> Slot<T, R> {
 
     // ---- worker: waiting for an order -----------------------------------------
 
-    /// Whether somebody holds the slot: a new worker's spawner, until it has been
-    /// registered.
+    /// Returns `true` while a thread holds the slot. A new worker's spawner holds it until the
+    /// worker has been registered.
     pub(crate) fn is_held(&self) -> bool {
         self.see().state() == State::Held
     }
 
-    /// The order in the word, if there is one. Taking an offered task starts it.
+    /// Returns the worker's order if there is one. Taking an offered task starts it.
     ///
     /// # Safety
-    /// The caller is the slot's worker, without a task: new, or idle since its last one.
+    /// The caller is the slot's worker and has no task: it is new, or has been idle since its last
+    /// task.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let mut word = self.see();
@@ -325,15 +341,16 @@ impl<T, R> Slot<T, R> {
             }
         }
         Some(Order::Run {
-            // SAFETY: `Busy` was seen, or `Offered -> Busy` won; and the mailbox has not been
-            // emptied since: the worker has no task, by this function's contract.
+            // SAFETY: this thread saw `Busy` or won `Offered -> Busy`. The mailbox has not been
+            // emptied since, because the worker has no task, by this function's contract.
             task: unsafe { self.empty() },
             generation: word.generation(),
         })
     }
 
-    /// Worker: says that it sleeps. Whether it may: who gives it an order from now on wakes it. Else an
-    /// order is there, or a few instructions away.
+    /// Sets `PARKED` for the worker if it is still idle. Returns `true` if the worker may park: the
+    /// thread that gives it an order then unparks it. On `false` an order is there, or a few
+    /// instructions away.
     #[must_use]
     pub(crate) fn may_park(&self) -> bool {
         let word = self.see();
@@ -343,14 +360,16 @@ impl<T, R> Slot<T, R> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T, R> Slot<T, R> {
-    /// For models of a slot alone, whose thread is its spawner and never changes.
+    /// Returns the slot's thread, for models of a slot whose thread is its spawner and never
+    /// changes.
     pub(crate) fn thread_of_model(&self) -> thread::Thread {
         // SAFETY: written before the model shares the slot.
         let thread = self.thread.with(|t| unsafe { (*t).clone() });
         thread.expect("a worker")
     }
 
-    /// For models, once its thread has ended: nothing but a listing is left.
+    /// Asserts that the slot has no thread, and is listed only if `listed`. Models call it after
+    /// the slot's thread has ended.
     pub(crate) fn assert_at_rest(&self, listed: bool) {
         let word = self.see();
         assert_eq!(word.state(), State::Free, "{word:?}");
@@ -359,7 +378,7 @@ impl<T, R> Slot<T, R> {
     }
 }
 
-/// The legal steps, for who compares.
+/// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
     use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};

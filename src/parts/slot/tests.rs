@@ -4,11 +4,11 @@ use super::*;
 use crate::parts::backoff::{BoundedSpin, Step};
 use std::sync::atomic::AtomicUsize;
 
-/// A step of the slot's owner.
+/// Takes a step of the slot's owner.
 macro_rules! own {
     ($step:expr) => {
-        // SAFETY: each test is the owner of its slots in turn; a step that is not legal is
-        // noticed.
+        // SAFETY: each test is the owner of its slots at each step. An assertion notices an illegal
+        // step.
         unsafe { $step }
     };
 }
@@ -29,7 +29,7 @@ fn idle(ready: &Ring) -> Channel {
 }
 
 fn hand_over(slot: &Channel, claim: Claim, task: &'static str, revocable: bool) -> u64 {
-    // SAFETY: claimed.
+    // SAFETY: the slot was claimed with this claim.
     unsafe { slot.hand_over(claim, task, revocable) }
 }
 
@@ -77,13 +77,13 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).expect("idle");
-    // Its entry is still there; who pops it finds it busy and drops it.
+    // Its entry is still in the ring. The thread that pops it finds the slot busy and drops it.
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
     hand_over(&slot, claim, "a", false);
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
-    // Listed anew; and by hint again, the entry staying.
+    // The worker is listed again, and claimed by hint again, while its entry stays.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(hand_over(&slot, claim, "b", false), 2);
     assert!(!ready.is_empty());
@@ -123,11 +123,12 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
-    // Claimed by hint, its entry left behind: who follows the entry does not bench it.
+    // Claimed by hint, while the entry stays. The thread that pops the entry does not bench the
+    // worker.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.see().is_benched());
-    // SAFETY: claimed.
+    // SAFETY: the slot was claimed with this claim.
     unsafe { slot.send_searching(claim) };
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     assert_eq!(slot.see().generation(), 0, "that is no task");
@@ -137,7 +138,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let claim = slot.claim_benched().expect("idle");
     assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
-    // Idle again, it is listed, and no longer on the bench.
+    // The worker is idle again, so it is listed and no longer on the bench.
     own!(slot.publish_idle(&ready, 0));
     assert!(!slot.see().is_benched() && slot.claim_benched().is_none());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
@@ -199,7 +200,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     own!(slot.begin_start(false));
     own!(slot.send_searching(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
-    // It looks whether to end.
+    // The worker looks whether it must end.
     own!(slot.step(State::Searching, State::Retiring));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.see().state(), State::Free);
@@ -216,10 +217,14 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
         assert!(!slot.see().is_starting());
         own!(slot.begin_start(true));
         if has_task {
-            // Its caller may take it back meanwhile.
+            // The task's caller may take it back meanwhile.
             let generation = own!(slot.hand_over(Claim::AWAKE, "a", true));
             assert_eq!(slot.revoke(generation), Some("a"));
-            assert_eq!(own!(slot.has_started(|| ())), None, "somebody holds it");
+            assert_eq!(
+                own!(slot.has_started(|| ())),
+                None,
+                "another thread holds it"
+            );
             own!(slot.send_searching(Claim::AWAKE));
         } else {
             own!(slot.send_searching(Claim::AWAKE));
@@ -288,7 +293,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
                 }
             }
         });
-        // SAFETY: started, and its thread waits.
+        // SAFETY: the slot's start has begun, and its thread waits for its first order.
         unsafe { slot.set_thread(worker.thread().clone()) };
         own!(slot.send_searching(Claim::AWAKE));
         while naps.load(Ordering::SeqCst) == 0 {

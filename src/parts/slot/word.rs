@@ -1,14 +1,14 @@
 //! The status word of a slot: its states, its flags, and which steps are legal.
 
-/// Who a slot belongs to, and what it holds.
+/// The state of a slot. It says what the worker does, and which thread may take the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// No thread.
+    /// The slot has no thread.
     Free = 0,
     /// One thread holds the slot and writes its next state.
     Held = 1,
-    /// A task is in the mailbox; its caller may still take it back.
+    /// A task is in the mailbox and has not started. Its caller may still take it back.
     Offered = 2,
     /// A task is in the mailbox for good, or runs.
     Busy = 3,
@@ -16,15 +16,15 @@ pub(crate) enum State {
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
-    /// The worker has been told to end, by another or by itself.
+    /// The worker has been told to end, or has found that it must.
     Retiring = 6,
 }
 
 use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
 
 impl State {
-    /// Where a step may lead from here. The protocol page says who takes it, and is tested to have the
-    /// same steps.
+    /// Returns the states to which a step may lead from this one. The protocol page says which
+    /// thread takes each step, and is tested to list the same steps.
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
@@ -39,16 +39,18 @@ impl State {
 }
 
 const STATE: u64 = 7;
-/// An entry of the slot is in the ready ring, or in the hands of one popper.
+/// Set if the ready ring has an entry of the slot. Also set while the worker is about to push that
+/// entry, and while a thread that has popped it has not yet cleared the flag.
 pub(super) const LISTED: u64 = 1 << 3;
-/// The worker is in its start hook, or on the way there: it carries no order out yet.
+/// Set while the worker is in its start hook, or about to run it. The worker obeys no order yet.
 pub(super) const STARTING: u64 = 1 << 4;
-/// The worker sleeps; who gives it an order wakes it.
+/// Set if the worker sleeps. The thread that gives it an order unparks it.
 pub(super) const PARKED: u64 = 1 << 5;
-/// The generation: how many tasks have been handed over. 58 bits, which wrap.
+/// The unit of the generation, which counts the tasks handed over, in the upper 58 bits, and wraps.
 pub(super) const GENERATION: u64 = 1 << 6;
 
-/// A reading of the status word. Two equal ones: the same task all the time.
+/// A reading of the status word. If two readings are equal, the slot has had no other task in
+/// between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(pub(super) u64);
 
@@ -66,7 +68,7 @@ impl Word {
         }
     }
 
-    /// How many tasks have been handed over.
+    /// Returns how many tasks have been handed over.
     pub(crate) const fn generation(self) -> u64 {
         self.0 / GENERATION
     }
@@ -79,7 +81,7 @@ impl Word {
         self.0 & STARTING != 0
     }
 
-    /// Its worker is out of its start hook, and has not been told to end.
+    /// Returns `true` if the slot's worker has left its start hook and has not been told to end.
     pub(crate) const fn is_in_service(self) -> bool {
         !self.is_starting() && !matches!(self.state(), Free | Retiring)
     }
@@ -88,12 +90,13 @@ impl Word {
         self.is_starting() && self.0 & STATE == Searching as u64
     }
 
-    /// Idle, and on the bench: out of the ready ring.
+    /// Returns `true` if the worker is idle and on the bench, which means out of the ready ring.
     pub(crate) const fn is_benched(self) -> bool {
         self.0 & (STATE | LISTED) == Idle as u64
     }
 
-    /// Idle, and not on the bench; asleep only if `even_parked`.
+    /// Returns `true` if the worker is idle and not on the bench. A worker that sleeps counts only
+    /// if `even_parked`.
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
         seen == Idle as u64 | LISTED
@@ -107,8 +110,8 @@ impl Word {
         self.0 & LISTED != 0
     }
 
-    /// Whether its flags go with its state: only a worker that is idle sleeps, and none that is
-    /// in its start hook is idle.
+    /// Returns `true` if the flags are legal in this state: only an idle worker sleeps, and no
+    /// worker in its start hook is idle.
     pub(super) const fn is_sound(self) -> bool {
         if self.is_idle() {
             !self.is_starting()
@@ -117,7 +120,7 @@ impl Word {
         }
     }
 
-    /// The word in another state: awake.
+    /// Returns the word with another state, and without `PARKED`.
     pub(super) const fn to(self, state: State) -> Self {
         Self(self.0 & !(STATE | PARKED) | state as u64)
     }
@@ -126,8 +129,8 @@ impl Word {
         Self(self.0 & !flag)
     }
 
-    /// An idle worker's word as it stands after its `generation`-th task, with its
-    /// entry still in the ready ring.
+    /// Returns the word of a worker that is awake and has gone idle after its `generation`-th task,
+    /// with its entry still in the ready ring.
     pub(super) const fn idle_after(generation: u64) -> Self {
         Self(generation.wrapping_mul(GENERATION) | LISTED | Idle as u64)
     }
@@ -139,8 +142,7 @@ impl std::fmt::Debug for Word {
     }
 }
 
-/// The word has changed, by a step or in its flags alone. That is asserted to be legal, and a step is
-/// recorded where somebody replays it.
+/// Checks a change of the word, which is a step or a change of flags alone: asserts that it is legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
 pub(super) fn changed(from: Word, to: Word) {
@@ -149,9 +151,4 @@ pub(super) fn changed(from: Word, to: Word) {
         from.state() == to.state() || from.state().next().contains(&to.state()),
         "{from:?} -> {to:?} is no step of a slot"
     );
-    #[cfg(any(lazypool_loom, lazypool_shuttle, lazypool_steps))]
-    if from.state() != to.state() {
-        let (from, to) = (from.state(), to.state());
-        crate::sync::steps::SLOT.record(from as u8, to as u8, || format!("{from:?} {to:?}"));
-    }
 }

@@ -1,4 +1,4 @@
-//! Where there is no `fork`, or none that says so; and in models.
+//! For systems that have no `fork`, or do not report it, and for models: no process is a child.
 
 pub(crate) fn watch() {}
 
@@ -9,5 +9,10 @@ pub(crate) fn end_child() -> ! {
 
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
+    0
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) fn generation_address() -> usize {
     0
 }

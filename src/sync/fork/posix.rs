@@ -1,30 +1,35 @@
-//! Where there is `fork`, and a system that says so.
+//! For systems that have `fork` and report it.
 
 use crate::sync::PlainU64;
+use crossbeam_utils::CachePadded;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static GENERATION: PlainU64 = PlainU64::new(0);
+/// The generation. Every submission reads it, so no other static of the program may share its cache
+/// line.
+static GENERATION: CachePadded<PlainU64> = CachePadded::new(PlainU64::new(0));
 
 type Handler = Option<extern "C" fn()>;
 
 extern "C" {
-    // POSIX. Declared here, as the library needs nothing else of the `libc` crate.
+    // These functions are from POSIX. They are declared here because the crate needs nothing else
+    // of the `libc` crate.
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     fn _exit(status: c_int) -> !;
 }
 
-/// Runs in the child. It does no more than a step on an atomic: a signal handler may do that,
-/// and so may the child of a process with many threads.
+/// Runs in the child. It takes only one step on an atomic. A signal handler may do that, and so may
+/// the child of a process with many threads.
 extern "C" fn in_child() {
     // Relaxed: the child has one thread.
     GENERATION.fetch_add(super::STEP, Ordering::Relaxed);
 }
 
-/// A child's handlers run in the order in which they were registered. This one is registered before
-/// `main`, so that those of the program find that the number has grown; but for one that a constructor
-/// of the program's has registered before this.
-// SAFETY: a section of functions that the system calls with C's convention as it loads the program.
+/// Registers the handler before `main`. A child runs its handlers in the order of their
+/// registration, so handlers of the program find that the generation has grown. The exception is a
+/// handler that a constructor of the program has registered before this one.
+// SAFETY: the functions in this section are called by the system, with C's calling convention, as
+// it loads the program.
 #[used]
 #[cfg_attr(target_vendor = "apple", link_section = "__DATA,__mod_init_func")]
 #[cfg_attr(not(target_vendor = "apple"), link_section = ".init_array")]
@@ -35,34 +40,42 @@ static BEFORE_MAIN: extern "C" fn() = {
     before_main
 };
 
-/// From now on the number grows in each child.
+/// Makes the generation grow in each child from now on.
 pub(crate) fn watch() {
-    // No `Once`: a fork while another thread is in it would leave it so in the child for
-    // ever. Two threads that come at once register two handlers, and the number grows
-    // twice as fast, which does no harm.
+    // A flag, not a `Once`: after a fork while another thread is in a `Once`, it would stay half
+    // done in the child forever. Two threads that come at the same time register two handlers. The
+    // generation then grows twice as fast, which does no harm.
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    // ORDERING: M1: the handler is registered before this returns.
+    // ORDERING: M1: acquires that the handler is registered.
     if WATCHED.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: the handler is a function for the life of the program that does what a
-    // signal handler may. Declared as POSIX has it.
+    // SAFETY: the handler lives as long as the program, and does only what a signal handler may.
+    // The declaration above is that of POSIX.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
-    // Out of memory, or the system has not called `before_main`: the next pool tries again.
-    // ORDERING: M1: after the registration.
+    // The call fails if memory is short. Then the next pool tries again, as it does if the system
+    // has not called `before_main`.
+    // ORDERING: M1: releases the registration.
     WATCHED.store(failed == 0, Ordering::Release);
 }
 
-/// A task made this child, and has returned in it: nothing of its parent runs on here.
+/// Ends the process. A task has made this child and has returned in it, and nothing else of the
+/// parent may run here.
 #[cold]
 pub(crate) fn end_child() -> ! {
-    // SAFETY: ends the process, and runs nothing of its parent's. Declared as POSIX has it.
+    // SAFETY: the call ends the process, and runs no code of the parent. The declaration above is
+    // that of POSIX.
     unsafe { _exit(0) }
 }
 
-/// The number, in the upper half of a word.
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+pub(crate) fn generation_address() -> usize {
+    std::ptr::from_ref(&GENERATION).addr()
+}
+
+/// Returns the generation, which is in the upper half of the word.
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
-    // Relaxed: it changes only where there is one thread.
+    // Relaxed: it changes only in a process that has one thread.
     GENERATION.load(Ordering::Relaxed)
 }

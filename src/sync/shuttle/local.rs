@@ -1,6 +1,6 @@
-//! Thread-locals that last until the next execution: as with `std`'s without a destructor, the
-//! destructors of a thread's other values can still use them, which those of shuttle's own do not
-//! allow.
+//! Thread-locals that exist until the next execution begins. The destructors of a thread's other
+//! values can still use them, as they can use `std`'s thread-locals without a destructor. shuttle's
+//! own thread-locals do not allow that.
 
 use super::world;
 use std::any::Any;
@@ -15,11 +15,12 @@ pub(crate) struct PerThread<T> {
 }
 
 std::thread_local! {
-    /// By key and number of the thread; all threads of an execution share one of the system.
+    /// The values, by address of the [`PerThread`] and number of the thread. The map holds those of
+    /// all threads, because the threads of an execution share one thread of the system.
     static VALUES: RefCell<HashMap<(usize, usize), Rc<dyn Any>>> = RefCell::default();
 }
 
-/// A new execution begins.
+/// Drops all values, as a new execution begins.
 pub(super) fn forget() {
     VALUES.with(|values| values.borrow_mut().clear());
 }
@@ -39,7 +40,7 @@ impl<T: 'static> PerThread<T> {
         f(value.downcast_ref().expect("of this key's type"))
     }
 
-    /// As `std`'s, of a value that is always there.
+    /// Calls `f` as `std`'s `try_with` does. It cannot fail, because the value always exists.
     pub(crate) fn try_with<R>(
         &'static self,
         f: impl FnOnce(&T) -> R,

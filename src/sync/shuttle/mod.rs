@@ -1,7 +1,6 @@
-//! shuttle's threads, and on top of them what the crate uses of `std`. See [`world`]
-//! for time and for what is checked.
+//! shuttle's threads, and on top of them the parts of `std` that the crate uses. [`world`] has the
+//! clock and the checks.
 
-use super::mutant::{self, atomics, Act};
 use std::cell::UnsafeCell as UnsafeStdCell;
 pub(crate) use std::panic::catch_unwind;
 use std::sync::LockResult;
@@ -29,8 +28,8 @@ mod atomic {
         alive: Alive,
     }
 
-    // SAFETY: the threads of an execution share one thread of the system, and switch
-    // only at scheduling points, never during an access.
+    // SAFETY: the threads of an execution share one thread of the system, and switch only at
+    // scheduling points. No access to the cells in here has a scheduling point in its middle.
     unsafe impl<T: Copy> Send for Atomic<T> {}
     // SAFETY: as above.
     unsafe impl<T: Copy> Sync for Atomic<T> {}
@@ -39,6 +38,12 @@ mod atomic {
     pub(crate) type AtomicU32 = Atomic<u32>;
     pub(crate) type AtomicU64 = Atomic<u64>;
     pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
+
+    impl<T: Copy + Default + PartialEq + std::fmt::Debug> Default for Atomic<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
+    }
 
     impl<T: Copy + PartialEq + std::fmt::Debug> Atomic<T> {
         pub(crate) const fn new(value: T) -> Self {
@@ -126,7 +131,9 @@ mod atomic {
     }
 
     macro_rules! arithmetic {
-        ($($t:ty)*) => {$(impl Atomic<$t> {
+        ($($t:ty)*) => {$(
+        #[allow(dead_code)] // not every word has every access
+        impl Atomic<$t> {
             #[track_caller]
             pub(crate) fn fetch_add(&self, by: $t, order: Ordering) -> $t {
                 self.modify(order, |was| was.wrapping_add(by))
@@ -154,22 +161,15 @@ mod atomic {
     }
 }
 
-pub(crate) use atomic::AtomicPtr;
-
-atomics! {
-    first = |_, _| ()
-}
+pub(crate) use atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
-    match mutant::at("store_release", Ordering::Release, None) {
-        Act::Omit => {}
-        act => word.0.store(value, act.order(Ordering::Release)),
-    }
+    word.store(value, Ordering::Release);
 }
 
-/// A cell whose accesses must be ordered. It may lie in zeroed memory or be gone when
-/// it is asked, which is a panic, not a wrong answer.
+/// A cell that panics if two accesses conflict and none happens before the other. It also panics if
+/// it is accessed after its memory has been freed or zeroed.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T> {
     value: UnsafeStdCell<T>,
@@ -177,8 +177,8 @@ pub(crate) struct UnsafeCell<T> {
     alive: Alive,
 }
 
-// SAFETY: of `accesses`, as for `Atomic`; `value` is up to its user, as in std, where
-// the types that have such a cell say so themselves.
+// SAFETY: for `accesses`, as for `Atomic`. Only pointers to `value` are given away, as in `std`:
+// the code that dereferences them upholds the rest.
 unsafe impl<T: Send> Send for UnsafeCell<T> {}
 
 impl<T> UnsafeCell<T> {
@@ -206,13 +206,13 @@ impl<T> UnsafeCell<T> {
     fn access(&self, how: fn(&mut Accesses)) {
         if !world::peeks() {
             self.alive.check();
-            // SAFETY: no scheduling point, hence nobody else, during `how`.
+            // SAFETY: `how` has no scheduling point, so no other thread runs during it.
             how(unsafe { &mut *self.accesses.get() });
         }
     }
 }
 
-/// A mutex that is never poisoned, and that [`world::peek`] looks through.
+/// A mutex that is never poisoned. In [`world::peek`] it gives access without being locked.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     held: shuttle::sync::Mutex<()>,
@@ -221,7 +221,8 @@ pub(crate) struct Mutex<T> {
     alive: Alive,
 }
 
-// SAFETY: as for `Atomic`; `value` is accessed under the lock, or in a `peek`.
+// SAFETY: as for `Atomic`. `value` is accessed under the lock, or in a `peek`, during which no
+// other thread runs.
 unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mutex<T> {}
@@ -229,7 +230,7 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// `None` in a `peek`.
+    /// The lock; `None` in a `peek`, which takes none.
     held: Option<shuttle::sync::MutexGuard<'a, ()>>,
 }
 
@@ -256,10 +257,6 @@ impl<T> Mutex<T> {
         Ok(self.locked(held))
     }
 
-    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
-        Ok(self.value.get_mut())
-    }
-
     fn locked<'a>(
         &'a self,
         held: LockResult<shuttle::sync::MutexGuard<'a, ()>>,
@@ -282,7 +279,8 @@ impl<T> std::ops::Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: locked; or a peek, which only looks.
+        // SAFETY: this thread holds the lock; or it is in a `peek`, during which no other thread
+        // runs and which writes nothing.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -295,7 +293,8 @@ impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
 }
 
 impl<'a, T> MutexGuard<'a, T> {
-    /// Publishes what was done under the lock, and parts with it.
+    /// Publishes the steps that were done under the lock, and takes the lock out of the guard. The
+    /// caller drops it or waits with it.
     fn release(&mut self) -> Option<shuttle::sync::MutexGuard<'a, ()>> {
         let held = self.held.take();
         if held.is_some() {
@@ -311,7 +310,8 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable. A wait with a timeout looks again and again.
+/// A condition variable. A wait with a timeout does not block: it looks at `calls` until that
+/// number changes or the time is over.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     waiters: shuttle::sync::Condvar,
@@ -327,7 +327,7 @@ impl Condvar {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// For an edit of the mutation run.
+    /// Wakes one waiter. Only a planted fault uses it.
     #[allow(dead_code)]
     pub(crate) fn notify_one(&self) {
         self.waiters.notify_one();
@@ -366,7 +366,8 @@ impl Condvar {
     }
 }
 
-/// The threads of an execution share one thread of the system.
+/// Declares a value for each thread of the execution. `std`'s thread-locals would be shared,
+/// because all threads of an execution run on one thread of the system.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         $($(#[$doc])*
@@ -375,13 +376,15 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread as thread_local;
 
-/// What scenarios steer and ask; `lazypool::model` passes it on.
+/// The functions with which scenarios control an execution and look into it. `lazypool::model`
+/// exports them.
 pub(crate) mod control {
     pub use super::thread::{is_parked, is_unparking, sleep, spawn, JoinHandle};
-    pub use super::world::{begin, below, peek, set_options, ticks, unfreed, Options};
+    pub use super::world::{begin, below, judge_by, peek, set_options, ticks, unfreed, Options};
 }
 
-/// A part of memory that is to be freed before its execution ends.
+/// A marker in memory that must be freed before its execution ends. [`world::unfreed`] counts
+/// these.
 #[derive(Debug)]
 pub(crate) struct Track(());
 

@@ -1,5 +1,5 @@
-//! Threads. `park` is a token, as in std; shuttle's own may return at any step, which
-//! would hide a lost wake-up.
+//! Threads. `park` waits for a token, as in `std`. shuttle's own `park` may return at any step,
+//! which would hide a lost wake-up.
 
 use super::world::{self, Published};
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ pub(crate) use super::world::rest as yield_now;
 #[derive(Debug)]
 struct Parker {
     token: Cell<bool>,
-    /// In `park` or `park_timeout`.
+    /// `true` while the thread is in `park` or `park_timeout`. Only the thread writes it.
     parks: Cell<bool>,
     name: Option<String>,
     published: Published,
@@ -19,24 +19,26 @@ struct Parker {
     given: shuttle::sync::Condvar,
 }
 
-/// A thread's handle.
+/// A handle to a thread, as `std::thread::Thread`.
 #[derive(Debug, Clone)]
 pub(crate) struct Thread(Arc<Parker>);
 
-// SAFETY: the threads of an execution share one thread of the system, and switch only
-// at scheduling points, never during an access to a cell of the handle.
+// SAFETY: the threads of an execution share one thread of the system, and switch only at scheduling
+// points. No access to a cell of the handle has a scheduling point in its middle.
 unsafe impl Send for Parker {}
 // SAFETY: as above.
 unsafe impl Sync for Parker {}
 
 std::thread_local! {
-    /// By number. Not thread-locals of shuttle's: destructors of those may still ask.
+    /// The handles of the execution's threads, by number. They are not in shuttle's thread-locals,
+    /// because the destructors of those may still ask for a handle.
     static THREADS: RefCell<Vec<Option<Thread>>> = const { RefCell::new(Vec::new()) };
-    /// Those in `unpark`, where they hold a lock that `std` has not.
+    /// The numbers of the threads that are in `unpark`. There they hold a lock that `std`'s
+    /// `unpark` does not have.
     static UNPARKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A new execution begins.
+/// Forgets all threads, as a new execution begins.
 pub(super) fn forget() {
     THREADS.with(|threads| threads.borrow_mut().clear());
     UNPARKING.take();
@@ -129,12 +131,12 @@ pub(crate) fn park_timeout(limit: Duration) {
     own.0.parks.set(false);
 }
 
-/// Whether that thread is about to wake another.
+/// Returns `true` if the thread with this number is in `unpark`.
 pub fn is_unparking(thread: usize) -> bool {
     UNPARKING.with_borrow(|all| all.contains(&thread))
 }
 
-/// Whether that thread sleeps, and nobody has woken it.
+/// Returns `true` if the thread with this number is parked and no thread has unparked it.
 pub fn is_parked(thread: usize) -> bool {
     THREADS.with(|threads| {
         let threads = threads.borrow();
@@ -143,7 +145,7 @@ pub fn is_parked(thread: usize) -> bool {
     })
 }
 
-/// Waits for its thread to end.
+/// A handle that waits for the end of a thread.
 #[derive(Debug)]
 pub struct JoinHandle<T> {
     inner: shuttle::thread::JoinHandle<T>,
@@ -155,10 +157,10 @@ impl<T> JoinHandle<T> {
         &self.thread
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has ended. Returns its value.
     ///
     /// # Errors
-    /// None: a panic that leaves a thread is the end of the execution.
+    /// Never returns an error: a panic that leaves a thread ends the execution.
     pub fn join(self) -> std::thread::Result<T> {
         let ended = usize::from(self.inner.thread().id());
         let value = self.inner.join();
@@ -167,7 +169,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Stack sizes mean nothing here.
+/// Starts threads. It ignores stack sizes.
 #[derive(Debug)]
 pub(crate) struct Builder(Option<String>);
 
@@ -190,7 +192,7 @@ impl Builder {
     ) -> std::io::Result<JoinHandle<T>> {
         world::step();
         if world::thread_is_refused() {
-            // It takes its time: a thread that tries again and again starves no other.
+            // Let other threads run, so that a thread that tries again and again starves none.
             world::rest();
             return Err(std::io::ErrorKind::OutOfMemory.into());
         }
@@ -208,7 +210,7 @@ fn start<T: Send + 'static>(
         Some(name) => builder.name(name),
         None => builder,
     };
-    // It may run before this thread goes on.
+    // The new thread may run before this thread goes on, so this is published before the start.
     let parent = world::me();
     let own = thread.clone();
     let known = Published::new();
@@ -231,12 +233,12 @@ struct Known(Published);
 // SAFETY: as for `Thread`.
 unsafe impl Send for Known {}
 
-/// A thread that the system always gives; for scenarios.
+/// Starts a thread for a scenario. The system never refuses it.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     start(None, f)
 }
 
-/// Lets the clock go on by so much.
+/// Waits until `time` has passed by the clock of the execution.
 pub fn sleep(time: Duration) {
     let end = world::ends_after(time);
     while !world::look(end) {}

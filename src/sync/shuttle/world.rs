@@ -1,18 +1,18 @@
-//! What one execution under shuttle has besides its threads: a clock, dice, and the
-//! order in which accesses happen.
+//! The state of one execution under shuttle, besides its threads: a clock, dice, and the order in
+//! which accesses happen.
 //!
-//! **The clock** is a number of looks, not a measurement. Reading it adds a tick, and
-//! so does each look of a thread that waits for a time. Such a thread may also jump
-//! to its time at once, as if the system had not run anybody else meanwhile: a
-//! deadline can pass between any two steps of others.
+//! **The clock** is a number of ticks, not a measurement. Each reading adds a tick. A thread that
+//! waits for a time looks at the clock again and again, and each look adds a tick as well. Such a
+//! look may also set the clock to the time it waits for, as if the system had run no other thread
+//! meanwhile. So a deadline can pass between any two steps of other threads.
 //!
-//! **Order.** Values are sequentially consistent: a load returns the newest store,
-//! whatever its ordering. Orderings still count for what they publish. Each thread
-//! has a vector clock; a release leaves it at the word or lock, an acquire takes it
-//! from there, a read-modify-write continues a release sequence, as in C++20. An
-//! access to an [`UnsafeCell`](super::UnsafeCell) that another, conflicting access
-//! does not happen before is a panic. Left out: stale values of weak loads (loom has
-//! them), fences (the crate has none), `Arc`'s own counts.
+//! **Order.** Values are sequentially consistent: a load returns the newest store, even if it is
+//! `Relaxed`. Orderings decide what a store publishes. Each thread has a vector clock. A release
+//! leaves it at the word or lock, an acquire takes it from there, and a read-modify-write continues
+//! a release sequence, as in C++20. Two conflicting accesses to an
+//! [`UnsafeCell`](super::UnsafeCell) panic unless one happens before the other. Three things are
+//! left out: stale values of weak loads (loom has them), fences (the crate has none), and the
+//! counts of an `Arc`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -22,21 +22,21 @@ use std::time::{Duration, Instant};
 /// One tick of the clock.
 pub(super) const TICK: Duration = Duration::from_micros(100);
 
-/// What may go wrong in an execution, and its dice.
+/// The failures that may occur in an execution, and the seed of its dice.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// What all of the execution's own dice follow from.
+    /// The seed of the execution's dice. The schedule has a seed of its own.
     pub seed: u64,
-    /// The system gives no thread one time in so many; zero: it always does.
+    /// The system refuses one thread in `refuse_one_in`. Zero: it refuses none.
     pub refuse_one_in: u32,
-    /// `park` returns for no reason one time in so many; zero: never, so that a lost
-    /// wake-up is a deadlock.
+    /// One call of `park` in `spurious_one_in` returns without a token. Zero: none does, so that a
+    /// lost wake-up is a deadlock.
     pub spurious_one_in: u32,
-    /// Each access to an atomic is printed.
+    /// If `true`, each access to an atomic is printed.
     pub trace: bool,
 }
 
-/// Vector clock: steps of each thread that happen before.
+/// A vector clock: for each thread, the number of its steps that happen before.
 pub(super) type Stamp = Vec<u32>;
 
 #[derive(Debug)]
@@ -44,14 +44,15 @@ struct World {
     options: Options,
     dice: u64,
     ticks: u64,
-    /// By thread.
+    /// The vector clocks of the threads, by number.
     stamps: Vec<Stamp>,
-    /// See [`unfreed`].
+    /// The value that [`unfreed`] returns.
     unfreed: usize,
 }
 
 std::thread_local! {
-    /// All threads of an execution share one thread of the system.
+    /// The state of the execution. Its threads share it, because they run on one thread of the
+    /// system.
     static WORLD: RefCell<World> = const {
         RefCell::new(World {
             options: Options { seed: 0, refuse_one_in: 0, spurious_one_in: 0, trace: false },
@@ -61,9 +62,9 @@ std::thread_local! {
             unfreed: 0,
         })
     };
-    /// See [`peek`].
+    /// `true` during [`peek`].
     static PEEKS: Cell<bool> = const { Cell::new(false) };
-    /// They look before each step.
+    /// The functions that [`step`] calls before each step.
     static JUDGES: RefCell<Vec<Box<dyn Fn()>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -71,7 +72,7 @@ fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with(|world| f(&mut world.borrow_mut()))
 }
 
-/// Begins an execution; its first thread calls it before all else.
+/// Begins an execution. Its first thread calls this before anything else.
 pub fn begin(options: Options) {
     PEEKS.set(false);
     JUDGES.take();
@@ -88,15 +89,15 @@ pub fn begin(options: Options) {
     });
 }
 
-/// What may go wrong from now on.
+/// Changes the options of the execution from now on.
 pub fn set_options(change: impl FnOnce(&mut Options)) {
     with(|world| change(&mut world.options));
 }
 
-/// A number below `n`.
+/// Returns a random number below `n`.
 pub fn below(n: u64) -> u64 {
     with(|world| {
-        // SplitMix64.
+        // The generator is SplitMix64.
         world.dice = world.dice.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = world.dice;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -117,8 +118,8 @@ pub(super) fn parks_in_vain() -> bool {
     one_in(with(|world| world.options.spurious_one_in))
 }
 
-/// Parts of memory that the execution has allocated and not freed, of those that say so. None
-/// once all its threads have ended.
+/// Returns how many parts of memory with a [`Track`](super::Track) the execution has not freed. It
+/// must be zero once all its threads have ended.
 #[must_use]
 pub fn unfreed() -> usize {
     with(|world| world.unfreed)
@@ -132,14 +133,14 @@ pub(super) fn freed() {
     with(|world| world.unfreed -= 1);
 }
 
-/// Ticks so far: does not add one.
+/// Returns the number of ticks so far. Does not add one.
 pub fn ticks() -> u64 {
     with(|world| world.ticks)
 }
 
-/// What the clock says; a tick later each time.
+/// Returns the time, and adds a tick.
 pub(crate) fn now() -> Instant {
-    // Any instant will do: only what lies between two of them is looked at.
+    // Any instant will do, because only differences between two instants are used.
     static START: OnceLock<Instant> = OnceLock::new();
     let ticks = with(|world| {
         world.ticks += 1;
@@ -149,7 +150,7 @@ pub(crate) fn now() -> Instant {
     start + TICK * u32::try_from(ticks).expect("a short execution")
 }
 
-/// When a wait that begins now ends, in ticks.
+/// Returns the tick at which a wait of `limit` ends that begins now.
 pub(super) fn ends_after(limit: Duration) -> u64 {
     let ticks = limit.as_nanos().div_ceil(TICK.as_nanos());
     ticks_from_now(u64::try_from(ticks).unwrap_or(u64::MAX))
@@ -159,7 +160,8 @@ fn ticks_from_now(n: u64) -> u64 {
     ticks().saturating_add(n)
 }
 
-/// One look of a thread that waits until `end`: lets others run. Whether it is over.
+/// Looks at the clock for a thread that waits until the tick `end`. Returns `true` if the wait is
+/// over. Otherwise adds a tick, or sets the clock to `end`, and lets other threads run.
 pub(super) fn look(end: u64) -> bool {
     if ticks() >= end {
         return true;
@@ -174,7 +176,7 @@ pub(super) fn look(end: u64) -> bool {
     false
 }
 
-/// For a replay that is to be read: prints each access.
+/// Prints an access if [`Options::trace`] is set, for a person who reads a replay.
 #[track_caller]
 pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::Debug) {
     if with(|world| world.options.trace) && !PEEKS.get() {
@@ -190,22 +192,23 @@ pub(super) fn trace(access: &str, was: &dyn std::fmt::Debug, is: &dyn std::fmt::
 // ---- scheduling -----------------------------------------------------------------
 
 /// Calls `judge` before each step, until the next execution begins.
-pub(crate) fn judge_by(judge: Box<dyn Fn()>) {
+pub fn judge_by(judge: Box<dyn Fn()>) {
     JUDGES.with_borrow_mut(|judges| judges.push(judge));
 }
 
-/// Another thread may run here.
+/// Marks a scheduling point: another thread may run here.
 pub(super) fn step() {
     if !PEEKS.get() {
         JUDGES.with_borrow(|judges| judges.iter().for_each(|judge| judge()));
-        // Without a clock, shuttle takes it for a scheduling point.
+        // shuttle has no clock. It takes a `sleep` for a scheduling point.
         shuttle::thread::sleep(Duration::ZERO);
     }
 }
 
 struct InVain;
 
-/// Others should run here: this thread waits for a step of theirs.
+/// Lets other threads run, because this thread waits for a step of one of them. Unwinds out of a
+/// [`peek`], during which no other thread can run.
 pub(crate) fn rest() {
     if PEEKS.get() {
         std::panic::resume_unwind(Box::new(InVain));
@@ -213,9 +216,9 @@ pub(crate) fn rest() {
     shuttle::thread::yield_now();
 }
 
-/// Calls `f` between two steps: nobody else runs meanwhile, locks count for nothing,
-/// no access is checked or published. It must only look. `None` if it would have to
-/// wait for a step of another.
+/// Calls `f` between two steps. Meanwhile no other thread runs, locks are ignored, and no access is
+/// checked or published, so `f` must not write. Returns `None` if `f` would have to wait for a step
+/// of another thread, or if this thread is in a `peek` already.
 pub fn peek<R>(f: impl FnOnce() -> R) -> Option<R> {
     if PEEKS.replace(true) {
         return None; // a look within a look
@@ -233,9 +236,9 @@ pub(super) fn peeks() -> bool {
     PEEKS.get()
 }
 
-// ---- what happens before what ---------------------------------------------------
+// ---- the happens-before order ---------------------------------------------------
 
-/// The current thread.
+/// Returns the number of the current thread.
 pub(crate) fn me() -> usize {
     shuttle::current::get_current_task().map_or(0, usize::from)
 }
@@ -249,7 +252,7 @@ fn join(into: &mut Stamp, from: &[u32]) {
     }
 }
 
-/// The thread's stamp; its own part is never zero.
+/// Returns the thread's vector clock. The thread's own part of it is never zero.
 fn stamp_of(world: &mut World, thread: usize) -> &mut Stamp {
     if world.stamps.len() <= thread {
         world.stamps.resize(thread + 1, Stamp::new());
@@ -262,7 +265,7 @@ fn stamp_of(world: &mut World, thread: usize) -> &mut Stamp {
     stamp
 }
 
-/// What is published at a word or a lock.
+/// The vector clock that has been released at a word or a lock.
 #[derive(Debug)]
 pub(super) struct Published(RefCell<Stamp>);
 
@@ -271,7 +274,7 @@ impl Published {
         Self(RefCell::new(Stamp::new()))
     }
 
-    /// Adds what the current thread knows; `anew`: and forgets the rest.
+    /// Adds the current thread's vector clock. If `anew`, first forgets the earlier releases.
     pub(super) fn release(&self, anew: bool) {
         let mut published = self.0.borrow_mut();
         if anew {
@@ -281,7 +284,7 @@ impl Published {
         with(|world| {
             let stamp = stamp_of(world, me);
             join(&mut published, stamp);
-            // What it does from now on is not published.
+            // The thread's later steps are not published.
             stamp[me] += 1;
         });
     }
@@ -296,8 +299,8 @@ impl Published {
     }
 }
 
-/// The current thread has ended another, or is about to start it: all that `from` did
-/// so far happens before what `to` does next.
+/// Notes that thread `to` has joined thread `from`: every step of `from` so far happens before the
+/// next step of `to`.
 pub(super) fn hand_on(from: usize, to: usize) {
     with(|world| {
         let known = stamp_of(world, from).clone();
@@ -320,7 +323,7 @@ pub(super) fn releases(order: Ordering) -> bool {
     )
 }
 
-/// Who accessed a cell: the last write and, by thread, the last reads after it.
+/// The accesses to a cell: the last write and, by thread, the last read after it.
 #[derive(Debug, Default)]
 pub(super) struct Accesses {
     write: (usize, u32),
@@ -371,8 +374,8 @@ impl Accesses {
     }
 }
 
-/// Tells memory that is used from memory that is gone, as long as nobody has written
-/// over it.
+/// A marker that is erased when its memory is dropped. An access after that panics, unless the
+/// memory has been overwritten with the marker since.
 #[derive(Debug)]
 pub(super) struct Alive(Cell<u32>);
 
@@ -391,7 +394,7 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        // Not left out as a dead store.
+        // `black_box` keeps the compiler from removing this write as a dead store.
         std::hint::black_box(&self.0).set(0);
     }
 }

@@ -1,130 +1,127 @@
-//! The workloads, by group.
+//! The workloads, as each contender runs them.
 
-mod awaited;
-mod batch;
-mod burst;
-mod direct;
-mod footprint;
-mod instructions;
-mod latency;
-mod limits;
-mod original;
+mod calls;
 mod overload;
-mod overshoot;
-mod queue;
-mod refusal;
-mod scale;
-mod services;
-mod timed;
+mod tasks;
 
-use crate::contenders::{visit_all, Contender, Visitor};
-use crate::harness::{Options, Workload};
-use crate::tally::Tally;
-use crossbeam_utils::CachePadded;
-use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use crate::contenders::{Contender, AGAIN, AGES, GUARDED, OURS, UNQUEUED};
+use crate::machine::processor_time;
+use std::time::Duration;
 
-pub(crate) use instructions::count as instructions;
+pub(crate) use calls::spinning_round_trip;
+pub(crate) use tasks::{holding, saturate};
 
-/// Takes a workload that is to run.
-pub(crate) type Add<'a> = &'a mut dyn FnMut(Box<dyn Workload>);
-
-/// A group of workloads: lists those that are asked for.
-pub(crate) type Group = fn(&Options, Add<'_>);
-
-/// All groups, in the order in which they run.
-pub(crate) const ALL: &[Group] = &[
-    limits::list,
-    queue::list,
-    direct::list,
-    timed::list,
-    awaited::list,
-    batch::list,
-    refusal::list,
-    burst::list,
-    original::list,
-    services::list,
-    latency::list,
-    overload::list,
-    overshoot::list,
-    scale::list,
-    footprint::list,
-];
-
-/// Fits all queues: what may wait where a pool can bound it.
+/// The capacity of queues, unless a workload asks for another.
 pub(crate) const QUEUE: usize = 1024;
-/// One per core of the machine that the figures were first taken on.
-pub(crate) const WORKERS: usize = 2;
+/// The number of workers: one per core of the machine on which the published figures are measured.
+const WORKERS: usize = 2;
+/// The approximate time of a contender's turn.
+pub(crate) const BUDGET: Duration = Duration::from_millis(40);
 
-/// The first argument of a process that this program starts to measure something in it;
-/// then a contender, what to do, and how often if instructions are counted.
-const CHILD: &str = "--child";
+/// The workload that has its own program, `bin/neighbor.rs`. No contender takes part.
+pub(crate) const NEIGHBOR: &str = "neighbor";
+/// The prefix of the names of workloads whose limit is a round trip between two cores.
+pub(crate) const TIMED: &str = "timed/";
 
-pub(crate) fn is_child(arg: &str) -> bool {
-    arg == CHILD
+/// One workload, for one contender.
+pub(crate) struct Workload {
+    pub(crate) name: String,
+    /// The names of the figures. More is better if a name begins with "good".
+    pub(crate) figures: &'static [&'static str],
+    /// `true` if the contender takes part.
+    pub(crate) admits: bool,
+    /// Measures once, and returns a value for each figure.
+    pub(crate) sample: Box<dyn Fn() -> Vec<f64>>,
 }
 
-/// What such a process does.
-pub(crate) fn child(args: &mut impl Iterator<Item = String>) -> Option<ExitCode> {
-    struct Child {
-        name: String,
-        what: String,
-        operations: Option<u64>,
-        done: bool,
+fn workload(
+    name: impl Into<String>,
+    figures: &'static [&'static str],
+    admits: bool,
+    sample: impl Fn() -> Vec<f64> + 'static,
+) -> Workload {
+    Workload {
+        name: name.into(),
+        figures,
+        admits,
+        sample: Box::new(sample),
     }
-    impl Visitor for Child {
-        fn visit<C: Contender>(&mut self) {
-            if C::NAME == self.name {
-                self.done = match self.operations {
-                    Some(n) => instructions::perform::<C>(&self.what, n),
-                    None => footprint::report::<C>(&self.what),
-                };
-            }
-        }
-    }
-    let mut child = Child {
-        name: args.next()?,
-        what: args.next()?,
-        operations: args.next().map(|n| n.parse()).transpose().ok()?,
-        done: false,
-    };
-    let _observed = crate::observers::install();
-    visit_all(&mut child);
-    child.done.then_some(ExitCode::SUCCESS)
 }
 
-/// Time that `producers` threads take for `n` tasks, until all of them have run. They take from
-/// what is left, so that none is done long before the others: it would wait on a core that the
-/// pool's workers then lack.
-fn served(producers: u64, n: u64, feed: impl Fn(u64) + Sync) -> Duration {
-    let portion = (n / producers / 64).clamp(1, 256);
-    let left = CachePadded::new(AtomicU64::new(n));
-    let ready = Barrier::new(producers as usize);
-    let produce = || loop {
-        // Relaxed: a count.
-        let taken = left.fetch_update(Relaxed, Relaxed, |left| {
-            (left > 0).then(|| left.saturating_sub(portion))
-        });
-        match taken {
-            Ok(before) => feed(before.min(portion)),
-            Err(_) => break,
+const TASK: &[&str] = &["ns/task"];
+const CALL: &[&str] = &["ns/call", "cpu, ns/call"];
+const APART: &[&str] = &["p50, us", "p99, us", "cpu, us/call"];
+const BURST: &[&str] = &["p50, us", "p95, us"];
+const REFUSAL: &[&str] = &["ns/refusal"];
+
+/// Returns all workloads, in the order in which they run.
+pub(crate) fn all<C: Contender>() -> Vec<Workload> {
+    let mut all = Vec::new();
+    let queued = C::PEER || [OURS, AGAIN].contains(&C::NAME);
+    let each = queued || C::NAME == UNQUEUED;
+    for (bytes, producers) in [(24, 1), (24, 2), (0, 1), (0, 2)] {
+        let name = format!("queue/{producers}p/{bytes}B");
+        let sample = move || tasks::queue::<C>((WORKERS, QUEUE), producers, bytes);
+        all.push(workload(name, TASK, queued || C::NAME == AGES, sample));
+    }
+    all.push(workload(NEIGHBOR, TASK, false, Vec::new));
+    let blocked = C::NAME == UNQUEUED || (C::PEER && C::BOUNDED);
+    let sample = || tasks::queue::<C>((1, 0), 4, 24);
+    all.push(workload("blocked", TASK, blocked, sample));
+    for callers in [1, 2] {
+        let name = format!("{TIMED}{callers}c");
+        let admits = each || C::NAME.ends_with(", join");
+        let sample = move || calls::timed::<C>(callers);
+        all.push(workload(name, CALL, admits, sample));
+    }
+    for micros in [60, 200, 1_000] {
+        let name = format!("apart/{micros}us");
+        let sample = move || calls::apart::<C>(micros);
+        all.push(workload(name, APART, each, sample));
+    }
+    for (workers, micros) in [(WORKERS, 0), (8, 0), (WORKERS, 200), (8, 200)] {
+        for queue in [8, 64, QUEUE] {
+            let name = format!("burst/{workers}w/{queue}q/{micros}us");
+            let sample = move || tasks::burst::<C>(workers, queue, micros);
+            all.push(workload(name, BURST, queued, sample));
         }
+    }
+    all.push(workload("group/1024", TASK, queued, tasks::group::<C>));
+    let refuses = each && C::BOUNDED;
+    all.push(workload("refusal", REFUSAL, refuses, tasks::refusal::<C>));
+    for queue in [8, QUEUE] {
+        let name = format!("overload/{queue}");
+        // A queue of 8 is only for contenders that can bound it.
+        let admits = (queued || C::NAME == GUARDED) && (C::BOUNDED || queue == QUEUE);
+        let sample = move || overload::overload::<C>(queue);
+        all.push(workload(name, &["good, %"], admits, sample));
+    }
+    all
+}
+
+/// Runs `f` for about [`BUDGET`]. Returns two figures in nanoseconds per operation: the time, and
+/// the processor time of all threads, including their spinning. `f(n)` does `n` operations and
+/// returns how long they took.
+pub(crate) fn paced(f: impl Fn(u64) -> Duration) -> [f64; 2] {
+    let mut n = 32;
+    let took = loop {
+        let took = f(n);
+        if took * 8 > BUDGET || n >= 1 << 26 {
+            break took;
+        }
+        n *= 4;
     };
-    let tally = Tally::start();
-    thread::scope(|s| {
-        for _ in 1..producers {
-            s.spawn(|| {
-                ready.wait();
-                produce();
-            });
-        }
-        ready.wait();
-        let start = Instant::now();
-        produce();
-        tally.wait(n);
-        start.elapsed()
-    })
+    let wanted = n as f64 * BUDGET.as_secs_f64() / took.as_secs_f64().max(1e-9);
+    let n = (wanted as u64).max(32);
+    let before = processor_time();
+    let took = f(n).as_nanos() as f64;
+    let cpu = (processor_time() - before).as_nanos() as f64;
+    [took / n as f64, cpu / n as f64]
+}
+
+/// Returns two quantiles of some nanoseconds, in microseconds.
+fn quantiles(mut nanos: Vec<u64>, quantiles: [f64; 2]) -> [f64; 2] {
+    nanos.sort_unstable();
+    let last = (nanos.len() - 1) as f64;
+    quantiles.map(|q| nanos[(last * q).round() as usize] as f64 / 1e3)
 }

@@ -1,15 +1,15 @@
-//! The guide's handler beside the same one on `spawn_blocking` and a semaphore, and one that runs its
-//! task in place, driven by `wrk`.
+//! Compares three handlers, which `wrk` drives: the guide's, one on `spawn_blocking` and a
+//! semaphore, and one that runs its task in place.
 //!
 //! ```text
 //! apt-get install wrk
 //! cargo run --release -p service --bin beside -- [rounds] [seconds]
 //! ```
 //!
-//! Each round has a runtime and a pool of its own, and the two take turns. It talks to the loopback
-//! interface only, and stops by itself.
+//! Each round has its own runtime and its own pool, and the contenders take turns. The program
+//! talks to the loopback interface only, and stops by itself.
 
-#[allow(dead_code)] // its own `main` and route
+#[allow(dead_code)] // its own `main` and server
 #[path = "../../examples/minimal.rs"]
 mod minimal;
 
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Its name, and the route that runs a task by it.
+/// The name of a contender, and the route that runs a task with it.
 type Contender = (&'static str, fn() -> MethodRouter<App>);
 
 const WORKERS: usize = 4;
@@ -41,31 +41,32 @@ const CONTENDERS: [Contender; 3] = [
     ("semaphore and `spawn_blocking`", || {
         get(on_a_blocking_thread)
     }),
-    // What HTTP, the runtime and `wrk` take.
+    // This one shows the costs of HTTP, the runtime and `wrk` alone.
     ("no pool", || get(in_place)),
 ];
-/// What one task does, in microseconds.
+/// The work of one task, in microseconds.
 const WORKS: [u32; 2] = [0, 200];
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
-/// The row of the README's table.
+/// The work and the connections of the row in the README's table.
 const FOR_README: (u32, usize) = (200, 16);
 
 #[derive(Clone)]
 struct App {
     pool: Arc<Pool>,
     permits: Arc<Semaphore>,
-    /// How often a task turns its loop.
+    /// The number of turns of a task's loop.
     turns: u64,
 }
 
-/// One function for all, and registers only: no contender has the better copy of it.
+/// Does the work of a task, in registers only. It is never inlined, so that no contender has a
+/// better copy of it.
 #[inline(never)]
 fn work(turns: u64) -> u64 {
     let step = |sum: u64, turn| sum.wrapping_mul(6_364_136_223_846_793_005) ^ turn;
     black_box((0..black_box(turns)).fold(1, step))
 }
 
-async fn on_the_pool(State(app): State<App>) -> Result<String, StatusCode> {
+async fn on_the_pool(State(app): State<App>) -> Result<String, minimal::Failed> {
     let work = move || work(app.turns);
     let value = minimal::offload(&app.pool, DEADLINE, TAKES, work).await?;
     Ok(format!("{value}\n"))
@@ -91,7 +92,7 @@ async fn in_place(State(app): State<App>) -> String {
     format!("{}\n", work(app.turns))
 }
 
-/// What `wrk` says of one run; times in microseconds.
+/// The figures that `wrk` prints for one run. Times are in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Said {
     rate: f64,
@@ -146,7 +147,7 @@ fn row(said: &[Said]) -> String {
     cells.join(" | ")
 }
 
-/// How many turns take so long: as fast as any of some tries.
+/// Returns the number of turns that take `span`, by the fastest of several tries.
 fn turns_for(span: Duration) -> u64 {
     const TRIED: u64 = 100_000;
     let tries = (0..100).map(|_| {
@@ -206,7 +207,7 @@ fn run_wrk(url: &str, connections: usize, seconds: u64) -> Outcome<(Said, f64)> 
     parsed(&text).ok_or_else(|| format!("wrk said:\n{text}").into())
 }
 
-/// `None` if it has not said it all, or a request failed.
+/// Reads the output of `wrk`. Returns `None` if a figure is missing, or if a request failed.
 fn parsed(text: &str) -> Option<(Said, f64)> {
     if text.contains("Non-2xx") || text.contains("Socket errors") {
         return None;
@@ -241,10 +242,11 @@ fn micros(text: &str) -> Option<f64> {
     Some(figure.parse::<f64>().ok()? * times)
 }
 
-/// Of this process, without `wrk`, which is another.
+/// Returns the processor time of this process. `wrk` is another process.
 fn processor_time() -> Outcome<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // After the name, which may have spaces: user and system time, in hundredths of a second.
+    // The name may have spaces, so read the fields after it: user and system time, in hundredths of
+    // a second.
     let fields = stat
         .rsplit_once(')')
         .ok_or("/proc/self/stat has no name")?

@@ -1,12 +1,12 @@
-//! A load run: starts the service, drives each route from many connections for a while,
-//! prints what came of it, and at last sends SIGTERM under load.
+//! A load run. It starts the service, drives each route from many connections for a while, prints
+//! the results, and at last sends SIGTERM under load.
 //!
 //! ```text
 //! cargo build --release -p service
 //! target/release/load [connections] [seconds per route]
 //! ```
 //!
-//! It talks to the loopback interface only, and stops by itself.
+//! The program talks to the loopback interface only, and stops by itself.
 
 use service::client::{Client, Process};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Few workers and a short queue, so that the run shows what saturation looks like.
+/// The service's settings: few workers and a short queue, so that the run shows saturation.
 const SETTINGS: &str = r#"
 listen = "127.0.0.1:0"
 deadline = "250ms"
@@ -30,7 +30,7 @@ queue_capacity = 1024
 idle_timeout = "1s"
 "#;
 
-/// What one route is asked, and what the line shows.
+/// The requests that the run sends, each with the text that its line of results begins with.
 const ROUTES: &[(&str, &str)] = &[
     ("/health", "no pool: the floor"),
     ("/sleep?ms=0", "one task"),
@@ -91,9 +91,10 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What the workers can do, asked for no more; then far more than that, with tasks that need to have
-/// left of their deadline what the service has learned, a number, or nothing. The number is right for
-/// the first tasks, and not for the second: as where a backend has become slower.
+/// Asks for as much as the workers can do, then for far more. In the second part, the time that a
+/// task needs to have left when it starts is the learned one, a fixed number, or zero. The number
+/// is right for the first kind of tasks, and too small for the second, as if a backend had become
+/// slower.
 fn overload(address: SocketAddr, connections: usize, span: Duration) {
     for ms in [100, 130] {
         println!("\noverload: tasks of {ms} ms on 8 workers, deadline 250 ms");
@@ -130,8 +131,8 @@ struct Tally {
     took: Duration,
 }
 
-/// Each connection asks again as soon as it has its answer, until `end` or until the
-/// server says goodbye.
+/// Sends requests over several connections. Each sends the next one as soon as it has its answer,
+/// until `end` or until the server says that it closes the connection.
 fn drive(address: SocketAddr, route: &str, connections: usize, end: Instant) -> Tally {
     let start = Instant::now();
     let stop = AtomicBool::new(false);

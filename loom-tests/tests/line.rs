@@ -1,0 +1,335 @@
+//! The line of submissions that wait for space (`src/parts/line.rs`), without a pool: space is a
+//! number here. Laws 20 and 22. In a pool: `tests/wait_for_space.rs`.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{Left, Line};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+use loom_tests::{beside, check, Flag};
+use std::sync::Arc;
+
+/// The answer of an entry that was turned away.
+const TURNED_AWAY: u32 = 99;
+
+/// Space that is made and taken by `SeqCst` steps, as a pool's space is.
+struct Space {
+    line: Line,
+    free: AtomicUsize,
+    /// The numbers of the entries that got space, in this order. Only the server writes it. If two
+    /// threads serve at once, loom reports it.
+    served: UnsafeCell<Vec<u32>>,
+    /// Set once the entries are cancelled. An attempt reads it first, as an attempt of a pool reads
+    /// the group's flag.
+    cancelled: AtomicBool,
+}
+
+// SAFETY: `served` is written by one server at a time; loom reports it if not.
+unsafe impl Send for Space {}
+// SAFETY: `served` is written by one server at a time; loom reports it if not.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn new() -> Arc<Self> {
+        let free = AtomicUsize::new(0);
+        let cancelled = AtomicBool::new(false);
+        // Every write must be `SeqCst`, the first one included: see the README.
+        free.store(0, Ordering::SeqCst);
+        cancelled.store(false, Ordering::SeqCst);
+        Arc::new(Self {
+            line: Line::new(),
+            free,
+            served: UnsafeCell::new(Vec::new()),
+            cancelled,
+        })
+    }
+
+    /// Attempts to take space for an entry. The answer is the entry's number plus ten.
+    fn attempt(&self, number: u32) -> Option<u32> {
+        // SAFETY: the calling thread serves the line, and there is one server at a time.
+        self.served.with_mut(|served| unsafe {
+            if self.cancelled.load(Ordering::SeqCst) {
+                return Some(TURNED_AWAY);
+            }
+            let less = |free: usize| free.checked_sub(1);
+            let (set, fetch) = (Ordering::SeqCst, Ordering::SeqCst);
+            self.free.fetch_update(set, fetch, less).ok()?;
+            (*served).push(number);
+            Some(number + 10)
+        })
+    }
+
+    fn serve(&self) {
+        self.line.serve(|number| self.attempt(number));
+    }
+
+    /// Makes space for one entry, and serves the line.
+    fn make(&self) {
+        self.free.fetch_add(1, Ordering::SeqCst);
+        self.serve();
+    }
+
+    /// Joins the line as a thread, and serves it. Returns the ticket.
+    fn join(&self, number: u32) -> u64 {
+        let ticket = self.line.join(number);
+        self.serve();
+        ticket
+    }
+
+    /// Joins the line, and sleeps until the answer is there. Returns the answer.
+    fn wait(&self, number: u32) -> u32 {
+        let ticket = self.join(number);
+        self.line.wait(ticket)
+    }
+
+    /// Leaves the line, once no server has the entry in hand. Returns the answer, if there is one.
+    fn leave(&self, ticket: u64) -> Option<u32> {
+        loop {
+            match self.line.leave(ticket) {
+                Left::Answered(answer) => return Some(answer),
+                Left::Unanswered(_) => return None,
+                Left::Served => thread::yield_now(),
+            }
+        }
+    }
+
+    fn cancel(&self, number: u32) {
+        self.cancelled.swap(true, Ordering::SeqCst);
+        self.line.turn_away(|one| one == number, TURNED_AWAY);
+    }
+
+    /// Asserts that no entry waits, that `free` places are left, and that the entries `served` got
+    /// space, in this order.
+    fn assert_end(&self, free: usize, served: &[u32]) {
+        self.line.assert_at_rest();
+        assert_eq!(self.free.load(Ordering::SeqCst), free);
+        // SAFETY: no thread serves the line any more.
+        self.served
+            .with(|now| assert_eq!(unsafe { &**now }, served));
+    }
+}
+
+/// A thread joins while another makes space. The joining thread may serve its own entry and find no
+/// space yet; the other thread then finds it serving, and leaves an event. Excludes: a thread that
+/// sleeps beside space. All interleavings.
+#[test]
+fn join_against_make() {
+    check(None, || {
+        let space = Space::new();
+        let other = beside(&space, |space| assert_eq!(space.wait(1), 11));
+        space.make();
+        other.join().unwrap();
+        space.assert_end(0, &[1]);
+    });
+}
+
+/// Two entries are in line, and two threads each make space for one and serve the line. Excludes:
+/// two attempts at once; an entry that is served before an earlier one, twice, or never. All
+/// interleavings.
+#[test]
+fn two_servers() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let other = beside(&space, |space| space.make());
+        space.make();
+        other.join().unwrap();
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        space.assert_end(0, &[1, 2]);
+    });
+}
+
+/// Two threads make space for two of three entries, while the third entry's thread joins. Excludes:
+/// space that no server gives to an entry, as each leaves it to another; an entry that overtakes
+/// another. Preemptions: 3.
+#[test]
+fn two_servers_and_one_that_joins() {
+    check(Some(3), || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let other = beside(&space, |space| space.make());
+        let joins = beside(&space, |space| space.join(3));
+        space.make();
+        other.join().unwrap();
+        let third = joins.join().unwrap();
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        assert_eq!(space.leave(third), None);
+        space.assert_end(0, &[1, 2]);
+    });
+}
+
+/// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
+/// beside space, because an event that was left during one attempt is lost at the next.
+/// Preemptions: 3.
+#[test]
+fn two_join_against_two_makes() {
+    check(Some(3), || {
+        let space = Space::new();
+        let others = [1, 2].map(|number| {
+            beside(&space, move |space| {
+                assert_eq!(space.wait(number), number + 10)
+            })
+        });
+        space.make();
+        space.make();
+        for other in others {
+            other.join().unwrap();
+        }
+        space.line.assert_at_rest();
+        assert_eq!(space.free.load(Ordering::SeqCst), 0);
+    });
+}
+
+/// An owner leaves while another thread makes space, and may have the entry in hand. Excludes: an
+/// owner that leaves without its answer although its entry got space; an answer that no owner
+/// fetches. All interleavings.
+#[test]
+fn leave_against_serve() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.join(1);
+        let maker = beside(&space, |space| space.make());
+        let answer = space.leave(ticket);
+        maker.join().unwrap();
+        match answer {
+            Some(answer) => {
+                assert_eq!(answer, 11);
+                space.assert_end(0, &[1]);
+            }
+            None => space.assert_end(1, &[]),
+        }
+    });
+}
+
+/// The first of two entries in line leaves while space for one is made. Excludes: space that is
+/// lost with that entry, so that the second sleeps beside it. Preemptions: 3.
+#[test]
+fn space_of_one_that_leaves() {
+    check(Some(3), || {
+        let space = Space::new();
+        let first = space.join(1);
+        let second = beside(&space, |space| assert_eq!(space.wait(2), 12));
+        let maker = beside(&space, |space| space.make());
+        if space.leave(first).is_some() {
+            space.make();
+        }
+        maker.join().unwrap();
+        second.join().unwrap();
+        space.line.assert_at_rest();
+    });
+}
+
+/// An entry is turned away while a server has it in hand and finds no space. Excludes: an owner
+/// that sleeps on, because the server's attempt read the flag before it was set, and the cancelling
+/// thread skipped the entry as it was in service. All interleavings.
+#[test]
+fn turn_away_against_serve() {
+    check(None, || {
+        let space = Space::new();
+        let canceller = beside(&space, |space| space.cancel(1));
+        assert_eq!(space.wait(1), TURNED_AWAY);
+        canceller.join().unwrap();
+        space.assert_end(0, &[]);
+    });
+}
+
+/// An entry is turned away while space is made for it. Excludes: two answers to one entry; an entry
+/// that got space and was turned away. All interleavings.
+#[test]
+fn turn_away_against_make() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.join(1);
+        let canceller = beside(&space, |space| space.cancel(1));
+        space.make();
+        canceller.join().unwrap();
+        match space.line.fetch(ticket, None) {
+            Some(11) => space.assert_end(0, &[1]),
+            Some(TURNED_AWAY) => space.assert_end(1, &[]),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// The second of three entries is turned away while a server has the first in hand. Excludes: an
+/// order that changes; an entry that is lost. All interleavings.
+#[test]
+fn turn_away_keeps_the_order() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2, 3].map(|number| space.line.join_as_future(number));
+        let canceller = beside(&space, |space| {
+            space.line.turn_away(|number| number == 2, TURNED_AWAY);
+        });
+        space.make();
+        canceller.join().unwrap();
+        space.make();
+        let second = space.line.fetch(tickets[1], None);
+        if second == Some(TURNED_AWAY) {
+            assert_eq!(space.line.fetch(tickets[2], None), Some(13));
+        } else {
+            assert_eq!(second, Some(12));
+            assert_eq!(space.leave(tickets[2]), None);
+        }
+        assert_eq!(space.line.fetch(tickets[0], None), Some(11));
+        space.line.assert_at_rest();
+    });
+}
+
+/// A future looks for its answer twice, with different wakers, while space is made. Excludes: a
+/// lost wake-up; a call of the first waker once the second look has returned. All interleavings.
+#[test]
+fn fetch_against_the_answer() {
+    check(None, || {
+        let space = Space::new();
+        let ticket = space.line.join_as_future(1);
+        let maker = beside(&space, |space| space.make());
+        let ((first, w1), (second, w2)) = (Flag::new(), Flag::new());
+        let fetch = |waker| space.line.fetch(ticket, Some(waker));
+        let mut answer = fetch(&w1);
+        if answer.is_none() {
+            answer = fetch(&w2);
+            if answer.is_none() {
+                second.wait();
+                assert_eq!(first.times(), 0, "only the last is woken");
+                answer = fetch(&w2);
+            }
+        }
+        assert_eq!(answer, Some(11));
+        maker.join().unwrap();
+        assert!(first.times() + second.times() <= 1);
+        drop((w1, w2));
+        assert_eq!(
+            (Arc::strong_count(&first), Arc::strong_count(&second)),
+            (1, 1),
+            "none is kept"
+        );
+        space.assert_end(0, &[1]);
+    });
+}
+
+/// Two futures are in line. The first has a waker and gets its answer: the server calls the waker
+/// and goes on to serve. Excludes: a second future that waits beside space, because the server
+/// stopped to call the waker while the other thread that made space relied on it to serve. All
+/// interleavings.
+#[test]
+fn a_waker_between_two_answers() {
+    check(None, || {
+        let space = Space::new();
+        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let (flag, waker) = Flag::new();
+        assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
+        let other = beside(&space, |space| space.make());
+        space.make();
+        other.join().unwrap();
+        assert_eq!(flag.times(), 1);
+        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+            assert_eq!(space.line.fetch(ticket, None), Some(answer));
+        }
+        space.assert_end(0, &[1, 2]);
+    });
+}

@@ -1,0 +1,462 @@
+//! Submissions that wait in a pool's line for space (`src/engine/line.rs`,
+//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. The line alone:
+//! `tests/line.rs`.
+#![cfg(lazypool_loom)]
+
+use lazypool::model::{deadline, do_until, refuse_threads, store_oldest_again};
+use lazypool::{DeadlineError, Handle, Pool, Refusal, Refused, ServeAsync, Shutdown, WhenFull};
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::mpsc;
+use loom::thread;
+use loom_tests::{beside, check, cleaner, end, quietly, two_serve, Flag, Ran};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Returns a pool whose submissions block.
+fn blocking(max_workers: usize, queue_capacity: usize) -> Pool {
+    Pool::builder()
+        .max_workers(max_workers)
+        .queue_capacity(queue_capacity)
+        .when_full(WhenFull::Block)
+        .idle_timeout(Duration::from_nanos(1))
+        .build()
+        .unwrap()
+}
+
+/// Returns a pool of one whose submissions block, and whose worker is idle.
+fn warm(queue_capacity: usize) -> Arc<Pool> {
+    quietly(|| {
+        let pool = blocking(1, queue_capacity);
+        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        Arc::new(pool)
+    })
+}
+
+/// Returns a pool of one whose submissions block, and whose worker runs a task until the gate is
+/// opened.
+fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
+    let pool = warm(queue_capacity);
+    let open = occupy(&pool);
+    (pool, open)
+}
+
+/// Submits a task that runs until its gate is opened.
+fn occupy(pool: &Pool) -> mpsc::Sender<()> {
+    let (open, gate) = mpsc::channel();
+    quietly(|| {
+        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        while pool.stats().queued > 0 {
+            thread::yield_now();
+        }
+    });
+    open
+}
+
+/// Spawns a thread whose submission may wait, and is accepted.
+fn blocks(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    beside(pool, |pool| assert!(pool.serve(task).is_ok()))
+}
+
+// ---- threads -------------------------------------------------------------------------------
+
+/// Two threads submit to one worker: the second submission waits until the worker is free.
+/// Excludes: a submitter that sleeps beside space. Preemptions: 2.
+#[test]
+fn blocked_against_space() {
+    check(Some(2), || {
+        two_serve(Arc::into_inner(warm(0)).unwrap());
+    });
+}
+
+/// A submitter is blocked while the running task shuts the pool down. Excludes: a submitter that
+/// sleeps on although the pool has closed; a task that is accepted and lost. Preemptions: 3.
+#[test]
+fn blocked_against_shutdown() {
+    check(Some(3), || {
+        let pool = warm(0);
+        let ran = Ran::new();
+        let closer = Arc::clone(&pool);
+        let close = move || drop(closer.shutdown(Shutdown::Drain, Duration::MAX));
+        assert!(pool.serve(close).is_ok());
+        let accepted = match pool.serve(ran.task()) {
+            Ok(()) => 1,
+            Err(back) => {
+                assert!(back.is_closed());
+                0
+            }
+        };
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// A submitter is blocked while the pool is shut down; the running task ends only once the
+/// submitter has its answer. The entry may be in service as the pool closes. Excludes: a shutdown
+/// that leaves the answer to the end of a task. Preemptions: 3.
+#[test]
+fn blocked_beside_shutdown() {
+    check(Some(3), || {
+        let (pool, open) = occupied(0);
+        let closer = beside(&pool, |pool| {
+            drop(pool.shutdown(Shutdown::Drain, Duration::ZERO));
+        });
+        assert!(pool.serve(|| ()).is_err_and(|back| back.is_closed()));
+        closer.join().unwrap();
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// Two submitters are blocked, one of which leaves at its deadline. Excludes: space that is lost
+/// with the one that leaves. Four threads; preemptions: 1.
+#[test]
+fn space_is_passed_on() {
+    check(Some(1), || {
+        let pool = warm(0);
+        assert!(pool.serve(|| ()).is_ok());
+        let other = blocks(&pool, || ());
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let mine = do_until(&pool, || (), &deadline);
+        assert!(!matches!(mine, Err(DeadlineError::Refused(_))));
+        other.join().unwrap();
+        clock.join().unwrap();
+        end(&pool);
+    });
+}
+
+/// A submitter waits, and a newcomer that must not wait comes, while a worker becomes free.
+/// Excludes: space that neither gets; a submitter that sleeps on. Preemptions: 2.
+#[test]
+fn law20_blocked_against_refused() {
+    check(Some(2), || {
+        let (pool, open) = occupied(0);
+        let ran = Ran::new();
+        let blocked = blocks(&pool, ran.task());
+        open.send(()).unwrap();
+        let newcomer = pool.when_full(WhenFull::Refuse).serve(ran.task()).is_ok();
+        blocked.join().unwrap();
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (1 + usize::from(newcomer), 0));
+    });
+}
+
+/// A queue of two is full, and the cell behind `head` is dead. Two submitters wait; one pop makes
+/// space for both. Excludes: a submitter that sleeps beside a dead cell at `head`. Preemptions: 1.
+#[test]
+fn space_for_two_by_one_pop() {
+    check(Some(1), || {
+        let (pool, open) = occupied(2);
+        let (open_next, next) = mpsc::channel();
+        let group = pool.group();
+        quietly(|| {
+            assert!(pool.serve(move || next.recv().unwrap()).is_ok());
+            assert!(group.serve(|| ()).is_ok());
+            group.cancel();
+        });
+        let others = [(), ()].map(|()| blocks(&pool, || ()));
+        open.send(()).unwrap();
+        for other in others {
+            other.join().unwrap();
+        }
+        open_next.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// The handle of the only queued task is dropped while a submitter blocks. The worker is occupied
+/// throughout. Excludes: a submitter that sleeps beside the place in the queue that was given back.
+/// Preemptions: 3.
+#[test]
+fn blocked_against_a_dropped_handle() {
+    check(Some(3), || {
+        let (pool, open) = occupied(1);
+        let handle = quietly(|| pool.awaitable().serve(|| ()).unwrap());
+        store_oldest_again(&pool);
+        let other = blocks(&pool, || ());
+        drop(handle);
+        other.join().unwrap();
+        open.send(()).unwrap();
+        end(&pool);
+        assert_eq!(pool.stats().discarded, 1);
+    });
+}
+
+/// The limit is raised while a submitter blocks and the only worker is occupied. Excludes: a
+/// submitter that sleeps beside a slot that became usable. Preemptions: 3.
+#[test]
+fn blocked_against_a_raised_limit() {
+    check(Some(3), || {
+        let pool = Arc::new(quietly(|| blocking(2, 0)));
+        quietly(|| pool.set_limit(1).unwrap());
+        let open = occupy(&pool);
+        let other = blocks(&pool, || ());
+        pool.set_limit(2).unwrap();
+        other.join().unwrap();
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// Two threads submit to a pool without threads; the OS refuses the thread that the first one asks
+/// for. The first one is refused, or its task is given to the other's worker. Excludes: a second
+/// submitter that sleeps beside the slot that was given back; a second submitter that gets the
+/// first one's refusal. Preemptions: 3.
+#[test]
+fn blocked_against_a_failed_start() {
+    check(Some(3), || {
+        let pool = Arc::new(quietly(|| blocking(1, 0)));
+        refuse_threads(1);
+        let ran = Ran::new();
+        let serve = |pool: &Pool, task| match pool.serve(task) {
+            Ok(()) => 1,
+            Err(why) => {
+                assert!(matches!(why.reason(), Refusal::SpawnFailed(_)));
+                0
+            }
+        };
+        let task = ran.task();
+        let other = beside(&pool, move |pool| serve(pool, task));
+        let mine = serve(&pool, ran.task());
+        let accepted = mine + other.join().unwrap();
+        assert_ne!(accepted, 0);
+        end(&pool);
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    });
+}
+
+/// The only worker is retired while two threads submit, one of which waits. Excludes: a submitter
+/// that sleeps beside the slot of a worker that has ended. Preemptions: 2.
+#[test]
+fn blocked_against_retirement() {
+    check(Some(2), || {
+        let pool = warm(0);
+        let cleaner = cleaner(&pool);
+        let other = blocks(&pool, || ());
+        assert!(pool.serve(|| ()).is_ok());
+        other.join().unwrap();
+        cleaner.join().unwrap();
+        end(&pool);
+    });
+}
+
+// ---- a group's cancel ----------------------------------------------------------------------
+
+/// A group is cancelled while one of its submissions blocks; there is no space before that has
+/// returned. Its entry may be in service. Excludes: a submitter that sleeps on; a task that is
+/// accepted or runs. Preemptions: 3.
+#[test]
+fn cancel_against_a_member_in_line() {
+    check(Some(3), || {
+        let (pool, open) = occupied(0);
+        let (group, ran) = (pool.group(), Ran::new());
+        let canceller = beside(&group, |group| group.cancel());
+        let back = group.serve(ran.task()).unwrap_err();
+        assert!(matches!(back.reason(), Refusal::Cancelled));
+        canceller.join().unwrap();
+        assert_eq!((ran.times(), ran.alive(), group.pending()), (0, 1, 0));
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// A group is cancelled while one of its submissions blocks behind another one in line. Excludes: a
+/// submitter that sleeps on, because it joined after the cancel had looked and is not the first
+/// that a server looks at. Preemptions: 2.
+#[test]
+fn cancel_against_a_member_behind_another() {
+    check(Some(2), || {
+        let (pool, open) = occupied(0);
+        let mut before = pool.awaitable().serve_async(|| ());
+        quietly(|| assert!(poll(&mut before, Waker::noop()).is_pending()));
+        let group = pool.group();
+        let canceller = beside(&group, |group| group.cancel());
+        let back = group.serve(|| ()).unwrap_err();
+        assert!(matches!(back.reason(), Refusal::Cancelled));
+        canceller.join().unwrap();
+        drop(before);
+        open.send(()).unwrap();
+        end(&pool);
+    });
+}
+
+/// Cancels a group while one of its submissions waits and space is made, in the queue or by a
+/// worker. The submission is refused as `Cancelled`; or its task is accepted, and is then discarded
+/// or runs once. If the task starts after the cancel has returned, it sees `is_cancelled()`.
+/// Excludes: a task that stays queued; a task that stays pending for ever.
+fn cancel_against_acceptance(queue_capacity: usize) {
+    check(Some(2), move || {
+        let (pool, open) = occupied(queue_capacity);
+        if queue_capacity > 0 {
+            quietly(|| assert!(pool.serve(|| ()).is_ok()));
+        }
+        let (group, ran) = (pool.group(), Ran::new());
+        let has_returned = Arc::new(AtomicBool::new(false));
+        let (task, flag) = (ran.task(), Arc::clone(&has_returned));
+        let member = beside(&group, move |group| {
+            let served = group.serve(move || {
+                if flag.load(Ordering::SeqCst) {
+                    assert!(lazypool::task::is_cancelled());
+                }
+                task();
+            });
+            if let Err(back) = &served {
+                assert!(matches!(back.reason(), Refusal::Cancelled));
+            }
+            served.is_ok()
+        });
+        open.send(()).unwrap();
+        group.cancel();
+        has_returned.store(true, Ordering::SeqCst);
+        let accepted = usize::from(member.join().unwrap());
+        group.wait();
+        assert_eq!(group.completed() + group.discarded(), accepted);
+        assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
+        end(&pool);
+    });
+}
+
+/// A worker becomes free. Preemptions: 2.
+#[test]
+fn cancel_against_acceptance_by_a_worker() {
+    cancel_against_acceptance(0);
+}
+
+/// A place in the queue becomes free. Preemptions: 2.
+#[test]
+fn cancel_against_acceptance_by_the_queue() {
+    cancel_against_acceptance(1);
+}
+
+// ---- futures -------------------------------------------------------------------------------
+
+fn poll<F, R>(future: &mut ServeAsync<F, R>, waker: &Waker) -> Poll<Result<Handle<R>, Refused<F>>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls a future until it is ready, each time that its waker was called.
+fn block_on<F, R>(mut future: ServeAsync<F, R>) -> Result<Handle<R>, Refused<F>>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    loop {
+        let (flag, waker) = Flag::new();
+        match poll(&mut future, &waker) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => flag.wait(),
+        }
+    }
+}
+
+/// A future is polled while space is made. Excludes: a future that is not woken; a task that is
+/// lost or runs twice. Preemptions: 3.
+#[test]
+fn async_against_space() {
+    check(Some(3), || {
+        let (pool, open) = occupied(0);
+        open.send(()).unwrap();
+        let handle = block_on(pool.awaitable().serve_async(|| 7)).unwrap();
+        assert_eq!(handle.join().unwrap(), 7);
+        end(&pool);
+    });
+}
+
+/// A future in line is dropped while space is made. Excludes: a task that ran and whose closure
+/// came back; a closure that is dropped twice or never; a worker that stays claimed. Preemptions:
+/// 3.
+#[test]
+fn async_drop_against_space() {
+    check(Some(3), || {
+        let (pool, open) = occupied(0);
+        let ran = Ran::new();
+        let mut future = pool.awaitable().serve_async(ran.task());
+        quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
+        open.send(()).unwrap();
+        drop(future);
+        assert!(pool.serve(|| ()).is_ok());
+        end(&pool);
+        assert_eq!(ran.alive(), 0);
+        let stats = pool.stats();
+        let accepted = stats.accepted as usize - 3;
+        assert_eq!(ran.times() + stats.discarded as usize, accepted);
+    });
+}
+
+/// Shuts a pool down while a future's task is accepted or refused. Excludes: a future that is not
+/// woken; a task that is accepted and lost; a closure that neither ran nor came back. `mode`
+/// decides whether an accepted task runs or may be discarded.
+fn async_shutdown_against_acceptance(mode: Shutdown) {
+    check(Some(1), move || {
+        let (pool, open) = occupied(1);
+        let ran = Ran::new();
+        quietly(|| assert!(pool.serve(|| ()).is_ok()));
+        let mut future = pool.awaitable().serve_async(ran.task());
+        quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
+        let closer = beside(&pool, move |pool| drop(pool.shutdown(mode, Duration::ZERO)));
+        open.send(()).unwrap();
+        match block_on(future) {
+            Ok(handle) => {
+                let has_run = handle.join().is_ok();
+                assert!(has_run || mode == Shutdown::Discard);
+                // The closure of a discarded task may not be dropped yet.
+                assert_eq!(ran.times(), usize::from(has_run));
+            }
+            Err(back) => {
+                assert!(back.is_closed());
+                assert_eq!((ran.times(), ran.alive()), (0, 1));
+            }
+        }
+        closer.join().unwrap();
+        end(&pool);
+        assert_eq!(ran.alive(), 0);
+    });
+}
+
+/// The shutdown drains: an accepted task runs. Preemptions: 1.
+#[test]
+fn async_drain_against_acceptance() {
+    async_shutdown_against_acceptance(Shutdown::Drain);
+}
+
+/// The shutdown discards: an accepted task may be discarded. Preemptions: 1.
+#[test]
+fn async_discard_against_acceptance() {
+    async_shutdown_against_acceptance(Shutdown::Discard);
+}
+
+/// Two futures are in line, and the first is never polled again; a newcomer that must not wait
+/// serves the line beside the worker. Excludes: a second future that waits for the first one's
+/// poll; an order other than that of arrival. Preemptions: 2.
+#[test]
+fn two_futures_in_line() {
+    check(Some(2), || {
+        let (pool, open) = occupied(0);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let task = |number| {
+            let order = Arc::clone(&order);
+            move || order.lock().unwrap().push(number)
+        };
+        let [mut first, mut second] = [1, 2].map(|n| pool.awaitable().serve_async(task(n)));
+        quietly(|| {
+            assert!(poll(&mut first, Waker::noop()).is_pending());
+            assert!(poll(&mut second, Waker::noop()).is_pending());
+        });
+        let other = beside(&pool, |pool| {
+            _ = pool.when_full(WhenFull::Refuse).serve(|| ());
+        });
+        open.send(()).unwrap();
+        block_on(second).unwrap().join().unwrap();
+        other.join().unwrap();
+        assert_eq!(*order.lock().unwrap(), [1, 2]);
+        drop(first);
+        end(&pool);
+    });
+}

@@ -1,0 +1,140 @@
+//! Discards in which captures wait for other tasks of the same discard. Laws 8, 10, 21.
+#![cfg(lazypool_shuttle)]
+
+use lazypool::model::spawn;
+use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
+use shuttle_tests::{block_on, explore, step, ticks, Dice};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Shared {
+    pool: Pool,
+    group: Group,
+    handles: Mutex<Vec<Option<Handle<()>>>>,
+    runs: AtomicUsize,
+    drops: AtomicUsize,
+}
+
+/// Captured by a task. If the task is discarded, the drop of the capture waits for another task, or
+/// discards more.
+struct Capture {
+    shared: Arc<Shared>,
+    does: u64,
+    other: usize,
+    has_run: bool,
+}
+
+impl Capture {
+    fn run(mut self) {
+        self.has_run = true;
+        self.shared.runs.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        shared.drops.fetch_add(1, Ordering::SeqCst);
+        if self.has_run {
+            return;
+        }
+        let other = || shared.handles.lock().expect("no panic")[self.other].take();
+        let never_ran = |outcome| match outcome {
+            Ok(()) | Err(TaskError::Cancelled | TaskError::Discarded) => {}
+            Err(why) => panic!("{why:?}"),
+        };
+        match self.does {
+            0 => other().into_iter().for_each(|it| never_ran(it.join())),
+            1 => other()
+                .into_iter()
+                .for_each(|mut it| never_ran(block_on(&mut it))),
+            2 => drop(other()),
+            3 => shared.group.cancel(),
+            4 => drop(shared.group.wait_timeout(ticks(3))),
+            // Within a discard of the same pool a shutdown does not wait.
+            5 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+            _ => {}
+        }
+    }
+}
+
+fn submit(shared: &Arc<Shared>, count: usize, dice: &mut Dice) {
+    for _ in 0..count {
+        let capture = Capture {
+            shared: Arc::clone(shared),
+            does: dice.below(8),
+            other: dice.below(count as u64) as usize,
+            has_run: false,
+        };
+        let task = move || capture.run();
+        let served = if dice.one_in(2) {
+            shared.group.awaitable().serve(task)
+        } else {
+            shared.pool.awaitable().serve(task)
+        };
+        let handle = served.expect("room for all");
+        shared.handles.lock().expect("no panic").push(Some(handle));
+    }
+}
+
+/// Queued tasks are discarded in one or two discards, by a shutdown, a group, or handles; each
+/// capture joins, awaits, drops or discards other tasks. All of it ends, and each closure runs or
+/// is dropped once.
+#[test]
+fn captures_that_wait() {
+    explore("captures_that_wait", |dice| {
+        let count = dice.between(2, 6) as usize;
+        let pool = Pool::builder().max_workers(1).queue_capacity(count);
+        let pool = pool.build().expect("good settings");
+        let go = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&go);
+        let hold = move || {
+            while !until.load(Ordering::SeqCst) {
+                shuttle::thread::yield_now();
+            }
+        };
+        pool.serve(hold).expect("a new pool");
+        let shared = Arc::new(Shared {
+            group: pool.group(),
+            pool,
+            handles: Mutex::default(),
+            runs: AtomicUsize::new(0),
+            drops: AtomicUsize::new(0),
+        });
+        submit(&shared, count, dice);
+        let discards: Vec<_> = (0..dice.between(1, 2))
+            .map(|_| {
+                let (shared, mut dice) = (Arc::clone(&shared), dice.fork());
+                spawn(move || {
+                    dice.pause(30);
+                    match dice.below(3) {
+                        0 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+                        1 => shared.group.cancel(),
+                        _ => {
+                            let first = shared.handles.lock().expect("no panic")[0].take();
+                            step();
+                            drop(first);
+                        }
+                    }
+                })
+            })
+            .collect();
+        dice.pause(90);
+        go.store(true, Ordering::SeqCst);
+        for thread in discards {
+            thread.join().expect("no panic");
+        }
+        let rest = std::mem::take(&mut *shared.handles.lock().expect("no panic"));
+        rest.into_iter().flatten().for_each(Handle::detach);
+        let report = shared.pool.shutdown(Shutdown::Drain, Duration::MAX);
+        assert!(report.is_clean(), "{report:?}");
+        assert_eq!(shared.drops.load(Ordering::SeqCst), count);
+        assert_eq!(shared.group.pending(), 0);
+        let stats = shared.pool.stats();
+        let ran = shared.runs.load(Ordering::SeqCst) as u64 + 1;
+        assert_eq!(stats.completed, ran, "{stats:?}");
+        assert_eq!(stats.completed + stats.discarded, count as u64 + 1);
+        lazypool::model::assert_at_rest(&shared.pool);
+    });
+}

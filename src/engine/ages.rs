@@ -1,0 +1,38 @@
+//! The ages of queued tasks, in a pool that tracks them. Submissions and starts of such a pool
+//! leave their fast paths. Other pools pay nothing.
+
+use crate::parts::queue::Queue;
+use crate::sync::{lock, Mutex};
+use crate::work::job::Task;
+
+/// For each cell of the queue: the position of the latest task there, and when that task was
+/// submitted, as [`Env::nanos`](crate::work::env::Env::nanos).
+#[derive(Debug)]
+pub(crate) struct Ages(Box<[Mutex<(u64, u64)>]>);
+
+impl Ages {
+    pub(crate) fn new(queue: &Queue<Task>) -> Self {
+        Self((0..queue.cells()).map(|_| Mutex::new((0, 0))).collect())
+    }
+}
+
+impl Ages {
+    /// Notes when the task at a position was submitted.
+    pub(super) fn note(&self, queue: &Queue<Task>, position: u64, submitted: u64) {
+        let mut noted = lock(&self.0[queue.cell_of(position)]);
+        // A thread that was stopped just before this step may come after the thread that noted the
+        // next task in the cell. It must not overwrite that.
+        if position.wrapping_sub(noted.0) as i64 >= 0 {
+            *noted = (position, submitted);
+        }
+    }
+
+    /// Returns when the oldest queued task was submitted. A task that has just been queued may not
+    /// be noted yet, and is then passed over.
+    pub(super) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
+        queue.queued().find_map(|position| {
+            let (noted, submitted) = *lock(&self.0[queue.cell_of(position)]);
+            (noted == position && submitted != 0).then_some(submitted)
+        })
+    }
+}

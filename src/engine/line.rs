@@ -1,0 +1,177 @@
+//! How threads serve the line, and how a submission waits in it; see
+//! [`Line`](crate::parts::line::Line).
+
+use super::core::Core;
+use super::request::{Answer, Location, NotAccepted, SubmitError, SubmitOptions, Wanted};
+use crate::error::Refusal;
+use crate::parts::backoff::Backoff;
+use crate::parts::completion::WakeUp;
+use crate::parts::deadline::Deadline;
+use crate::parts::line::Left;
+use crate::parts::members::Members;
+use crate::sync::{thread, Arc};
+use crate::work::job::Task;
+use crate::work::panics::contain;
+
+impl Core {
+    /// Gives the line the space there is. Every thread that has made space calls this (W1). It may
+    /// call wakers and drop the captures of tasks, which are user code.
+    ///
+    /// It does not recurse without bound. An attempt for an entry may itself make space and call
+    /// this again; but then the line has a server, so the inner call leaves an event and returns
+    /// (W2). A waker may call this again, too. By then no entry of the line can be answered.
+    #[inline]
+    pub(crate) fn serve_line(self: &Arc<Self>) {
+        if self.line.waiting() != 0 {
+            self.serve_waiting();
+        }
+    }
+
+    #[cold]
+    fn serve_waiting(self: &Arc<Self>) {
+        let mut cancelled = Vec::new();
+        // Called last: a waker may submit and serve the line, and must not be called within another
+        // one. A single waker allocates nothing (law 12).
+        let (mut first, mut others) = (None, Vec::new());
+        // Attempts for others do not change this thread's own last worker.
+        while let Some(waker) = Self::keep_affinity(|| {
+            (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
+        }) {
+            others.extend(first.replace(waker));
+        }
+        for waker in others.into_iter().chain(first) {
+            contain(|| waker.wake());
+        }
+        for members in cancelled {
+            self.discard_queued(&members);
+        }
+    }
+
+    /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
+    /// there is no space. Groups that were cancelled meanwhile are added to `cancelled`: their
+    /// cancel may have missed the task.
+    fn serve_one(
+        self: &Arc<Self>,
+        wanted: &mut Wanted,
+        cancelled: &mut Vec<Arc<Members>>,
+    ) -> Option<Answer> {
+        let is_cancelled = |members: &Option<Arc<Members>>| {
+            members
+                .as_ref()
+                .is_some_and(|members| members.is_cancelled())
+        };
+        if is_cancelled(&wanted.members) {
+            return Some(wanted.refuse(Refusal::Cancelled));
+        }
+        match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
+            Ok(location) => {
+                if let Some(members) = wanted.members.take() {
+                    self.note_member(&members, location);
+                    if members.is_cancelled() {
+                        cancelled.push(members);
+                    }
+                }
+                Some(Ok(location))
+            }
+            Err(NotAccepted::Refused(why)) => Some(wanted.refuse(why)),
+            // `Retry`: another thread is in the middle of a step. If that step makes space, that
+            // thread serves the line afterwards.
+            Err(NotAccepted::Saturated | NotAccepted::Retry) => None,
+        }
+    }
+
+    /// Gives back the tasks of a cancelled group that wait in line.
+    pub(super) fn turn_away(&self, members: &Members) {
+        if self.line.waiting() == 0 {
+            return;
+        }
+        let is_member = |wanted: &Wanted| {
+            let own = wanted.members.as_deref();
+            own.is_some_and(|own| std::ptr::eq(own, members))
+        };
+        let answer = |mut wanted: Wanted| wanted.refuse(Refusal::Cancelled);
+        for waker in self.line.turn_away(is_member, answer) {
+            contain(|| waker.wake());
+        }
+    }
+
+    /// Puts the task at the end of the line, and serves the line once. Returns the ticket. `thread`
+    /// is the owner's wake-up, or `None` if the owner is a future.
+    pub(super) fn join_line(
+        self: &Arc<Self>,
+        task: Task,
+        members: Option<&Arc<Members>>,
+        submitted: u64,
+        thread: Option<WakeUp>,
+    ) -> u64 {
+        let wanted = Wanted {
+            task: Some(task),
+            members: members.cloned(),
+            is_future: thread.is_none(),
+            submitted,
+        };
+        let ticket = self.line.join(wanted, thread);
+        if let Some(members) = members.filter(|members| members.is_cancelled()) {
+            // The cancel may have looked through the line before the task was there (P3).
+            self.turn_away(members);
+        }
+        self.serve_waiting();
+        ticket
+    }
+
+    /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
+    /// earlier of the submission's deadline and `block_until`. Returns `Saturated` if `block_until`
+    /// came first.
+    pub(super) fn wait_for_space(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+        block_until: &Deadline,
+        submitted: u64,
+    ) -> Result<Location, SubmitError> {
+        let wanted = task.take().expect("a task to submit");
+        let thread = Some(WakeUp::Thread(thread::current()));
+        let ticket = self.join_line(wanted, options.members, submitted, thread);
+        match self.await_answer(ticket, options.earlier(block_until)) {
+            Ok(Ok(location)) => {
+                if let Location::Mailbox { slot, generation } = location {
+                    self.set_affinity(slot, generation);
+                }
+                Ok(location)
+            }
+            Ok(Err((back, why))) => {
+                *task = Some(back);
+                Err(SubmitError::Refused(why))
+            }
+            Err(wanted) => {
+                *task = wanted.task;
+                Err((options.expired()).unwrap_or(SubmitError::Refused(Refusal::Saturated)))
+            }
+        }
+    }
+
+    /// Sleeps until the answer is there. Returns the entry as the error if the deadline came first.
+    fn await_answer(&self, ticket: u64, deadline: &Deadline) -> Result<Answer, Wanted> {
+        loop {
+            if let Some(answer) = self.line.fetch(ticket, None) {
+                return Ok(answer);
+            }
+            if deadline.has_passed() {
+                return self.leave_line(ticket);
+            }
+            deadline.park();
+        }
+    }
+
+    /// Leaves the line. Returns the answer, or the entry as the error if it had none.
+    pub(super) fn leave_line(&self, ticket: u64) -> Result<Answer, Wanted> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.line.leave(ticket) {
+                Left::Answered(answer) => return Ok(answer),
+                Left::Unanswered(wanted) => return Err(wanted),
+                Left::Served => backoff.wait(),
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A task with a handle whose submission waits for space as a future. The task waits in line
+//! without a thread, and gets its space whether the future is polled or not.
+
+use super::awaited::{Outcome, Ticket};
+use super::core::Core;
+use super::request::{Answer, Extras, SubmitError};
+use crate::error::{Refusal, Refused};
+use crate::parts::completion::{pair, HandleSide, TaskSide};
+use crate::parts::members::{Members, Pending};
+use crate::sync::Arc;
+use crate::work::job::Task;
+use crate::work::observe::Submitted;
+use crate::work::options::Times;
+use std::task::{Poll, Waker};
+
+type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
+type Served<F, R> = Result<Ticket<R>, Refused<F>>;
+
+enum Stage<F, R> {
+    /// The future has not been polled yet.
+    New(F),
+    /// The task is in line, with this ticket.
+    InLine(u64, HandleSide<Outcome<R>>),
+    Done,
+}
+
+pub(crate) struct Serving<F, R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    core: Arc<Core>,
+    members: Option<Arc<Members>>,
+    extras: Extras,
+    stage: Stage<F, R>,
+}
+
+impl<F, R> Serving<F, R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        members: Option<&Arc<Members>>,
+        extras: Extras,
+        closure: F,
+    ) -> Self {
+        Self {
+            core: Arc::clone(core),
+            members: members.cloned(),
+            extras,
+            stage: Stage::New(closure),
+        }
+    }
+
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::New(closure) => self.start(closure, waker),
+            in_line @ Stage::InLine(..) => {
+                self.stage = in_line;
+                self.look(waker)
+            }
+            Stage::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
+        }
+    }
+
+    /// Puts the task in line and serves the line, which submits the task if there is space.
+    fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
+        let core = Arc::clone(&self.core);
+        let members = self.members.as_deref();
+        // The check for a fork comes before any lock is taken: in a child, a thread that no longer
+        // exists may hold the lock.
+        if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
+            return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
+        }
+        let (_, times) = self.extras.times(&core.env);
+        let (job, side) = pair(self.extras.label, (times, closure));
+        let submitted = Submitted::now(&core.env);
+        let task = match &self.members {
+            None => Task::new(submitted, (), job),
+            Some(members) => Task::new(submitted, Pending(Arc::clone(members)), job),
+        };
+        let submitted = core.submitted_at();
+        let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
+        if !core.env.is_own_worker() {
+            self.stage = Stage::InLine(ticket, side);
+            return self.look(waker);
+        }
+        Poll::Ready(match core.leave_line(ticket) {
+            Ok(answer) => self.answered(answer, side),
+            Err(wanted) => self.answered(Err((wanted.withdraw(), Refusal::OnWorker)), side),
+        })
+    }
+
+    /// Fetches the answer. If there is none yet, stores the waker. If the clone of the waker
+    /// panics, the task stays in line.
+    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let Stage::InLine(ticket, _) = &self.stage else {
+            unreachable!("its task is in line");
+        };
+        let Some(answer) = self.core.line.fetch(*ticket, Some(waker)) else {
+            return Poll::Pending;
+        };
+        let Stage::InLine(_, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            unreachable!("as above");
+        };
+        Poll::Ready(self.answered(answer, side))
+    }
+
+    /// Turns an answer into the result of the future.
+    fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
+        match answer {
+            Ok(location) => Ok(Ticket::new(side, &self.core, location)),
+            Err((task, why)) => {
+                let why = self.core.counts.refuse(SubmitError::Refused(why));
+                Err(Refused::new(self.take_apart(task), why.into_refusal()))
+            }
+        }
+    }
+
+    /// Returns the closure of a task that was not accepted.
+    fn take_apart(&self, task: Task) -> F {
+        let mut job: Side<F, R> = if self.members.is_some() {
+            // SAFETY: the task that comes back is the one made by `start`, as a member's.
+            unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
+        } else {
+            // SAFETY: the task that comes back is the one made by `start`, without a group.
+            unsafe { task.into_parts::<(), Side<F, R>>() }.1
+        };
+        let (_, closure) = job.take();
+        // No waker was stored in the node and there is no outcome, so this only frees the node.
+        drop(job.end(None).release());
+        closure
+    }
+}
+
+impl<F, R> Drop for Serving<F, R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    /// Leaves the line. A task that has been accepted is cancelled, as by the drop of its handle.
+    fn drop(&mut self) {
+        let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            return;
+        };
+        let task = match self.core.leave_line(ticket) {
+            Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
+            Ok(Err((task, _))) => task,
+            Err(wanted) => wanted.withdraw(),
+        };
+        drop(side);
+        drop(self.take_apart(task));
+    }
+}

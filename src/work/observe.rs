@@ -1,0 +1,108 @@
+//! The observers of a pool: recorders of the feature `metrics` and subscribers of the feature
+//! `tracing`. With both features off, nothing here compiles to an instruction.
+//!
+//! Recorders and subscribers are user code. Their panics are contained, and counted as
+//! `hook_panics`. A recorder runs within [`Ctx::call`](crate::work::context::Ctx), before the
+//! task's outcome is decided. So it delays its own task and no other.
+
+#![cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(unused_variables)
+)]
+
+use crate::error::TaskPanic;
+use crate::stats::WorkerSnapshot;
+use crate::work::env::Env;
+use std::io;
+
+/// The time at which a task was submitted, as [`Env::nanos`]. Empty without `metrics`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Submitted {
+    #[cfg(feature = "metrics")]
+    at: u64,
+}
+
+impl Submitted {
+    #[inline]
+    pub(crate) fn now(env: &Env) -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            at: env.nanos_now(),
+        }
+    }
+}
+
+/// Measures the time that a task takes.
+pub(crate) struct Watch {
+    #[cfg(feature = "metrics")]
+    times: [u64; 2],
+}
+
+impl Watch {
+    #[inline(always)]
+    pub(crate) fn begin(submitted: Submitted, env: &Env) -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            times: [submitted.at, env.nanos_now()],
+        }
+    }
+
+    /// Records the task, whose code has returned or panicked.
+    #[inline(always)]
+    pub(crate) fn end(self, env: &Env, label: Option<&'static str>) {
+        #[cfg(feature = "metrics")]
+        {
+            let [submitted, started] = self.times;
+            let times = [submitted, started, env.nanos_now()];
+            env.hook(|| env.series.record(&env.name, label, times));
+        }
+    }
+}
+
+/// Emits an event of a pool, with its panics contained and counted like a hook's. Empty without
+/// `tracing`.
+macro_rules! event {
+    ($env:expr, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        $env.hook(|| {
+            tracing::event!(
+                target: "lazypool",
+                tracing::Level::WARN,
+                pool = $env.name,
+                $($field)*
+            );
+        });
+    };
+}
+
+/// Emits an event about a thread that the OS refused. Runs on the thread that asked for it.
+pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
+    event!(
+        env,
+        error = error as &dyn std::error::Error,
+        "worker thread could not be started"
+    );
+}
+
+/// Emits an event about a task that panicked. Runs on the worker.
+pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
+    event!(
+        env,
+        label = panic.label,
+        slot = panic.slot,
+        panic.message = panic.message(),
+        "task panicked"
+    );
+}
+
+/// Emits an event about a worker that has not ended, once for each worker. Runs on the thread whose
+/// shutdown has timed out.
+pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
+    event!(
+        env,
+        label = worker.label,
+        slot = worker.slot,
+        abandoned = worker.abandoned,
+        "worker has not ended by the shutdown's timeout"
+    );
+}

@@ -1,0 +1,96 @@
+//! Records that tests keep of their tasks: how often each ran and was dropped, how many run at
+//! once.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// Counts, for each task, how often its closure ran and how often its captures were dropped.
+#[derive(Clone, Debug)]
+pub struct Ledger(Arc<Vec<Line>>);
+
+#[derive(Debug, Default)]
+struct Line {
+    runs: AtomicU32,
+    drops: AtomicU32,
+}
+
+/// A task's entry in the ledger, to be captured by the closure of task `id`.
+#[derive(Debug)]
+pub struct Entry {
+    id: usize,
+    ledger: Arc<Vec<Line>>,
+}
+
+impl Ledger {
+    pub fn new(tasks: usize) -> Self {
+        Self(Arc::new((0..tasks).map(|_| Line::default()).collect()))
+    }
+
+    pub fn entry(&self, id: usize) -> Entry {
+        Entry {
+            id,
+            ledger: Arc::clone(&self.0),
+        }
+    }
+
+    pub fn runs(&self, id: usize) -> u32 {
+        self.0[id].runs.load(Ordering::SeqCst)
+    }
+
+    pub fn drops(&self, id: usize) -> u32 {
+        self.0[id].drops.load(Ordering::SeqCst)
+    }
+
+    pub fn total_runs(&self) -> u64 {
+        (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
+    }
+
+    /// Asserts that every task ran once and that its captures were dropped once.
+    #[track_caller]
+    pub fn assert_all_ran(&self) {
+        for id in 0..self.0.len() {
+            assert_eq!((self.runs(id), self.drops(id)), (1, 1), "task {id}");
+        }
+    }
+}
+
+impl Entry {
+    pub fn run(&self) {
+        let before = self.ledger[self.id].runs.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(before, 0, "task {} runs a second time", self.id);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.ledger[self.id].drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts how many tasks are inside at once, and the highest such count so far.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Gauge {
+    pub fn enter(&self) -> Inside<'_> {
+        let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        Inside(self)
+    }
+
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub struct Inside<'a>(&'a Gauge);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}

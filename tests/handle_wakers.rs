@@ -1,0 +1,363 @@
+//! Law 21: on which thread the wakers of handles are called, and which of them. A waker that panics
+//! or submits harms neither worker nor pool.
+
+mod common;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::sync::{mpsc, Arc};
+use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use common::futures::{counted, poll};
+use common::*;
+use lazypool::{Awaitable, Handle, Pool, Shutdown, WhenFull};
+
+/// Serves a task that waits at the gate and whose handle wakes `waker` when the task ends.
+fn at_the_gate<W: Wake + Send + Sync + 'static>(
+    gate: &Gate,
+    on: Awaitable<'_>,
+    wakes: W,
+) -> Handle<()> {
+    let mut handle = must_await(on, gate.task());
+    gate.wait_entered(1);
+    assert!(poll(&mut handle, &Waker::from(Arc::new(wakes))).is_pending());
+    handle
+}
+
+#[test]
+fn law21_only_the_waker_of_the_last_poll_is_woken() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = occupied(&gate, 1);
+        let mut handle = must_await(pool.awaitable(), || 3);
+        let (first, w1) = counted();
+        let (second, w2) = counted();
+        assert!(poll(&mut handle, &w1).is_pending());
+        assert!(poll(&mut handle, &w1).is_pending());
+        assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
+        assert!(poll(&mut handle, &w2).is_pending());
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
+        assert_eq!(Arc::strong_count(&second), 3);
+        gate.open();
+        wait_until("a wake-up", || second.woken() == 1);
+        assert!(matches!(poll(&mut handle, &w2), Poll::Ready(Ok(3))));
+        wait_until("the wakers to be released", || {
+            Arc::strong_count(&second) == 2
+        });
+        assert_eq!((first.woken(), second.woken()), (0, 1));
+    });
+}
+
+#[test]
+fn law21_no_waker_is_kept_once_the_handle_is_gone() {
+    timed(|| {
+        for way in 0..4 {
+            let gate = Gate::new();
+            let pool = occupied(&gate, 1);
+            let mut handle = must_await(pool.awaitable(), || 3);
+            let (count, waker) = counted();
+            assert!(poll(&mut handle, &waker).is_pending());
+            match way {
+                0 => drop(handle),
+                1 => handle.detach(),
+                2 => {
+                    let handle = handle.join_timeout(ms(1)).unwrap_err();
+                    assert_eq!(Arc::strong_count(&count), 2, "a thread waited last");
+                    drop(handle);
+                }
+                _ => {
+                    handle.cancel();
+                    assert_eq!(count.woken(), 1, "the task has an outcome");
+                    drop(handle);
+                }
+            }
+            assert_eq!(Arc::strong_count(&count), 2, "{way}");
+            gate.open();
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(count.woken(), usize::from(way == 3), "{way}");
+        }
+    });
+}
+
+#[test]
+fn law21_values_closures_and_wakers_are_dropped_once() {
+    timed(|| {
+        const TASKS: usize = 64;
+        for round in 0..rounds(60) {
+            let pool = pool(2, 16);
+            let (closures, values) = (Ledger::new(TASKS), Ledger::new(TASKS));
+            let (count, waker) = counted();
+            let group = pool.group();
+            let mut dice = Rng::new(round);
+            let blocks = pool.when_full(WhenFull::Block);
+            let mut left = Vec::new();
+            for id in 0..TASKS {
+                let (entry, value) = (closures.entry(id), values.entry(id));
+                let on = match dice.below(3) {
+                    0 => group.awaitable(),
+                    1 => blocks.with_deadline(Duration::from_micros(300)).awaitable(),
+                    _ => blocks.awaitable(),
+                };
+                let run = move || {
+                    entry.run();
+                    value
+                };
+                let Ok(mut handle) = on.serve(run) else {
+                    continue;
+                };
+                match dice.below(6) {
+                    0 => drop(handle),
+                    1 => handle.detach(),
+                    2 => match handle.join() {
+                        Ok(_) => assert_eq!(closures.runs(id), 1),
+                        Err(_) => assert_eq!((closures.runs(id), closures.drops(id)), (0, 1)),
+                    },
+                    3 => {
+                        handle.cancel();
+                        left.push(handle);
+                    }
+                    _ => {
+                        if poll(&mut handle, &waker).is_pending() {
+                            left.push(handle);
+                        }
+                    }
+                }
+                if id == TASKS / 2 && round % 3 == 0 {
+                    group.cancel();
+                }
+            }
+            let mode = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel][round as usize % 3];
+            if round % 2 == 0 {
+                drop(left);
+                assert!(pool.shutdown(mode, LIMIT).is_clean());
+            } else {
+                assert!(pool.shutdown(mode, LIMIT).is_clean());
+                assert!(left.iter().all(Handle::is_finished));
+                drop(left);
+            }
+            drop(pool);
+            for id in 0..TASKS {
+                assert_eq!((closures.drops(id), values.drops(id)), (1, 1), "{id}");
+            }
+            assert_eq!(Arc::strong_count(&count), 2);
+        }
+    });
+}
+
+/// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
+struct Bad;
+
+impl Bad {
+    const CLONE: usize = 1;
+    const WAKE: usize = 2;
+    const DROP: usize = 4;
+
+    fn waker(at: usize) -> Waker {
+        // SAFETY: the functions of the table use only the address, and never read memory.
+        unsafe { Waker::from_raw(Self::raw(ptr::without_provenance(at))) }
+    }
+
+    const fn raw(at: *const ()) -> RawWaker {
+        RawWaker::new(at, &Self::TABLE)
+    }
+
+    const TABLE: RawWakerVTable = RawWakerVTable::new(
+        |at| {
+            Self::panic_if(at, Self::CLONE, "clone");
+            Self::raw(at)
+        },
+        |at| Self::panic_if(at, Self::WAKE, "wake"),
+        |_| unreachable!("wakers are woken by value"),
+        |at| {
+            if !thread::panicking() {
+                Self::panic_if(at, Self::DROP, "drop");
+            }
+        },
+    );
+
+    fn panic_if(at: *const (), what: usize, name: &'static str) {
+        if at.addr() & what != 0 {
+            quiet_panic(name);
+        }
+    }
+}
+
+/// A panic of a waker reaches the thread that polls, or is caught.
+#[test]
+fn wakers_that_panic_end_neither_worker_nor_pool() {
+    timed(|| {
+        for what in [Bad::CLONE, Bad::WAKE, Bad::DROP] {
+            let gate = Gate::new();
+            let pool = occupied(&gate, 2);
+            let bad = std::mem::ManuallyDrop::new(Bad::waker(what));
+            let mut handle = must_await(pool.awaitable(), || 3);
+            let (count, good) = counted();
+            assert!(poll(&mut handle, &good).is_pending());
+            let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
+            assert_eq!(polled.is_err(), what == Bad::CLONE);
+            assert_eq!(
+                Arc::strong_count(&count),
+                2,
+                "the previous waker is not kept"
+            );
+            if what == Bad::DROP {
+                let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
+                assert!(changed.is_err(), "the bad waker panics as it is dropped");
+            }
+            let next = must_await(pool.awaitable(), || 4);
+            gate.open();
+            assert_eq!(handle.join().unwrap(), 3);
+            assert_eq!(next.join().unwrap(), 4);
+            let stats = pool.stats();
+            assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
+            // In the last case the waker was stored again, and `join` may have replaced it only
+            // after the task's end.
+            assert!(count.woken() <= usize::from(what == Bad::DROP));
+        }
+    });
+}
+
+/// Here the task ends after the poll, so the worker calls the waker that panics.
+#[test]
+fn a_waker_that_panics_on_the_worker_is_contained() {
+    timed(|| {
+        let gate = Gate::new();
+        let pool = occupied(&gate, 2);
+        let bad = Bad::waker(Bad::WAKE);
+        let mut handle = must_await(pool.awaitable(), || 3);
+        assert!(poll(&mut handle, &bad).is_pending());
+        let next = must_await(pool.awaitable(), || 4);
+        gate.open();
+        assert_eq!(next.join().unwrap(), 4);
+        wait_until("the outcome", || handle.is_finished());
+        assert!(matches!(poll(&mut handle, &bad), Poll::Ready(Ok(3))));
+        assert_eq!(pool.stats().workers, 1);
+    });
+}
+
+/// A waker that reports on which thread it is called.
+struct WokenOn(mpsc::Sender<ThreadId>);
+
+impl Wake for WokenOn {
+    fn wake(self: Arc<Self>) {
+        self.0.send(thread::current().id()).unwrap_or(());
+    }
+}
+
+/// A waker is called on the worker, or on the thread that discards the task.
+#[test]
+fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
+    timed(|| {
+        for way in 0..4 {
+            let gate = Gate::new();
+            let pool = occupied(&gate, 1);
+            let group = pool.group();
+            let (told, tells) = mpsc::channel();
+            let mut handle = must_await(group.awaitable(), || thread::current().id());
+            let waker = Waker::from(Arc::new(WokenOn(told)));
+            assert!(poll(&mut handle, &waker).is_pending());
+            match way {
+                0 => gate.open(),
+                1 => handle.cancel(),
+                2 => group.cancel(),
+                _ => {
+                    pool.shutdown(Shutdown::Discard, Duration::ZERO);
+                }
+            }
+            let on = tells.recv_timeout(LIMIT).expect("the waker is called");
+            match poll(&mut handle, &waker) {
+                Poll::Ready(Ok(worker)) => assert_eq!((way, on), (0, worker)),
+                Poll::Ready(Err(_)) => assert!(way > 0 && on == thread::current().id()),
+                Poll::Pending => panic!("{way}: woken in vain"),
+            }
+            gate.open();
+        }
+    });
+}
+
+/// The wakers of tasks that are discarded together are called once all these tasks are settled, and
+/// before any capture of these tasks is dropped.
+#[test]
+fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
+    struct Looks(Arc<Pool>, mpsc::Sender<(u64, usize)>);
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            let stats = self.0.stats();
+            self.1.send((stats.discarded, stats.queued)).unwrap_or(());
+        }
+    }
+    timed(|| {
+        for by_shutdown in [false, true] {
+            let gate = Gate::new();
+            let pool = Arc::new(occupied(&gate, 4));
+            let group = pool.group();
+            let (told, tells) = mpsc::channel();
+            let (dropped, drops) = mpsc::channel();
+            let handles: Vec<_> = (0..3)
+                .map(|n| {
+                    let dropped = dropped.clone();
+                    let capture = OnDrop(Some(move || dropped.send(n).unwrap()));
+                    let mut handle = must_await(group.awaitable(), move || drop(capture));
+                    let looks = Looks(Arc::clone(&pool), told.clone());
+                    let pending = poll(&mut handle, &Waker::from(Arc::new(looks)));
+                    assert!(pending.is_pending());
+                    handle
+                })
+                .collect();
+            if by_shutdown {
+                pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            } else {
+                group.cancel();
+            }
+            assert_eq!(tells.try_iter().collect::<Vec<_>>(), [(3, 0); 3]);
+            assert_eq!(
+                drops.try_iter().collect::<Vec<_>>(),
+                [0, 1, 2],
+                "oldest first"
+            );
+            assert!(handles.iter().all(Handle::is_finished));
+            gate.open();
+        }
+    });
+}
+
+/// A waker that serves tasks to its pool until one is refused, and reports how many were accepted.
+struct Serves {
+    pool: Arc<Pool>,
+    accepted: mpsc::Sender<usize>,
+}
+
+impl Wake for Serves {
+    fn wake(self: Arc<Self>) {
+        let mut accepted = 0;
+        while self.pool.serve(|| ()).is_ok() {
+            accepted += 1;
+        }
+        self.accepted.send(accepted).unwrap_or(());
+    }
+}
+
+/// A waker may submit tasks. If the pool is full it is refused as any other thread is.
+#[test]
+fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
+    timed(|| {
+        for (workers, queue) in [(1, 0), (1, 2), (1, 64), (2, 0), (2, 2)] {
+            let pool = Arc::new(pool(workers, queue));
+            let gate = Gate::new();
+            let (accepted, back) = mpsc::channel();
+            let serves = Serves {
+                pool: Arc::clone(&pool),
+                accepted,
+            };
+            let handle = at_the_gate(&gate, pool.awaitable(), serves);
+            gate.open();
+            let accepted = back.recv_timeout(LIMIT).expect("the waker does not block");
+            assert!(accepted >= queue, "{accepted} of {queue}");
+            handle.join().unwrap();
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(pool.stats().completed, accepted as u64 + 1);
+        }
+    });
+}
