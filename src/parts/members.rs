@@ -20,9 +20,10 @@ use crossbeam_utils::CachePadded;
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    pending: AtomicU64,
-    /// How many tasks have ended, by [`Ended`].
-    ended: [AtomicU64; 3],
+    /// Changed by submissions and workers.
+    pending: CachePadded<AtomicU64>,
+    /// How many tasks have ended, by [`Ended`]. Changed by workers alone.
+    ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
@@ -34,7 +35,8 @@ pub(crate) struct Members {
     all_ended: Condvar,
     /// Queue positions at which tasks of the group were accepted. When the list is full, positions
     /// whose tasks have been popped are dropped from it.
-    queued: Mutex<Vec<u64>>,
+    /// Changed by submissions alone.
+    queued: CachePadded<Mutex<Vec<u64>>>,
 }
 
 /// How a task has ended.
@@ -67,14 +69,14 @@ impl Members {
     /// before it allocates again.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self {
-            pending: AtomicU64::new(0),
-            ended: Default::default(),
+            pending: CachePadded::new(AtomicU64::new(0)),
+            ended: CachePadded::default(),
             limit,
             cancelled: AtomicBool::new(false),
             zeros: CachePadded::new(AtomicU64::new(0)),
             sleeping: Mutex::new(0),
             all_ended: Condvar::new(),
-            queued: Mutex::new(Vec::with_capacity(queued)),
+            queued: CachePadded::new(Mutex::new(Vec::with_capacity(queued))),
         }
     }
 
