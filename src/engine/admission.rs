@@ -333,9 +333,8 @@ impl Core {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
-        match queue.and_then(|queue| queue.push(task).ok()) {
+        match queue.and_then(|queue| self.push(queue, task, submitted)) {
             Some(position) => {
-                self.note_queued(position, submitted);
                 // If no worker is idle, a busy worker takes the task after its own. No thread can
                 // be started for it.
                 self.notify_idle(Seen::is_any_awake);
@@ -352,11 +351,14 @@ impl Core {
         self.ages.as_ref().map_or(0, |_| self.env.nanos_now())
     }
 
-    /// Notes when the task at a position was submitted, if the pool tracks ages.
-    fn note_queued(&self, position: u64, submitted: u64) {
-        if let (Some(ages), Some(queue)) = (&self.ages, &self.queue) {
+    /// Pushes the task into the queue, and notes when it was submitted if the pool tracks ages.
+    /// Returns its position, or `None` if the queue is full, asleep or closed.
+    fn push(&self, queue: &Queue<Task>, task: &mut Option<Task>, submitted: u64) -> Option<u64> {
+        let position = queue.push(task).ok()?;
+        if let Some(ages) = &self.ages {
             ages.note(queue, position, submitted);
         }
+        Some(position)
     }
 
     /// Pushes the task into the queue, then makes sure that a worker looks at it (A3). Returns
@@ -367,8 +369,7 @@ impl Core {
         task: &mut Option<Task>,
         submitted: u64,
     ) -> Option<Location> {
-        let position = queue.push(task).ok()?;
-        self.note_queued(position, submitted);
+        let position = self.push(queue, task, submitted)?;
         if !self.in_flight.see().is_any_awake() {
             self.notify_unless(Seen::is_any_awake);
         }

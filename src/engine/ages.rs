@@ -14,9 +14,7 @@ impl Ages {
     pub(crate) fn new(queue: &Queue<Task>) -> Self {
         Self((0..queue.cells()).map(|_| Mutex::new((0, 0))).collect())
     }
-}
 
-impl Ages {
     /// Notes when the task at a position was submitted.
     pub(super) fn note(&self, queue: &Queue<Task>, position: u64, submitted: u64) {
         let mut noted = lock(&self.0[queue.cell_of(position)]);

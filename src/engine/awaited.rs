@@ -106,13 +106,7 @@ where
     };
     match served {
         Ok(location) => Ok(Ticket::new(side, core, location)),
-        Err((mut task, why)) => {
-            let (_, closure) = task.take();
-            drop(side);
-            // No waker was stored and there is no outcome, so this only frees the node.
-            drop(task.end(None).release());
-            Err(Refused::new(closure, why))
-        }
+        Err((task, why)) => Err(Refused::new(task.give_back().1, why)),
     }
 }
 

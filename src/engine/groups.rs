@@ -19,10 +19,8 @@ pub(crate) fn submit_member<J: Job>(
         members: Some(members),
         ..options
     };
-    // The check for a fork comes before any access to the group: in a child, a thread that no
-    // longer exists may hold the group's lock.
-    if core.env.is_forked() || !members.enter() {
-        return Err((job, core.refuse_member(Some(members))));
+    if let Err(why) = core.enter(Some(members)) {
+        return Err((job, why));
     }
     let pending = Pending(Arc::clone(members));
     let location = submit_with(core, pending, job, options)?;
@@ -31,10 +29,20 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 impl Core {
+    /// Enters a task that is about to be submitted into its group, if it has one. In a forked child
+    /// it is refused before any lock is taken: a thread that no longer exists may hold the lock.
+    #[inline]
+    pub(super) fn enter(&self, members: Option<&Members>) -> Result<(), Refusal> {
+        if self.env.is_forked() || members.is_some_and(|members| !members.enter()) {
+            return Err(self.refuse_member(members));
+        }
+        Ok(())
+    }
+
     /// Returns the reason why a submission is refused that could not enter its group, and counts
     /// it. The group is full, or this process is a forked child.
     #[cold]
-    pub(super) fn refuse_member(&self, members: Option<&Members>) -> Refusal {
+    fn refuse_member(&self, members: Option<&Members>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
         let is_cancelled = members.is_some_and(Members::is_cancelled);
         let cancelled = is_cancelled.then_some(Refusal::Cancelled);

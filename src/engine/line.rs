@@ -55,12 +55,8 @@ impl Core {
         wanted: &mut Wanted,
         cancelled: &mut Vec<Arc<Members>>,
     ) -> Option<Answer> {
-        let is_cancelled = |members: &Option<Arc<Members>>| {
-            members
-                .as_ref()
-                .is_some_and(|members| members.is_cancelled())
-        };
-        if is_cancelled(&wanted.members) {
+        let members = wanted.members.as_deref();
+        if members.is_some_and(Members::is_cancelled) {
             return Some(wanted.refuse(Refusal::Cancelled));
         }
         match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {

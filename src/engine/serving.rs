@@ -55,24 +55,20 @@ where
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        if let Stage::InLine(ticket, _) = self.stage {
+            return self.look(ticket, waker);
+        }
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::New(closure) => self.start(closure, waker),
-            in_line @ Stage::InLine(..) => {
-                self.stage = in_line;
-                self.look(waker)
-            }
-            Stage::Done => panic!("`ServeAsync` was polled after it had returned `Ready`"),
+            _ => panic!("`ServeAsync` was polled after it had returned `Ready`"),
         }
     }
 
     /// Puts the task in line and serves the line, which submits the task if there is space.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        let members = self.members.as_deref();
-        // The check for a fork comes before any lock is taken: in a child, a thread that no longer
-        // exists may hold the lock.
-        if core.env.is_forked() || members.is_some_and(|members| !members.enter()) {
-            return Poll::Ready(Err(Refused::new(closure, core.refuse_member(members))));
+        if let Err(why) = core.enter(self.members.as_deref()) {
+            return Poll::Ready(Err(Refused::new(closure, why)));
         }
         let (_, times) = self.extras.times(&core.env);
         let (job, side) = pair(self.extras.label, (times, closure));
@@ -85,7 +81,7 @@ where
         let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
         if !core.env.is_own_worker() {
             self.stage = Stage::InLine(ticket, side);
-            return self.look(waker);
+            return self.look(ticket, waker);
         }
         Poll::Ready(match core.leave_line(ticket) {
             Ok(answer) => self.answered(answer, side),
@@ -95,15 +91,12 @@ where
 
     /// Fetches the answer. If there is none yet, stores the waker. If the clone of the waker
     /// panics, the task stays in line.
-    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
-        let Stage::InLine(ticket, _) = &self.stage else {
-            unreachable!("its task is in line");
-        };
-        let Some(answer) = self.core.line.fetch(*ticket, Some(waker)) else {
+    fn look(&mut self, ticket: u64, waker: &Waker) -> Poll<Served<F, R>> {
+        let Some(answer) = self.core.line.fetch(ticket, Some(waker)) else {
             return Poll::Pending;
         };
         let Stage::InLine(_, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
-            unreachable!("as above");
+            unreachable!("its task is in line");
         };
         Poll::Ready(self.answered(answer, side))
     }
@@ -121,17 +114,14 @@ where
 
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
-        let mut job: Side<F, R> = if self.members.is_some() {
+        let job: Side<F, R> = if self.members.is_some() {
             // SAFETY: the task that comes back is the one made by `start`, as a member's.
             unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
         } else {
             // SAFETY: the task that comes back is the one made by `start`, without a group.
             unsafe { task.into_parts::<(), Side<F, R>>() }.1
         };
-        let (_, closure) = job.take();
-        // No waker was stored in the node and there is no outcome, so this only frees the node.
-        drop(job.end(None).release());
-        closure
+        job.give_back().1
     }
 }
 

@@ -359,9 +359,9 @@ impl Worker<'_> {
         }
     }
 
-    #[inline(always)]
     /// Returns the next step, if there is an order, or a task in the queue that this worker
     /// watches.
+    #[inline(always)]
     fn look(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It comes here new, or after it has published
         // that it is idle.

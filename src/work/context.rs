@@ -246,8 +246,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    #[cold]
     /// Does the deferred work of these flags.
+    #[cold]
     fn run_deferred_of(&self, todo: u8) {
         if todo & HELP_OTHERS != 0 {
             (self.help_others)();
@@ -257,8 +257,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    #[cold]
     /// Does the things to do before a task's code is called.
+    #[cold]
     fn prepare(&self) {
         self.run_deferred();
         if self.todo.get() & NOTE_START != 0 {

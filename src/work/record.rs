@@ -162,8 +162,8 @@ impl Record {
     pub(crate) fn abandon_group(&self, group: &Members) {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
         // ORDERING: P3: after the group's flag was set or read.
-        let step = (Ordering::SeqCst, Ordering::SeqCst);
-        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), step.0, step.1);
+        let order = Ordering::SeqCst;
+        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), order, order);
     }
 
     /// Returns `true` if the running task's caller has left, or its handle or group cancelled it.

@@ -129,6 +129,14 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
             ..answered
         }
     }
+
+    /// Returns the closure of a task that was not accepted. The handle's side has stored no waker.
+    pub(crate) fn give_back(mut self) -> F {
+        let closure = self.take();
+        // There is no outcome either, so this only lets go of the node.
+        drop(self.end(None).release());
+        closure
+    }
 }
 
 impl<O> HandleSide<O> {
