@@ -88,16 +88,11 @@ impl Members {
             self.pending.fetch_add(1, Ordering::SeqCst);
             return true;
         }
-        // Relaxed: the compare-and-swap below checks it.
-        let mut before = self.pending.load(Ordering::Relaxed);
-        while before < self.limit {
-            let order = Ordering::SeqCst;
-            match (self.pending).compare_exchange(before, before + 1, order, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => before = seen,
-            }
-        }
-        false
+        let count = |pending| (pending < self.limit).then_some(pending + 1);
+        // ORDERING: P3: as above.
+        (self.pending)
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
+            .is_ok()
     }
 
     /// Counts a task that has ended, which is then no longer pending. Waiters may return from here
@@ -112,18 +107,13 @@ impl Members {
     /// Makes a task no longer pending.
     #[inline]
     pub(crate) fn leave(&self) {
-        // Relaxed: the compare-and-swap below checks it.
-        let mut before = self.pending.load(Ordering::Relaxed);
-        while before > 1 {
-            // ORDERING: G1: releases the work of this task, and acquires the work of tasks that
-            // ended before, for a waiter.
-            let order = Ordering::SeqCst;
-            match (self.pending).compare_exchange(before, before - 1, order, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(seen) => before = seen,
-            }
+        let count = |pending| (pending > 1).then(|| pending - 1);
+        // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
+        // before, for a waiter.
+        let left = (self.pending).fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        if left.is_err() {
+            self.leave_last();
         }
-        self.leave_last();
     }
 
     /// Makes the last pending task no longer pending, and counts that moment. Both steps happen

@@ -144,6 +144,24 @@ mod atomic {
                 self.modify(order, |was| was.wrapping_sub(by))
             }
 
+            /// As `std` does it: a load, then compare-and-swaps until one succeeds.
+            #[track_caller]
+            pub(crate) fn fetch_update(
+                &self,
+                order: Ordering,
+                load_order: Ordering,
+                mut change: impl FnMut($t) -> Option<$t>,
+            ) -> Result<$t, $t> {
+                let mut before = self.load(load_order);
+                while let Some(after) = change(before) {
+                    match self.compare_exchange(before, after, order, load_order) {
+                        Ok(_) => return Ok(before),
+                        Err(seen) => before = seen,
+                    }
+                }
+                Err(before)
+            }
+
             #[track_caller]
             pub(crate) fn fetch_or(&self, by: $t, order: Ordering) -> $t {
                 self.modify(order, |was| was | by)
