@@ -1,53 +1,27 @@
-//! The builder's settings: a setting that is refused is named in the error, and a pool that is
-//! built works, down to the oddest durations.
+//! A pool's settings: as text, as values and in a pool. Text that is read is written in the same
+//! way; a setting that is refused is named in the error; a pool that is built works, down to the
+//! oddest durations.
 #![no_main]
 
-#[path = "../shared/threads.rs"]
-mod threads;
-
-use lazypool::{BuildError, DeadlineError, Pool, Refusal, Shutdown, WhenFull};
+use lazypool::{BuildError, DeadlineError, Pool, PoolSettings, Refusal, Shutdown, WhenFull};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use soak::os::threads;
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
 use std::time::Duration;
-use threads::threads;
-
-#[derive(Debug, Arbitrary)]
-enum Number {
-    Zero,
-    Small(u8),
-    Any(usize),
-    Most,
-}
-
-impl Number {
-    /// Returns the number. `limit` is the greatest one that the crate allows.
-    fn get(&self, limit: usize) -> usize {
-        match *self {
-            Number::Zero => 0,
-            Number::Small(n) => usize::from(n % 9),
-            Number::Any(n) => n,
-            Number::Most => limit,
-        }
-    }
-}
-
-#[derive(Debug, Arbitrary)]
-enum Stack {
-    Default,
-    Small(u16),
-    Absurd,
-}
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
-    max: Option<Number>,
-    min: Option<Number>,
-    queue: Option<Number>,
-    blocks: bool,
-    idle: Option<Duration>,
-    on_drop: Option<(u8, Duration)>,
+    text: &'a str,
+    max: u32,
+    min: u32,
+    queue: u32,
+    policy: (u8, Duration),
+    idle: Duration,
+    on_drop: (u8, Duration),
     name: Option<&'a str>,
-    stack: Stack,
+    stack: u16,
     hooks: u8,
     deadlines: Vec<Duration>,
     shutdown: Option<(u8, Duration)>,
@@ -56,11 +30,37 @@ struct Input<'a> {
 const MAX_WORKERS: usize = 65_536;
 const MAX_QUEUE: usize = 1 << 24;
 
+/// Returns a small number, one about the greatest that the crate allows, or any.
+fn number(n: u32, most: usize) -> usize {
+    let (kind, n) = (n % 4, n as usize / 4);
+    match kind {
+        0 | 1 => n % 9,
+        2 => most + n % 2,
+        _ => n,
+    }
+}
+
 fn mode(n: u8) -> Shutdown {
     [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel][usize::from(n % 3)]
 }
 
 fuzz_target!(|input: Input<'_>| {
+    word::<WhenFull>(input.text);
+    word::<WhenFull>(&format!("block:{}", input.text));
+    word::<Shutdown>(input.text);
+    let quoted = serde_json::Value::from(input.text);
+    for key in [
+        "idle_timeout",
+        "shutdown_timeout",
+        "thread_name",
+        "when_full",
+    ] {
+        let read = serde_json::from_str::<PoolSettings>(&format!("{{\"{key}\":{quoted}}}"));
+        match read {
+            Ok(settings) => written(&settings),
+            Err(error) => assert!(error.to_string().contains(key), "{error}"),
+        }
+    }
     let before = threads();
     build(&input);
     // A drop with a short timeout leaves threads behind that have yet to end. The memory that an
@@ -70,70 +70,81 @@ fuzz_target!(|input: Input<'_>| {
     }
 });
 
-fn build(input: &Input<'_>) {
-    let max = input.max.as_ref().map(|n| n.get(MAX_WORKERS));
-    let min = input.min.as_ref().map_or(0, |n| n.get(2));
-    let queue = input.queue.as_ref().map_or(0, |n| n.get(MAX_QUEUE));
-    let mut builder = Pool::builder().min_workers(min).queue_capacity(queue);
-    if let Some(max) = max {
-        builder = builder.max_workers(max);
+/// Reads a word. If it is one, it is written so that it is read as the same.
+fn word<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
+    match text.parse::<T>() {
+        Ok(value) => assert_eq!(value.to_string().parse().ok(), Some(value)),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
-    if input.blocks {
-        builder = builder.when_full(WhenFull::Block);
-    }
-    if let Some(idle) = input.idle {
-        builder = builder.idle_timeout(idle);
-    }
-    if let Some((n, timeout)) = input.on_drop {
-        builder = builder.shutdown_on_drop(mode(n), timeout);
-    }
-    if let Some(name) = input.name {
-        builder = builder.thread_name(name);
-    }
-    let bad_name = input
-        .name
-        .is_some_and(|name| name.is_empty() || name.contains('\0'));
-    match input.stack {
-        Stack::Default => {}
-        // A stack smaller than a sanitizer's own frames cannot be tested.
-        Stack::Small(n) => builder = builder.stack_size((512 << 10) + usize::from(n)),
-        Stack::Absurd => builder = builder.stack_size(1 << 46),
-    }
-    let absurd = matches!(input.stack, Stack::Absurd);
-    if input.hooks & 1 != 0 {
-        builder = builder.on_worker_start(|_| quiet());
-    }
-    if input.hooks & 2 != 0 {
-        builder = builder.on_worker_stop(|_| quiet());
-    }
-    if input.hooks & 4 != 0 {
-        builder = builder.around(|_| quiet());
-    }
-    if input.hooks & 8 != 0 {
-        builder = builder.on_panic(|_| quiet());
-    }
-    assert!(!format!("{builder:?}").is_empty());
+}
 
-    let count = max.unwrap_or_else(|| {
-        4 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-    });
-    let valid =
-        count >= 1 && count <= MAX_WORKERS && min <= count && queue <= MAX_QUEUE && !bad_name;
+/// Asserts that settings are written so that they are read as the same.
+fn written(settings: &PoolSettings) {
+    let text = serde_json::to_string(settings).expect("text");
+    let read = serde_json::from_str::<PoolSettings>(&text);
+    assert_eq!(read.ok().as_ref(), Some(settings), "{text}");
+}
+
+fn build(input: &Input<'_>) {
+    let mut settings = PoolSettings::default();
+    settings.max_workers = number(input.max, MAX_WORKERS);
+    settings.min_workers = number(input.min, 2);
+    settings.queue_capacity = number(input.queue, MAX_QUEUE);
+    settings.when_full = match input.policy {
+        (0..128, _) => WhenFull::Refuse,
+        (128.., Duration::ZERO) => WhenFull::Block,
+        (128.., limit) => WhenFull::BlockFor(limit),
+    };
+    settings.idle_timeout = input.idle;
+    settings.shutdown_on_drop = mode(input.on_drop.0);
+    settings.shutdown_timeout = input.on_drop.1;
+    input
+        .name
+        .inspect(|&name| settings.thread_name = name.to_owned());
+    let absurd = input.stack == 1;
+    settings.stack_size = match input.stack {
+        0 => None,
+        1 => Some(1 << 46),
+        // A stack smaller than a sanitizer's own frames cannot be tested.
+        n => Some((512 << 10) + usize::from(n)),
+    };
+    let (max, min, queue) = (
+        settings.max_workers,
+        settings.min_workers,
+        settings.queue_capacity,
+    );
+    let bad_name = settings.thread_name.is_empty() || settings.thread_name.contains('\0');
+    let valid = (1..=MAX_WORKERS).contains(&max) && min <= max && queue <= MAX_QUEUE && !bad_name;
+    if valid {
+        written(&settings);
+    }
     // Such settings are valid, but need more memory or threads than a fuzzer has.
-    if valid && (count > 4096 || queue > 10_000 || min > 16) {
+    if valid && (max > 4096 || queue > 10_000 || min > 16) {
         return;
     }
+    let mut builder = settings.to_builder();
+    // The panics of hooks do not reach the fuzzer's panic hook.
+    let quiet = || std::panic::resume_unwind(Box::new("hook"));
+    if input.hooks & 1 != 0 {
+        builder = builder
+            .on_worker_start(move |_| quiet())
+            .on_worker_stop(move |_| quiet());
+    }
+    if input.hooks & 2 != 0 {
+        builder = builder.around(move |_| quiet()).on_panic(move |_| quiet());
+    }
+    assert!(!format!("{builder:?}").is_empty());
     let pool = match builder.build() {
         Ok(pool) => pool,
         Err(error) => {
             let named = match &error {
-                BuildError::ZeroWorkers => count == 0,
-                BuildError::TooManyWorkers { given, max } => {
-                    *given == count && count > *max && *max == MAX_WORKERS
+                BuildError::ZeroWorkers => max == 0,
+                BuildError::TooManyWorkers { given, max: most } => {
+                    (*given, *most) == (max, MAX_WORKERS) && max > MAX_WORKERS
                 }
-                BuildError::MinExceedsMax { min: m, max: c } => (*m, *c) == (min, count) && m > c,
-                BuildError::QueueTooLong { given, max } => {
-                    *given == queue && queue > *max && *max == MAX_QUEUE
+                BuildError::MinExceedsMax { min: m, max: c } => (*m, *c) == (min, max) && m > c,
+                BuildError::QueueTooLong { given, max: most } => {
+                    (*given, *most) == (queue, MAX_QUEUE) && queue > MAX_QUEUE
                 }
                 BuildError::BadThreadName => bad_name,
                 BuildError::Spawn(_) => valid && absurd && min > 0,
@@ -144,43 +155,41 @@ fn build(input: &Input<'_>) {
         }
     };
     assert!(valid, "{pool:?}");
-    assert_eq!(pool.max_workers(), count);
-    assert_eq!(pool.min_workers(), min);
-    assert_eq!(pool.queue_capacity(), queue);
+    let built = (
+        pool.max_workers(),
+        pool.min_workers(),
+        pool.queue_capacity(),
+    );
+    assert_eq!(built, (max, min, queue));
     let stats = pool.stats();
     assert_eq!((stats.workers, stats.spawned), (min, min as u64));
-
     for &deadline in input.deadlines.iter().take(4) {
-        match pool.do_with_deadline(|| 7, deadline) {
-            Ok(7) => assert!(!absurd),
-            Err(DeadlineError::Expired(f)) => {
-                assert_eq!(f.run(), 7);
-                assert!(deadline < Duration::from_secs(60), "{deadline:?}: {pool:?}");
-            }
-            Err(DeadlineError::TimedOut) => {
-                assert!(deadline < Duration::from_secs(60), "{deadline:?}: {pool:?}");
-            }
-            // Tasks whose calls timed out may still hold every worker.
-            Err(DeadlineError::Refused(refused)) => match refused.reason() {
-                Refusal::SpawnFailed(_) => assert!(absurd),
-                Refusal::Saturated => assert!(!input.blocks && pool.stats().timed_out > 0),
-                other => panic!("{other:?}"),
-            },
-            other => panic!("{other:?}"),
-        }
+        check_call(&pool, deadline, absurd);
     }
     if let Some((n, timeout)) = input.shutdown {
         let report = pool.shutdown(mode(n), timeout);
         assert!(pool.is_closed());
-        if report.is_clean() {
-            assert_eq!(pool.stats().workers, 0);
-        } else {
-            assert!(timeout < Duration::from_secs(60), "{report:?}: {pool:?}");
-        }
+        let is_right = match report.is_clean() {
+            true => pool.stats().workers == 0,
+            false => timeout < Duration::from_secs(60),
+        };
+        assert!(is_right, "{report:?}: {pool:?}");
     }
 }
 
-/// Raises a panic that the fuzzer's panic hook does not see.
-fn quiet() {
-    std::panic::resume_unwind(Box::new("hook"));
+fn check_call(pool: &Pool, deadline: Duration, absurd: bool) {
+    let may_pass = deadline < Duration::from_secs(60);
+    let is_right = match pool.do_with_deadline(|| 7, deadline) {
+        Ok(value) => value == 7 && !absurd,
+        Err(DeadlineError::Expired(unrun)) => unrun.run() == 7 && may_pass,
+        Err(DeadlineError::TimedOut) => may_pass,
+        Err(DeadlineError::Refused(refused)) => match refused.reason() {
+            Refusal::SpawnFailed(_) => absurd,
+            // Tasks whose calls timed out may still hold every worker.
+            Refusal::Saturated => pool.stats().timed_out > 0,
+            _ => false,
+        },
+        Err(DeadlineError::Panicked(_)) => false,
+    };
+    assert!(is_right, "{deadline:?}: {pool:?}");
 }
