@@ -1,214 +1,410 @@
-//! Counts of the fates of all closures and results. They are counted, not listed, so that a run may
-//! take days.
+//! The ledger of one pool: counts of the fates of all closures and results. They are counted, not
+//! listed, so that a run may take days.
 
-use crate::plan::Plan;
-use crate::rng::mix;
-use lazypool::{task, Pool};
-use std::cell::Cell;
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::calls::{Caller, From, LABEL};
+use crate::faults::{Fault, Plan, Seen};
+use crate::rng::{mix, Rng};
+use crate::PROGRESS;
+use lazypool::{task, Group, Pool, Shutdown, Stats};
+use std::cell::RefCell;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{panicking, sleep, yield_now};
+use std::time::{Duration, Instant};
 
 /// Counts of the events that the callers and closures of one pool saw.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Books {
-    pub(crate) plan: Plan,
     /// Closures offered to the pool.
     pub(crate) made: AtomicU64,
     /// Closures offered with a deadline of zero, which the pool does not count.
     pub(crate) zero: AtomicU64,
     pub(crate) ran: AtomicU64,
-    pub(crate) ran_by_caller: AtomicU64,
     pub(crate) dropped: AtomicU64,
     /// Futures that were dropped before their task ran. If one was in line, the pool does not count
     /// it.
     pub(crate) left: AtomicU64,
-    /// Closures that came back, for any reason.
+    /// Closures that came back, for any reason, and those that came back as expired.
     pub(crate) back: AtomicU64,
     pub(crate) back_expired: AtomicU64,
     pub(crate) timed_out: AtomicU64,
     /// Tasks that must count as panicked.
     pub(crate) panics: AtomicU64,
     pub(crate) hook_panics: AtomicU64,
-    /// Discarded tasks of groups, as the groups counted them.
-    pub(crate) group_discards: AtomicU64,
-    pub(crate) handles: Handles,
-    pub(crate) results_made: AtomicU64,
-    pub(crate) results_dropped: AtomicU64,
-    /// Closures that ran twice, were dropped twice, or held another task's data.
-    pub(crate) wrong: AtomicU64,
+    /// Tasks whose handle said `Expired`, and those whose handle said that they never ran.
+    pub(crate) told_expired: AtomicU64,
+    pub(crate) told_discarded: AtomicU64,
+    pub(crate) results: AtomicU64,
     pub(crate) inside: AtomicU64,
     pub(crate) most_inside: AtomicU64,
-    /// The longest time by which a call outlasted its deadline, in microseconds.
-    pub(crate) overshoot: AtomicU64,
-    /// This pool, for tasks that submit to it. `peer` is another pool with its books.
-    pub(crate) own: OnceLock<Weak<Pool>>,
-    pub(crate) peer: OnceLock<(Weak<Pool>, Weak<Books>)>,
-}
-
-/// Counts of handles, by their outcome or by the way in which they were given up.
-#[derive(Debug, Default)]
-pub(crate) struct Handles {
-    pub(crate) values: AtomicU64,
-    pub(crate) panics: AtomicU64,
-    pub(crate) expired: AtomicU64,
-    /// Discarded or cancelled tasks, without those of groups.
-    pub(crate) discarded: AtomicU64,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) detached: AtomicU64,
-}
-
-impl Handles {
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 6] {
-        [
-            ("values", &self.values),
-            ("panics", &self.panics),
-            ("expired", &self.expired),
-            ("discarded", &self.discarded),
-            ("dropped", &self.dropped),
-            ("detached", &self.detached),
-        ]
-        .map(|(name, n)| (name, get(n)))
-    }
-}
-
-impl Books {
-    pub(crate) fn new(plan: Plan) -> Self {
-        Self {
-            plan,
-            made: AtomicU64::new(0),
-            zero: AtomicU64::new(0),
-            ran: AtomicU64::new(0),
-            ran_by_caller: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            left: AtomicU64::new(0),
-            back: AtomicU64::new(0),
-            back_expired: AtomicU64::new(0),
-            timed_out: AtomicU64::new(0),
-            panics: AtomicU64::new(0),
-            hook_panics: AtomicU64::new(0),
-            group_discards: AtomicU64::new(0),
-            handles: Handles::default(),
-            results_made: AtomicU64::new(0),
-            results_dropped: AtomicU64::new(0),
-            wrong: AtomicU64::new(0),
-            inside: AtomicU64::new(0),
-            most_inside: AtomicU64::new(0),
-            overshoot: AtomicU64::new(0),
-            own: OnceLock::new(),
-            peer: OnceLock::new(),
-        }
-    }
 }
 
 pub(crate) fn add(n: &AtomicU64) {
-    n.fetch_add(1, Ordering::Relaxed);
+    n.fetch_add(1, SeqCst);
 }
 
 pub(crate) fn get(n: &AtomicU64) -> u64 {
-    n.load(Ordering::SeqCst)
+    n.load(SeqCst)
 }
 
-/// Counts finished calls and tasks, for the watchdog.
-pub(crate) use soak::PROGRESS;
-
-thread_local! {
-    /// `true` while this thread runs a closure that the pool refused.
-    static CALLER_RUNS: Cell<bool> = const { Cell::new(false) };
+/// What belongs to one pool, except the pool itself: a task may drop the last reference to it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) plan: Plan,
+    pub(crate) blocks: bool,
+    pub(crate) workers: usize,
+    pub(crate) books: Books,
+    pub(crate) seen: Seen,
+    pub(crate) pool: OnceLock<Weak<Pool>>,
+    /// Another pool, to which tasks of this one submit.
+    pub(crate) peer: OnceLock<Weak<Site>>,
+    /// Two groups, the second of which has a limit, with the number of tasks that each accepted and
+    /// of futures that were dropped in its line.
+    pub(crate) groups: OnceLock<[(Group, AtomicU64, AtomicU64); 2]>,
 }
 
-/// Runs `f` as a caller that runs its refused closure itself.
-pub(crate) fn as_caller<T>(f: impl FnOnce() -> T) -> T {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CALLER_RUNS.set(self.0);
+impl Site {
+    pub(crate) fn pool(&self) -> Option<Arc<Pool>> {
+        self.pool.get()?.upgrade()
+    }
+
+    /// Asserts that the pool counted the events that its callers and tasks saw. `s` is of a pool at
+    /// rest.
+    pub(crate) fn check(&self, s: &Stats) {
+        let books = &self.books;
+        let ended = s.completed + s.panicked + s.expired + s.discarded;
+        let at_rest = s.accepted == ended && (s.queued, s.running) == (0, 0);
+        assert!(at_rest, "the ledger does not balance: {s:?}\n{books:?}");
+        let offered = get(&books.made) - get(&books.zero);
+        let withdrawn = offered.wrapping_sub(s.accepted + s.refused);
+        let told = get(&books.told_expired);
+        let late = get(&books.back_expired) - get(&books.zero) + told;
+        let late = late.wrapping_sub(s.refusals.expired);
+        // A worker without a task may have panicked in a hook, and not be counted yet.
+        let hooks = get(&books.hook_panics);
+        let hooked = s.hook_panics == hooks || s.hook_panics < hooks && s.workers > 0;
+        for (is_right, what) in [
+            (withdrawn <= get(&books.left), "offered"),
+            (get(&books.ran) == s.completed + s.panicked, "ran"),
+            (get(&books.panics) == s.panicked, "panicked"),
+            (get(&books.timed_out) == s.timed_out, "timed out"),
+            (s.expired >= late, "expired"),
+            (hooked, "hook panics"),
+        ] {
+            assert!(is_right, "{what}: {s:?}\n{books:?}");
+        }
+        // Tasks that a handle or group cancelled after their deadline count as expired (law 17).
+        let most = s.discarded + s.expired - late;
+        let silent = get(&books.made) - get(&books.ran) - get(&books.back) - told - withdrawn;
+        let groups = self.groups.get().into_iter().flatten();
+        let discarded: usize = groups.map(|(group, ..)| group.discarded()).sum();
+        let least = discarded as u64 + get(&books.told_discarded);
+        let is_right = (least..=most).contains(&silent);
+        assert!(is_right, "{silent} dropped silently: {s:?}\n{books:?}");
+        self.check_drops();
+    }
+
+    /// Asserts what must hold even if there is no pool to ask any more.
+    pub(crate) fn check_drops(&self) {
+        let books = &self.books;
+        let balance = get(&books.inside) == 0
+            && get(&books.results) == 0
+            && get(&books.dropped) == get(&books.made)
+            && get(&books.ran) + get(&books.back) <= get(&books.made)
+            && get(&books.most_inside) <= self.workers as u64;
+        assert!(balance, "drops: {books:?}");
+        for (group, accepted, left) in self.groups.get().into_iter().flatten() {
+            let ended = (group.completed() + group.panicked() + group.discarded()) as u64;
+            let most = get(accepted) + get(left);
+            let is_right = group.pending() == 0 && (get(accepted)..=most).contains(&ended);
+            assert!(is_right, "{accepted:?} accepted: {group:?}");
         }
     }
-    let _restore = Restore(CALLER_RUNS.replace(true));
-    f()
 }
 
-pub(crate) fn caller_runs() -> bool {
-    CALLER_RUNS.get()
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Does {
+    Nothing,
+    Yields,
+    Spins,
+    Sleeps,
+    AwaitsCancel,
+    Submits,
+    ShutsDown,
+    SetsLocal,
 }
 
-/// Panics without the panic hook's message.
-pub(crate) fn quiet_panic() -> ! {
-    resume_unwind(Box::new("soak"))
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Explodes {
+    Nothing,
+    Task,
+    Payload,
+    Capture,
+    Result,
 }
 
-const NEW: u32 = 0;
-const RAN: u32 = 1;
-const DROPPED: u32 = 2;
+/// The behavior of a closure. It is small, so that a closure with its ticket fits into a slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Act {
+    /// Names the task, and decides how long it takes.
+    pub(crate) tag: u32,
+    pub(crate) does: Does,
+    pub(crate) explodes: Explodes,
+    pub(crate) labeled: bool,
+    /// `Some` if it has a deadline; `Some(true)`: it runs until that has passed. Otherwise only the
+    /// pool would know which tasks did.
+    pub(crate) timed: Option<bool>,
+}
+
+impl Act {
+    pub(crate) fn random(rng: &mut Rng, site: &Site, from: From) -> Self {
+        let plan = site.plan;
+        let is_first = from == From::Outside;
+        let local = plan.has_any(&[Fault::LocalSubmits, Fault::LocalEnds]);
+        let nests = plan.has_any(&[Fault::Nested, Fault::OtherPool]);
+        let does = match rng.below(40) {
+            0..4 => Does::Yields,
+            4..10 => Does::Spins,
+            10..14 => Does::Sleeps,
+            14..16 => Does::AwaitsCancel,
+            16..22 if nests && is_first => Does::Submits,
+            22 if plan.has(Fault::EndsInside) && is_first && rng.one_in(2) => Does::ShutsDown,
+            23..33 if local => Does::SetsLocal,
+            _ => Does::Nothing,
+        };
+        let explodes = match rng.below(24) {
+            0 if plan.has(Fault::Panics) => Explodes::Task,
+            1 if plan.has(Fault::DropPanics) => Explodes::Payload,
+            2 if plan.has(Fault::DropPanics) => Explodes::Capture,
+            3 if plan.has(Fault::DropPanics) => Explodes::Result,
+            _ => Explodes::Nothing,
+        };
+        let (tag, labeled, timed) = (rng.draw() as u32, false, None);
+        Self {
+            tag,
+            does,
+            explodes,
+            labeled,
+            timed,
+        }
+    }
+
+    /// Returns `true` if the caller gets a panic's payload.
+    pub(crate) fn panics(self) -> bool {
+        !matches!(self.explodes, Explodes::Nothing | Explodes::Result)
+    }
+}
+
+/// The fate of one closure.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    pub(crate) ran: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl Fate {
+    pub(crate) fn has_run(&self) -> bool {
+        get(&self.ran) > 0
+    }
+
+    /// Asserts that a closure that came back has neither run nor been dropped.
+    #[track_caller]
+    pub(crate) fn check_unrun(&self) {
+        let fate = (get(&self.ran), get(&self.dropped));
+        assert_eq!(fate, (0, 0), "handed back: runs and drops");
+    }
+}
 
 /// Captured by each closure, to count its fate.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    pub(crate) books: Arc<Books>,
-    /// A hash that reveals a closure whose bytes were damaged on the way.
+    pub(crate) site: Arc<Site>,
+    pub(crate) fate: Arc<Fate>,
+    /// A hash that reveals a closure whose bytes were damaged on the way. Odd: its drop panics.
     check: u64,
-    state: AtomicU32,
-    /// `true` if the ticket's drop panics.
-    bomb: bool,
 }
 
 impl Ticket {
-    pub(crate) fn new(books: &Arc<Books>, act: u64, bomb: bool) -> Self {
-        add(&books.made);
-        Self {
-            books: Arc::clone(books),
-            check: mix(act),
-            state: AtomicU32::new(NEW),
-            bomb,
-        }
+    pub(crate) fn new(site: &Arc<Site>, act: Act) -> (Self, Arc<Fate>) {
+        add(&site.books.made);
+        let is_bomb = act.explodes == Explodes::Capture;
+        let check = mix(act.tag.into()) & !1 | u64::from(is_bomb);
+        let (site, fate) = (Arc::clone(site), Arc::default());
+        (
+            Self {
+                site,
+                fate: Arc::clone(&fate),
+                check,
+            },
+            fate,
+        )
     }
 
-    /// Counts a call of the closure.
-    pub(crate) fn run(&self, act: u64) {
-        let books = &*self.books;
-        if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != mix(act) {
-            add(&books.wrong);
-        }
-        if caller_runs() {
-            return add(&books.ran_by_caller);
-        }
+    /// The body of every closure.
+    pub(crate) fn run(self, act: Act) -> Value {
+        let site = Arc::clone(&self.site);
+        let books = &site.books;
+        assert_eq!(self.fate.ran.fetch_add(1, SeqCst), 0, "a closure ran twice");
+        assert_eq!(
+            self.check & !1,
+            mix(act.tag.into()) & !1,
+            "another closure's data"
+        );
         add(&books.ran);
-        add(&PROGRESS);
-        let inside = books.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        books.most_inside.fetch_max(inside, Ordering::Relaxed);
-        if task::slot().is_none() {
-            add(&books.wrong);
+        PROGRESS.fetch_add(1, SeqCst);
+        let inside = books.inside.fetch_add(1, SeqCst) + 1;
+        books.most_inside.fetch_max(inside, SeqCst);
+        let label = act.labeled.then_some(LABEL);
+        let told = (
+            task::label(),
+            task::deadline().is_some(),
+            task::slot().is_some(),
+        );
+        assert_eq!(told, (label, act.timed.is_some(), true), "{act:?}");
+        does(&site, act);
+        if act.timed == Some(true) {
+            while task::remaining() != Some(Duration::ZERO) {
+                sleep(Duration::from_micros(100));
+            }
+            assert!(task::is_cancelled(), "late, and not cancelled");
+            add(&books.timed_out);
         }
-    }
-
-    /// Counts that the closure is about to return or panic.
-    pub(crate) fn end(&self) {
-        if !caller_runs() {
-            self.books.inside.fetch_sub(1, Ordering::SeqCst);
+        books.inside.fetch_sub(1, SeqCst);
+        match act.explodes {
+            Explodes::Task => {
+                site.seen.note(Fault::Panics);
+                add(&books.panics);
+                quiet_panic();
+            }
+            Explodes::Payload => {
+                site.seen.note(Fault::DropPanics);
+                add(&books.panics);
+                resume_unwind(Box::new(Bomb));
+            }
+            _ => {}
         }
-    }
-
-    /// Counts a panic of the task. To be called before the panic.
-    pub(crate) fn note_panic(&self) {
-        if !caller_runs() {
-            add(&self.books.panics);
-        }
+        add(&books.results);
+        let value = Value {
+            site,
+            tag: act.tag,
+            is_bomb: act.explodes == Explodes::Result,
+        };
+        // Not at the closing brace, where a panic of this drop would leak the value
+        // (rust-lang/rust#47949).
+        drop(self);
+        value
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let before = self.state.swap(DROPPED, Ordering::SeqCst);
-        add(&self.books.dropped);
-        if before == DROPPED {
-            add(&self.books.wrong);
-        }
-        if self.bomb && !std::thread::panicking() {
-            if before == RAN {
-                self.note_panic();
-            }
+        let books = &self.site.books;
+        assert_eq!(
+            self.fate.dropped.fetch_add(1, SeqCst),
+            0,
+            "a closure was dropped twice"
+        );
+        add(&books.dropped);
+        if self.check & 1 == 1 && !panicking() {
+            self.site.seen.note(Fault::DropPanics);
+            books.panics.fetch_add(self.fate.has_run().into(), SeqCst);
             quiet_panic();
+        }
+    }
+}
+
+fn does(site: &Arc<Site>, act: Act) {
+    let start = Instant::now();
+    let mut rng = Rng::new(act.tag.into());
+    let length = rng.micros(600);
+    match act.does {
+        Does::Nothing => {}
+        Does::Yields => yield_now(),
+        Does::Spins => while start.elapsed() < length / 8 {},
+        Does::Sleeps => sleep(length),
+        Does::AwaitsCancel => {
+            while start.elapsed() < 10 * length && !task::is_cancelled() {
+                sleep(Duration::from_micros(100));
+            }
+        }
+        Does::Submits => submit(site, rng),
+        Does::ShutsDown => {
+            if let Some(pool) = site.pool() {
+                site.seen.note(Fault::EndsInside);
+                let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+                let report = pool.shutdown(rng.pick(&modes), Duration::MAX);
+                assert!(!report.is_clean(), "this worker has not ended");
+            }
+        }
+        Does::SetsLocal => LOCAL.with(|local| {
+            let ends = site.plan.has(Fault::LocalEnds)
+                && (!site.plan.has(Fault::LocalSubmits) || rng.one_in(2));
+            local.borrow_mut().get_or_insert_with(|| Local {
+                site: Arc::clone(site),
+                ends,
+            });
+        }),
+    }
+}
+
+/// Submits a task from inside a task, to its own pool or to the other one.
+fn submit(site: &Arc<Site>, mut rng: Rng) {
+    let own = site
+        .plan
+        .has(Fault::Nested)
+        .then_some((From::OwnWorker, Fault::Nested));
+    let other = site.peer.get().map(|_| (From::OtherPool, Fault::OtherPool));
+    let (from, fault) = match (own, other) {
+        (Some(own), Some(other)) => rng.pick(&[own, other]),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => return,
+    };
+    let called = match from {
+        From::OtherPool => site.peer.get().and_then(Weak::upgrade),
+        _ => Some(Arc::clone(site)),
+    };
+    let called = called.and_then(|called| Some((called.pool()?, called)));
+    if let Some((pool, called)) = called {
+        site.seen.note(fault);
+        Caller {
+            pool: &pool,
+            site: &called,
+            rng,
+            from,
+        }
+        .one();
+    }
+}
+
+/// A thread-local value of a worker, whose destructor uses the pool.
+struct Local {
+    site: Arc<Site>,
+    ends: bool,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let Some(pool) = self.site.pool() else {
+            return;
+        };
+        if self.ends {
+            self.site.seen.note(Fault::LocalEnds);
+            pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        } else {
+            self.site.seen.note(Fault::LocalSubmits);
+            let rng = Rng::new(get(&self.site.books.made));
+            Caller {
+                pool: &pool,
+                site: &self.site,
+                rng,
+                from: From::OtherPool,
+            }
+            .serve();
         }
     }
 }
@@ -216,37 +412,49 @@ impl Drop for Ticket {
 /// The result of a task.
 #[derive(Debug)]
 pub(crate) struct Value {
-    books: Arc<Books>,
-    pub(crate) act: u64,
-    bomb: bool,
+    site: Arc<Site>,
+    tag: u32,
+    is_bomb: bool,
 }
 
 impl Value {
-    pub(crate) fn new(books: &Arc<Books>, act: u64, bomb: bool) -> Self {
-        add(&books.results_made);
-        Self {
-            books: Arc::clone(books),
-            act,
-            bomb,
-        }
-    }
-
-    /// Defuses the result, as it has arrived: only results that no caller takes may panic in their
-    /// drop.
-    pub(crate) fn arrived(mut self) -> u64 {
-        self.bomb = false;
-        self.act
+    /// Asserts that the result is of this task. Defuses it, as it has arrived: only results that no
+    /// caller takes may panic in their drop.
+    pub(crate) fn arrived(mut self, act: Act) {
+        self.is_bomb = false;
+        assert_eq!((self.tag, false), (act.tag, act.panics()), "another result");
     }
 }
 
 impl Drop for Value {
     fn drop(&mut self) {
-        add(&self.books.results_dropped);
-        if self.bomb && !std::thread::panicking() {
-            if !caller_runs() {
-                add(&self.books.panics);
-            }
+        let books = &self.site.books;
+        books.results.fetch_sub(1, SeqCst);
+        if self.is_bomb && !panicking() {
+            self.site.seen.note(Fault::DropPanics);
+            add(&books.panics);
             quiet_panic();
         }
     }
+}
+
+/// A panic payload whose drop panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !panicking() {
+            quiet_panic();
+        }
+    }
+}
+
+/// Panics without the panic hook, which ends the process.
+pub(crate) fn quiet_panic() -> ! {
+    resume_unwind(Box::new("meant"))
+}
+
+/// Drops a value whose drop may panic, and catches the panic.
+pub(crate) fn defuse<T>(what: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
 }

@@ -1,4 +1,4 @@
-//! The figures that the OS has about this process, and limits that it can be given. Linux only.
+//! The figures that the OS has about this process, and the core that it runs on. Linux only.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -31,20 +31,27 @@ pub fn live_bytes() -> i64 {
     LIVE.load(Ordering::Relaxed)
 }
 
+/// Returns a figure of a text like `/proc/self/status`.
+fn figure(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns a figure of this process.
+fn own(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    figure(&status, name).expect("a figure")
+}
+
 /// Returns the number of threads of this process.
 pub fn threads() -> usize {
     // Not by a listing of /proc/self/task: it ends early if a thread ends meanwhile.
-    let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
-    let count = status.lines().find_map(|l| l.strip_prefix("Threads:"));
-    (count.expect("a count").trim().parse()).expect("a number")
+    own("Threads:") as usize
 }
 
-/// Returns the names of this process's threads.
-pub fn thread_names() -> Vec<String> {
-    let dirs = fs::read_dir("/proc/self/task").expect("/proc/self/task");
-    dirs.filter_map(|dir| fs::read_to_string(dir.ok()?.path().join("comm")).ok())
-        .map(|name| name.trim_end().to_owned())
-        .collect()
+/// Returns the resident memory in KiB.
+pub fn resident() -> u64 {
+    own("VmRSS:")
 }
 
 /// Returns the processor time and the voluntary context switches of the threads whose names start
@@ -60,26 +67,10 @@ pub fn activity(prefix: &str) -> (Duration, u64) {
         if !read("comm").starts_with(prefix) {
             continue;
         }
-        let first = |text: &str| text.split_whitespace().next().and_then(|n| n.parse().ok());
-        nanos += first(&read("schedstat")).unwrap_or(0_u64);
-        switches += read("status")
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-            .and_then(first)
-            .unwrap_or(0_u64);
+        nanos += figure(&read("schedstat"), "").unwrap_or(0);
+        switches += figure(&read("status"), "voluntary_ctxt_switches:").unwrap_or(0);
     }
     (Duration::from_nanos(nanos), switches)
-}
-
-/// Returns the resident memory in KiB.
-pub fn resident() -> u64 {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-            line.split_whitespace().next()?.parse().ok()
-        })
-        .unwrap_or(0)
 }
 
 /// Binds this thread, and the threads that it starts from now on, to one core, or to all cores that
@@ -107,31 +98,4 @@ pub fn pin(one: bool) {
     }
     // SAFETY: the bit set is initialized, and the call is given its size.
     unsafe { libc::sched_setaffinity(0, size, &set) };
-}
-
-/// Becomes an ordinary user, to whom `RLIMIT_NPROC` applies.
-pub fn drop_privileges() {
-    const NOBODY: u32 = 65_534;
-    // SAFETY: the system calls get valid arguments, and this is the only thread so far.
-    unsafe {
-        if libc::geteuid() == 0 {
-            libc::setgroups(0, std::ptr::null());
-            assert_eq!(libc::setgid(NOBODY), 0, "setgid");
-            assert_eq!(libc::setuid(NOBODY), 0, "setuid");
-            // Without this, the process could not read its own entries in /proc.
-            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-        }
-    }
-}
-
-/// Lets the OS start further threads for this user, or makes it refuse them.
-pub fn allow_threads(allow: bool) {
-    // SAFETY: the system calls get a valid struct. The hard limit does not change, so the soft
-    // one can be raised again.
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        libc::getrlimit(libc::RLIMIT_NPROC, &mut limit);
-        limit.rlim_cur = if allow { limit.rlim_max } else { 0 };
-        libc::setrlimit(libc::RLIMIT_NPROC, &limit);
-    }
 }
