@@ -3,11 +3,14 @@
 //!
 //! ```text
 //! cargo run --release --example tcp_server
-//!     starts both servers as processes, drives them over loopback, compares them, stops
-//! cargo run --release --example tcp_server -- serve pool 127.0.0.1:7878
-//!     one server (`pool` or `threads`) until SIGTERM; try it with `nc localhost 7878`
-//!     settings may follow: initial=2 max=16 queue=32 idle_ms=250
+//!     a pool serves 127.0.0.1:7878 until SIGTERM; try it with `nc localhost 7878`
+//! cargo run --release --example tcp_server -- serve threads 127.0.0.1:7878
+//!     the rival; `pool` in place of `threads` is the former. Settings may follow:
+//!     initial=2 max=16 queue=32 idle_ms=250
 //! ```
+//!
+//! It answers each line of standard input with the number of threads that are alive, and of those
+//! started so far.
 //!
 //! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
 //! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
@@ -15,12 +18,13 @@
 //! client always knows whether it was served or refused, at a shutdown too.
 
 use lazypool::{task, Pool, Shutdown};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +34,7 @@ fn main() -> Outcome<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        [] => compare().map(|()| ExitCode::SUCCESS),
+        [] => serve("pool", "127.0.0.1:7878", Limits::DEFAULT),
         ["serve", kind, address, limits @ ..] => serve(kind, address, Limits::parse(limits)?),
         _ => Err("usage: tcp_server [serve pool|threads ADDRESS [KEY=VALUE]...]".into()),
     }
@@ -73,8 +77,6 @@ impl Limits {
         Ok(limits)
     }
 }
-
-// ---- the server ---------------------------------------------------------------------
 
 /// How long a thread reads from a connection before it checks whether the server stops.
 const TICK: Duration = Duration::from_millis(20);
@@ -346,8 +348,10 @@ impl Drop for Permit {
 
 /// Runs a server until SIGTERM.
 fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
-    // Block the signals before any thread starts, because threads inherit the mask.
-    let stop_signals = signals::block();
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+    }
     let crew = Arc::new(Crew::new(kind, limits)?);
     let server = Arc::new(Server {
         sensors: Mutex::default(),
@@ -364,7 +368,9 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
     let stopper = {
         let (crew, server, stopped) = (crew.clone(), server.clone(), stopped.clone());
         thread::spawn(move || {
-            signals::wait(&stop_signals);
+            while !asked.load(Ordering::Relaxed) {
+                thread::sleep(TICK);
+            }
             // Every connection ends after its current reply. New ones are still accepted, refused
             // by the closed pool, and dropped, which tells their clients.
             server.stopping.store(true, Ordering::Relaxed);
@@ -405,300 +411,4 @@ fn answer_questions(crew: &Crew) {
         let (alive, started) = crew.threads();
         println!("{alive} {started}");
     }
-}
-
-#[cfg(unix)]
-mod signals {
-    /// Keeps SIGTERM and SIGINT from ending the process, so that `wait` gets them.
-    pub(super) fn block() -> libc::sigset_t {
-        // SAFETY: zeros are a valid `sigset_t` to write to, and `sigemptyset` initializes it. All
-        // pointers lead to it, except the last one, which may be null.
-        unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGTERM);
-            libc::sigaddset(&mut set, libc::SIGINT);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            set
-        }
-    }
-
-    pub(super) fn wait(set: &libc::sigset_t) {
-        let mut signal = 0;
-        // SAFETY: both pointers lead to live values. `block` has initialized the set.
-        unsafe { libc::sigwait(set, &mut signal) };
-    }
-}
-
-#[cfg(not(unix))]
-mod signals {
-    pub(super) fn block() {}
-
-    pub(super) fn wait(_: &()) {
-        // Ctrl-C ends the process.
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
-// ---- the comparison -----------------------------------------------------------------
-
-/// A server in its own process. Dropping this value kills the process if it has not ended.
-struct Process {
-    child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    address: SocketAddr,
-}
-
-impl Process {
-    fn start(kind: &str) -> Outcome<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", kind, "127.0.0.1:0"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let questions = child.stdin.take().ok_or("no standard input")?;
-        let answers = child.stdout.take().ok_or("no standard output")?;
-        let mut answers = BufReader::new(answers);
-        let mut line = String::new();
-        answers.read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening on ");
-        Ok(Self {
-            child,
-            questions,
-            answers,
-            address: address.ok_or("the server did not start")?.parse()?,
-        })
-    }
-
-    /// Returns the number of threads alive now, and of those started so far.
-    fn threads(&mut self) -> Outcome<(usize, u64)> {
-        self.questions.write_all(b"?\n")?;
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        let (alive, started) = line.trim().split_once(' ').ok_or("no figures")?;
-        Ok((alive.parse()?, started.parse()?))
-    }
-
-    /// Returns the peak memory in KiB, or `None` if the system does not tell it.
-    fn peak_memory(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-        line.split_whitespace().next()?.parse().ok()
-    }
-
-    /// Sends SIGTERM, and waits for the end.
-    fn stop(mut self) -> Outcome<ExitStatus> {
-        #[cfg(unix)]
-        Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
-            .status()?;
-        #[cfg(not(unix))]
-        self.child.kill()?;
-        Ok(self.child.wait()?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // `kill` fails if the process has ended. There is nothing to kill then.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-enum Visit {
-    Served(Duration),
-    Busy(Duration),
-}
-
-/// Makes a whole connection: greeting, three lines, goodbye.
-fn visit(address: SocketAddr, wait_ms: u64) -> Outcome<Visit> {
-    let start = Instant::now();
-    let stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let mut reader = BufReader::new(&stream);
-    let mut hear = || -> Outcome<String> {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        Ok(line)
-    };
-    match hear()?.as_str() {
-        "READY\n" => {}
-        "BUSY\n" => return Ok(Visit::Busy(start.elapsed())),
-        other => return Err(format!("greeted with {other:?}").into()),
-    }
-    for (line, expected) in [
-        ("PUT boiler 71.5\n", "OK\n"),
-        (&format!("WAIT {wait_ms}\n"), "OK\n"),
-        ("GET boiler\n", "71.5\n"),
-        ("QUIT\n", "BYE\n"),
-    ] {
-        (&stream).write_all(line.as_bytes())?;
-        let reply = hear()?;
-        if reply != expected {
-            return Err(format!("{line:?} was answered {reply:?}").into());
-        }
-    }
-    Ok(Visit::Served(start.elapsed()))
-}
-
-#[derive(Default)]
-struct Tally {
-    served: Vec<Duration>,
-    busy: Vec<Duration>,
-    lost: Vec<String>,
-    took: Duration,
-}
-
-/// Runs `clients` clients at once. Each makes `visits` connections, one after the other.
-fn crowd(address: SocketAddr, clients: usize, visits: usize, wait_ms: u64) -> Tally {
-    let all = Mutex::new(Tally::default());
-    let barrier = Barrier::new(clients + 1);
-    let client = || {
-        barrier.wait();
-        for _ in 0..visits {
-            let visit = visit(address, wait_ms);
-            let mut all = lock(&all);
-            match visit {
-                Ok(Visit::Served(latency)) => all.served.push(latency),
-                Ok(Visit::Busy(latency)) => all.busy.push(latency),
-                Err(e) => all.lost.push(e.to_string()),
-            }
-        }
-    };
-    let start = thread::scope(|scope| {
-        for _ in 0..clients {
-            scope.spawn(client);
-        }
-        barrier.wait();
-        Instant::now()
-    });
-    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    all.took = start.elapsed();
-    all.served.sort_unstable();
-    all.busy.sort_unstable();
-    all
-}
-
-/// Returns the latency that this share of the connections does not exceed, in milliseconds.
-fn ms(sorted: &[Duration], share: f64) -> String {
-    let at = (sorted.len().saturating_sub(1) as f64 * share) as usize;
-    match sorted.get(at) {
-        Some(latency) => format!("{:.2}", latency.as_secs_f64() * 1e3),
-        None => "-".to_owned(),
-    }
-}
-
-const KINDS: [&str; 2] = ["pool", "threads"];
-
-fn compare() -> Outcome<()> {
-    let limits = Limits::DEFAULT;
-    println!(
-        "{} workers at first, {} at most, {} connections may wait; idle ones retire after {:?}\n",
-        limits.initial, limits.max, limits.queue, limits.idle
-    );
-    let mut steady = Vec::new();
-    let mut burst = Vec::new();
-    let mut overload = Vec::new();
-    let mut curves = Vec::new();
-    for kind in KINDS {
-        let mut process = Process::start(kind)?;
-        let address = process.address;
-        // Warm up: the first connections are slower, because the caches are cold.
-        crowd(address, 8, 50, 0);
-
-        let (_, before) = process.threads()?;
-        let tally = crowd(address, 8, 500, 0);
-        let (_, after) = process.threads()?;
-        steady.push((tally, after - before));
-
-        let (tally, curve) = watch(&mut process, limits.max + limits.queue)?;
-        burst.push((tally, process.threads()?.1 - after));
-        curves.push(curve);
-
-        let tally = crowd(address, 2 * (limits.max + limits.queue), 1, 100);
-        let memory = process.peak_memory();
-        overload.push((tally, memory));
-
-        let status = process.stop()?;
-        if !status.success() {
-            return Err(format!("{kind}: {status}").into());
-        }
-    }
-
-    row("", KINDS.map(str::to_owned));
-    println!("8 clients, a connection after the other");
-    let both = |f: &dyn Fn(usize) -> String| [f(0), f(1)];
-    row(
-        "connections/s",
-        both(&|i| {
-            let tally = &steady[i].0;
-            format!(
-                "{:.0}",
-                tally.served.len() as f64 / tally.took.as_secs_f64()
-            )
-        }),
-    );
-    row("p50, ms", both(&|i| ms(&steady[i].0.served, 0.5)));
-    row("p99, ms", both(&|i| ms(&steady[i].0.served, 0.99)));
-    row("threads started", both(&|i| steady[i].1.to_string()));
-    println!(
-        "{} clients at once, of 100 ms each",
-        limits.max + limits.queue
-    );
-    row("served", both(&|i| burst[i].0.served.len().to_string()));
-    row("p50, ms", both(&|i| ms(&burst[i].0.served, 0.5)));
-    row("p99, ms", both(&|i| ms(&burst[i].0.served, 0.99)));
-    row("threads started", both(&|i| burst[i].1.to_string()));
-    println!("twice as many");
-    row("served", both(&|i| overload[i].0.served.len().to_string()));
-    row("p99, ms", both(&|i| ms(&overload[i].0.served, 0.99)));
-    row("refused", both(&|i| overload[i].0.busy.len().to_string()));
-    row("p99 of that, ms", both(&|i| ms(&overload[i].0.busy, 0.99)));
-    row(
-        "peak memory, KiB",
-        both(&|i| overload[i].1.map_or("-".to_owned(), |kib| kib.to_string())),
-    );
-
-    println!("\nThreads alive, from the burst into the quiet after it:");
-    row("ms", KINDS.map(str::to_owned));
-    for (&(at, pool), &(_, threads)) in curves[0].iter().zip(&curves[1]) {
-        let bar = "#".repeat(pool);
-        println!("  {at:<18} {pool:>10} {threads:>10}  {bar}");
-    }
-
-    let tallies = steady.iter().chain(&burst).map(|(tally, _)| tally);
-    let tallies = tallies.chain(overload.iter().map(|(tally, _)| tally));
-    let lost: Vec<&String> = tallies.flat_map(|tally| &tally.lost).collect();
-    match lost.first() {
-        None => Ok(()),
-        Some(first) => Err(format!("{} connections lost, the first: {first}", lost.len()).into()),
-    }
-}
-
-fn row(name: &str, figures: [String; 2]) {
-    let [pool, threads] = figures;
-    println!("  {name:<18} {pool:>10} {threads:>10}");
-}
-
-/// The number of threads alive, by time in milliseconds.
-type Curve = Vec<(u128, usize)>;
-
-/// Makes a burst of connections, and records how the number of threads follows it.
-fn watch(process: &mut Process, clients: usize) -> Outcome<(Tally, Curve)> {
-    let address = process.address;
-    let burst = thread::spawn(move || crowd(address, clients, 1, 100));
-    let start = Instant::now();
-    let mut curve = Vec::new();
-    for step in 0..20 {
-        let at = Duration::from_millis(50 * step);
-        thread::sleep(at.saturating_sub(start.elapsed()));
-        curve.push((at.as_millis(), process.threads()?.0));
-    }
-    let tally = burst.join().map_err(|_| "a client panicked")?;
-    Ok((tally, curve))
 }

@@ -13,9 +13,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use num_bigint::BigUint;
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{error::Elapsed, timeout};
@@ -42,8 +41,6 @@ pub struct App {
     pub exporter: PrometheusHandle,
     /// The current phase of the service.
     pub phase: watch::Receiver<Phase>,
-    /// The number of requests that got each status.
-    pub ledger: Arc<Ledger>,
     /// How long a task of `/factorial` takes.
     pub factorial: Takes,
     /// How long a task of `/sleep` takes.
@@ -101,9 +98,8 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Wraps every request: makes sure that it is answered, and counts the answer.
+/// Wraps every request: makes sure that it is answered.
 async fn answer(State(app): State<App>, request: Request, next: Next) -> Response {
-    let unanswered = app.ledger.begin();
     let mut phase = app.phase.clone();
     let mut response = tokio::select! {
         // `biased` polls the handler first, so a value that came before the time was up is
@@ -118,7 +114,6 @@ async fn answer(State(app): State<App>, request: Request, next: Next) -> Respons
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
-    unanswered.answered(response.status());
     response
 }
 
@@ -303,73 +298,4 @@ async fn metrics(State(app): State<App>) -> impl IntoResponse {
     // scraped for long does this on a timer.
     app.exporter.run_upkeep();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page)
-}
-
-/// Counts requests and answers, so that the log can say that none was lost.
-#[derive(Debug, Default)]
-pub struct Ledger {
-    counts: Mutex<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    open: u64,
-    left: u64,
-    answers: BTreeMap<u16, u64>,
-}
-
-impl Ledger {
-    fn begin(self: &Arc<Self>) -> Unanswered {
-        self.with(|c| c.open += 1);
-        Unanswered {
-            ledger: Arc::clone(self),
-            answer: None,
-        }
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut Counts) -> T) -> T {
-        f(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns the number of requests that are being worked on.
-    #[must_use]
-    pub fn open(&self) -> u64 {
-        self.with(|c| c.open)
-    }
-
-    /// Returns the number of requests whose client hung up before the answer.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        self.with(|c| c.left)
-    }
-
-    /// Returns the number of answered requests, by status.
-    #[must_use]
-    pub fn answers(&self) -> BTreeMap<u16, u64> {
-        self.with(|c| c.answers.clone())
-    }
-}
-
-/// A request that is being worked on. If this is dropped without an answer, the client has left.
-struct Unanswered {
-    ledger: Arc<Ledger>,
-    answer: Option<StatusCode>,
-}
-
-impl Unanswered {
-    fn answered(mut self, status: StatusCode) {
-        self.answer = Some(status);
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.ledger.with(|counts| {
-            counts.open -= 1;
-            match self.answer {
-                Some(status) => *counts.answers.entry(status.as_u16()).or_default() += 1,
-                None => counts.left += 1,
-            }
-        });
-    }
 }

@@ -4,9 +4,7 @@
 //!   here.
 //! * [`takes`]: how long a task of a route takes, learned from those that have run.
 //! * [`settings`]: the service's settings file.
-//! * [`client`]: a small blocking HTTP client, for the tests and the load run.
 
 pub mod app;
-pub mod client;
 pub mod settings;
 pub mod takes;

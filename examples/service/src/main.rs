@@ -23,7 +23,7 @@
 use axum::serve::ListenerExt;
 use lazypool::Shutdown;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use service::app::{router, App, Ledger, Phase, ROUTES};
+use service::app::{router, App, Phase, ROUTES};
 use service::settings::Settings;
 use service::takes::Takes;
 use std::future::{Future, IntoFuture};
@@ -82,7 +82,6 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
         deadline: settings.deadline,
         exporter,
         phase: phase_seen,
-        ledger: Arc::new(Ledger::default()),
         factorial: Takes::default(),
         sleep: Takes::default(),
     };
@@ -106,7 +105,7 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     let server = tokio::spawn(server.into_future());
 
     stop.await;
-    eprintln!("service: stopping, {} requests open", app.ledger.open());
+    eprintln!("service: stopping, {} tasks run", app.pool.stats().running);
     phase.send_replace(Phase::Draining);
     let (code, ()) = tokio::join!(
         wind_down(&app, &settings),
@@ -118,8 +117,6 @@ async fn run(settings: Settings) -> Result<u8, Box<dyn std::error::Error>> {
     if tokio::time::timeout(LAST_WORDS, server).await.is_err() {
         eprintln!("service: some clients did not read their answers");
     }
-    let (answers, left, open) = (app.ledger.answers(), app.ledger.left(), app.ledger.open());
-    eprintln!("service: answered {answers:?}, clients left {left}, unanswered {open}");
     Ok(code)
 }
 

@@ -11,6 +11,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 const LONG: Duration = Duration::from_secs(600);
 const LIMIT: Duration = Duration::from_secs(30);
@@ -27,6 +28,12 @@ async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failed> {
     minimal::offload(pool, deadline, Duration::ZERO, work).await
+}
+
+/// Offloads work in a task of the runtime.
+fn spawn(pool: &Arc<Pool>, work: impl FnOnce() + Send + 'static) -> JoinHandle<Result<(), Failed>> {
+    let pool = Arc::clone(pool);
+    tokio::spawn(async move { offload(&pool, LONG, work).await })
 }
 
 async fn until(what: &str, cond: impl Fn() -> bool) {
@@ -56,16 +63,14 @@ async fn a_value() {
 async fn hang_up() {
     let pool = pool(4);
     let started = Arc::new(AtomicBool::new(false));
-    let requests: Vec<_> = (0..3)
-        .map(|_| {
-            let (pool, started) = (Arc::clone(&pool), Arc::clone(&started));
-            let work = move || {
-                started.store(true, Ordering::SeqCst);
-                patient();
-            };
-            tokio::spawn(async move { offload(&pool, LONG, work).await })
-        })
-        .collect();
+    let requests = [(); 3].map(|()| {
+        let started = Arc::clone(&started);
+        let work = move || {
+            started.store(true, Ordering::SeqCst);
+            patient();
+        };
+        spawn(&pool, work)
+    });
     // Wait until the first task has started. Before that, it could still be taken back.
     until("one to run", || {
         started.load(Ordering::SeqCst) && pool.stats().queued == 2
@@ -139,15 +144,9 @@ async fn panic() {
 #[tokio::test]
 async fn shutdown() {
     let pool = pool(4);
-    let first = tokio::spawn({
-        let pool = Arc::clone(&pool);
-        async move { offload(&pool, LONG, patient).await }
-    });
+    let first = spawn(&pool, patient);
     until("it to run", || pool.stats().running == 1).await;
-    let second = tokio::spawn({
-        let pool = Arc::clone(&pool);
-        async move { offload(&pool, LONG, || ()).await }
-    });
+    let second = spawn(&pool, || ());
     until("it to queue", || pool.stats().queued == 1).await;
     pool.shutdown(Shutdown::Cancel, Duration::ZERO);
     assert_eq!(
@@ -198,10 +197,7 @@ fn a_runtime_that_ends_before_the_task() {
 #[tokio::test]
 async fn refusal() {
     let pool = pool(0);
-    let first = tokio::spawn({
-        let pool = Arc::clone(&pool);
-        async move { offload(&pool, LONG, patient).await }
-    });
+    let first = spawn(&pool, patient);
     until("it to run", || pool.stats().running == 1).await;
     let refused = offload(&pool, LONG, || ()).await;
     assert_eq!(refused, Err(Failed::Busy));
