@@ -93,7 +93,7 @@ enum State {
     Queued,
     Running,
     Ended,
-    /// These never ran.
+    /// It never ran, in this state and in the next three.
     Refused,
     Cancelled,
     Discarded,
@@ -320,7 +320,7 @@ impl Play {
 
     fn submit(&mut self, holds: bool, mut fault: Fault, with: With, is_awaited: bool) {
         if is_awaited && fault == Fault::ResultExplodes {
-            // Whether that panic counts depends on the moment at which the handle is dropped.
+            // That panic counts or not, by the moment at which the handle is dropped.
             fault = Fault::Nothing;
         }
         let due = self.due(with);

@@ -48,7 +48,7 @@ pub(crate) fn get(n: &AtomicU64) -> u64 {
     n.load(SeqCst)
 }
 
-/// What belongs to one pool, except the pool itself: a task may drop the last reference to it.
+/// All that belongs to one pool, except the pool: a task may drop the last reference to that.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) plan: Plan,

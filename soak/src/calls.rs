@@ -270,7 +270,7 @@ impl<'a> Caller<'a> {
         let expires = choice == 2 && waits && !in_line && !self.site.blocks;
         act.timed = expires.then_some(true);
         if !waits && act.explodes == Explodes::Result {
-            // Whether that panic counts depends on the moment at which the handle is dropped.
+            // That panic counts or not, by the moment at which the handle is dropped.
             act.explodes = Explodes::Nothing;
         }
         let (ticket, fate) = Ticket::new(self.site, act);

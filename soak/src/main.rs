@@ -40,8 +40,7 @@ Options:
   --seconds N   how long (60)
   --pairs N     so many pools, each fault in every other one, and a table of the pairs that met
   --seed S      where to begin (from the clock)
-  --round K     only this round, again and again
-  --hold        do not end after a failure: leave the process to a debugger";
+  --round K     only this round, again and again";
 
 #[derive(Debug)]
 struct Args {
@@ -49,36 +48,32 @@ struct Args {
     pairs: u64,
     seed: u64,
     round: Option<u64>,
-    hold: bool,
 }
 
 impl Args {
-    fn parse() -> Result<Self, String> {
+    /// Reads the arguments. Returns `None` if one is wrong.
+    fn parse() -> Option<Self> {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let seed = clock.map_or(0, |d| d.as_nanos() as u64 % 1_000_000_007);
+        let (seconds, pairs, round) = (60, 0, None);
         let mut args = Self {
-            seconds: 60,
-            pairs: 0,
+            seconds,
+            pairs,
             seed,
-            round: None,
-            hold: false,
+            round,
         };
-        let mut given = std::env::args().skip(1);
-        while let Some(flag) = given.next() {
-            let mut number = || {
-                let value = given.next().ok_or(format!("{flag} needs a number"))?;
-                value.parse().map_err(|e| format!("{flag} {value}: {e}"))
-            };
-            match flag.as_str() {
-                "--seconds" => args.seconds = number()?,
-                "--pairs" => args.pairs = number()?,
-                "--seed" => args.seed = number()?,
-                "--round" => args.round = Some(number()?),
-                "--hold" => args.hold = true,
-                _ => return Err(HELP.to_owned()),
+        let given: Vec<String> = std::env::args().skip(1).collect();
+        for pair in given.chunks(2) {
+            let number = pair.get(1)?.parse().ok()?;
+            match pair[0].as_str() {
+                "--seconds" => args.seconds = number,
+                "--pairs" => args.pairs = number,
+                "--seed" => args.seed = number,
+                "--round" => args.round = Some(number),
+                _ => return None,
             }
         }
-        Ok(args)
+        Some(args)
     }
 }
 
@@ -115,12 +110,6 @@ fn fail(message: &str) -> ! {
     while printer.as_ref().is_ok_and(|p| !p.is_finished()) && start.elapsed().as_secs() < 5 {
         thread::sleep(Duration::from_millis(10));
     }
-    if args.hold {
-        eprintln!("holding process {}", std::process::id());
-        loop {
-            thread::park();
-        }
-    }
     exit(1);
 }
 
@@ -140,13 +129,11 @@ fn watchdog() {
 }
 
 fn main() {
-    let args = match Args::parse() {
-        Ok(args) => ARGS.get_or_init(|| args),
-        Err(message) => {
-            eprintln!("{message}");
-            exit(2);
-        }
+    let Some(args) = Args::parse() else {
+        eprintln!("{HELP}");
+        exit(2);
     };
+    let args = ARGS.get_or_init(|| args);
     // Planned panics do not call the panic hook.
     std::panic::set_hook(Box::new(|info| {
         let trace = std::backtrace::Backtrace::force_capture();

@@ -325,6 +325,7 @@ fn a_mistake_in_the_settings_is_named_and_the_code_is_1() {
             "max_workers is 0; allowed: 1 or more",
         ),
         ("", "max_worker = 1", "unknown field `max_worker`"),
+        ("deadline = \"2\"", "", "deadline"),
         ("", "idle_timeout = 5", "idle_timeout: invalid type"),
         ("", "when_full = \"block\"", "pool.when_full"),
         ("deadlin = \"1s\"", "", "unknown field `deadlin`"),
@@ -399,7 +400,7 @@ struct Overload {
     took: Duration,
 }
 
-/// Lets `clients` ask for this path until the workers have done so many tasks.
+/// Lets `clients` ask for this path until the workers have done this number of tasks.
 fn overload(path: &str, clients: usize, tasks: u64) -> Overload {
     let pool = "max_workers = 8\nqueue_capacity = 1024";
     let service = start("deadline = \"750ms\"", pool);
