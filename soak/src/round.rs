@@ -335,6 +335,9 @@ fn end(pool: Arc<Pool>, site: &Arc<Site>, rng: &mut Rng) {
         if !pool.is_closed() {
             fill(&pool, site);
             settle(&pool);
+            if !plan.has_any(&[Fault::HookSlow, Fault::HookPanics]) {
+                crowd(&pool, site);
+            }
             let rests = !plan.has_any(&[Fault::Retired, Fault::HookSlow, Fault::OtherPool]);
             if rests && rng.one_in(8) {
                 rest(&pool);
@@ -431,6 +434,31 @@ fn fill(pool: &Arc<Pool>, site: &Arc<Site>) {
     assert!(!serve(), "more than its capacity: {pool:?}");
     *gate.0.lock().expect("no panic under this lock") = true;
     gate.1.notify_all();
+}
+
+/// Makes calls from as many threads as the pool has space for. None of them may be refused.
+fn crowd(pool: &Arc<Pool>, site: &Arc<Site>) {
+    let callers = (pool.max_workers() + pool.queue_capacity()).min(8);
+    scope(|s| {
+        for n in 0..callers as u64 {
+            s.spawn(move || {
+                let (rng, from) = (Rng::new(n), From::OtherPool);
+                let mut caller = Caller {
+                    pool,
+                    site,
+                    rng,
+                    from,
+                };
+                for _ in 0..100 {
+                    let act = caller.idle();
+                    let (ticket, _) = Ticket::new(site, act);
+                    let pool = pool.when_full(WhenFull::Refuse);
+                    let outcome = pool.do_with_deadline(move || ticket.run(act), Duration::MAX);
+                    outcome.expect("there is space").arrived(act);
+                }
+            });
+        }
+    });
 }
 
 /// Asserts that an idle pool uses no processor time.
