@@ -10,6 +10,7 @@ mod cut;
 #[cfg(unix)]
 pub mod fork;
 pub mod futures;
+pub mod gates;
 mod ledger;
 #[cfg(target_os = "linux")]
 pub mod os;
