@@ -36,9 +36,11 @@ pub fn fill(pool: &Pool, gate: &Gate) {
 }
 
 /// Returns a pool of one worker, and the gate at which its task waits.
-pub fn held(queue: usize) -> (Pool, Gate) {
+///
+/// Bind both in one pattern, so that the gate is dropped before the pool.
+pub fn held(queue: usize) -> (Arc<Pool>, Gate) {
     let gate = Gate::new();
-    (occupied(&gate, queue), gate)
+    (Arc::new(occupied(&gate, queue)), gate)
 }
 
 /// Returns a pool of one worker, whose task ends once all clones of the sender are dropped.
