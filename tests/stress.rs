@@ -9,38 +9,44 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::gates::*;
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Shutdown, Stats, WhenFull};
+use lazypool::{task, DeadlineError, Pool, Refused, Stats, WhenFull};
 
 const SUBMITTERS: u64 = 16;
-const WORKERS: usize = 64;
 
-fn length() -> Duration {
-    match std::env::var("LAZYPOOL_STRESS_SECS") {
-        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
-        Err(_) => ms(900),
+/// A count, without a record for each task, so that the load can run for hours.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
     }
 }
 
-/// Counts what happened to the closures, without a record for each task, so that it can run for
-/// hours.
+/// What happened to the closures, their results and the calls.
 #[derive(Debug, Default)]
 struct Totals {
-    made: AtomicU64,
-    ran: AtomicU64,
-    dropped: AtomicU64,
-    handed_back: AtomicU64,
-    results_made: AtomicU64,
-    results_dropped: AtomicU64,
-    wrong: AtomicU64,
-    inside: AtomicU64,
-    most: AtomicU64,
-}
+    made: Count,
+    ran: Count,
+    dropped: Count,
+    handed_back: Count,
+    results_made: Count,
+    results_dropped: Count,
+    wrong: Count,
+    inside: Gauge,
 
-impl Totals {
-    fn add(field: &AtomicU64) {
-        field.fetch_add(1, Ordering::SeqCst);
-    }
+    served: Count,
+    returned: Count,
+    panicked: Count,
+    expired: Count,
+    timed_out: Count,
+    refused: Count,
 }
 
 const NEW: u32 = 0;
@@ -57,7 +63,7 @@ struct Ticket {
 
 impl Ticket {
     fn new(totals: &Arc<Totals>, check: u64) -> Self {
-        Totals::add(&totals.made);
+        totals.made.add();
         Self {
             totals: Arc::clone(totals),
             state: AtomicU32::new(NEW),
@@ -66,28 +72,23 @@ impl Ticket {
     }
 
     fn run(&self, check: u64) {
-        Totals::add(&self.totals.ran);
+        self.totals.ran.add();
         if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != check {
-            Totals::add(&self.totals.wrong);
+            self.totals.wrong.add();
         }
-        let now = self.totals.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.totals.most.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.totals.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        Totals::add(&self.totals.dropped);
+        self.totals.dropped.add();
         if self.state.swap(DROPPED, Ordering::SeqCst) == DROPPED {
-            Totals::add(&self.totals.wrong);
+            self.totals.wrong.add();
         }
     }
 }
 
+/// The result of a task.
 struct Value {
     totals: Arc<Totals>,
     check: u64,
@@ -95,36 +96,25 @@ struct Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        Totals::add(&self.totals.results_dropped);
+        self.totals.results_dropped.add();
     }
 }
 
-/// The outcomes that all submitters saw together.
-#[derive(Debug, Default)]
-struct Seen {
-    served: AtomicU64,
-    returned: AtomicU64,
-    panicked: AtomicU64,
-    expired: AtomicU64,
-    timed_out: AtomicU64,
-    refused: AtomicU64,
+/// Counts the outcome of a `serve` while the pool is open.
+fn count_served<F>(outcome: Result<(), Refused<F>>, totals: &Totals) {
+    match outcome {
+        Ok(()) => totals.served.add(),
+        outcome => {
+            saturated(outcome);
+            totals.handed_back.add();
+            totals.refused.add();
+        }
+    }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    workers: usize,
-    min: usize,
-    queue: usize,
-    idle: Duration,
-    policy: WhenFull,
-    hooks: bool,
-}
-
-fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &AtomicBool) {
+fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
     let weight = [rng.below(1 << 40); 24];
     while !over.load(Ordering::Relaxed) {
-        // Every tenth closure is too large for a slot.
-        let large = rng.below(10) == 0;
         let check = rng.next();
         let ticket = Ticket::new(totals, check);
         let kind = rng.below(100);
@@ -136,6 +126,7 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
         let books = Arc::clone(totals);
         let body = move || {
             ticket.run(check);
+            let inside = books.inside.enter();
             if kind % 7 == 0 {
                 thread::yield_now();
             }
@@ -147,11 +138,11 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             } else {
                 spin(work);
             }
-            ticket.end();
+            drop(inside);
             if kind == 99 {
-                quiet_panic("meant");
+                quiet_panic("on purpose");
             }
-            Totals::add(&books.results_made);
+            books.results_made.add();
             Value {
                 totals: books,
                 check,
@@ -165,27 +156,15 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             50..70 => LONG,
             _ => Duration::MAX,
         };
-        let count = if kind % 2 == 0 {
-            let outcome = if large {
-                let body = move || {
-                    std::hint::black_box(weight);
-                    drop(body());
-                };
-                pool.serve(body).map_err(|refused| {
-                    Totals::add(&totals.handed_back);
-                    refused.is_saturated()
-                })
-            } else {
-                pool.serve(move || drop(body())).map_err(|refused| {
-                    Totals::add(&totals.handed_back);
-                    refused.is_saturated()
-                })
+        if kind % 20 == 0 {
+            // This closure is too large for a slot.
+            let body = move || {
+                std::hint::black_box(weight);
+                drop(body());
             };
-            match outcome {
-                Ok(()) => &seen.served,
-                Err(true) => &seen.refused,
-                Err(false) => panic!("refused for another reason than saturation"),
-            }
+            count_served(pool.serve(body), totals);
+        } else if kind % 2 == 0 {
+            count_served(pool.serve(move || drop(body())), totals);
         } else {
             let start = Instant::now();
             let outcome = pool.labeled("stress").do_with_deadline(body, d);
@@ -193,33 +172,26 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             match outcome {
                 Ok(value) => {
                     assert_eq!(value.check, check, "another task's result");
-                    &seen.returned
+                    totals.returned.add();
                 }
                 Err(DeadlineError::Panicked(_)) => {
                     assert_eq!(kind, 99);
-                    &seen.panicked
-                }
-                Err(DeadlineError::Expired(f)) => {
-                    assert!(!early, "Expired before {d:?}");
-                    Totals::add(&totals.handed_back);
-                    drop(f);
-                    if d.is_zero() {
-                        continue;
-                    }
-                    &seen.expired
+                    totals.panicked.add();
                 }
                 Err(DeadlineError::TimedOut) => {
                     assert!(!early, "TimedOut before {d:?}");
-                    &seen.timed_out
+                    totals.timed_out.add();
                 }
-                Err(DeadlineError::Refused(refused)) => {
-                    assert!(refused.is_saturated(), "{refused:?}");
-                    Totals::add(&totals.handed_back);
-                    &seen.refused
+                Err(DeadlineError::Expired(_)) => {
+                    assert!(!early, "Expired before {d:?}");
+                    totals.handed_back.add();
+                    if !d.is_zero() {
+                        totals.expired.add();
+                    }
                 }
+                Err(DeadlineError::Refused(refused)) => count_served(Err(refused), totals),
             }
-        };
-        Totals::add(count);
+        }
         if rng.below(200) == 0 {
             // Long enough for workers to retire.
             thread::sleep(Duration::from_micros(rng.below(6000)));
@@ -227,238 +199,215 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
     }
 }
 
+/// Law 9: the invariants hold at every moment, and no counter goes back.
 fn watch(pool: &Pool, over: &AtomicBool) {
+    let counters = |s: &Stats| {
+        let tasks = [s.accepted, s.refused, s.completed, s.panicked, s.expired];
+        let late = [s.discarded, s.timed_out, s.hook_panics];
+        let workers = [s.spawned, s.retired, s.peak_workers as u64];
+        tasks.into_iter().chain(late).chain(workers)
+    };
     let mut last = pool.stats();
     while !over.load(Ordering::Relaxed) {
         let now = pool.stats();
         check_moment(pool, &now);
-        let figures = |s: &Stats| {
-            [
-                s.accepted,
-                s.refused,
-                s.completed,
-                s.panicked,
-                s.expired,
-                s.discarded,
-                s.timed_out,
-                s.spawned,
-                s.retired,
-                s.peak_workers as u64,
-                s.hook_panics,
-            ]
-        };
-        for (before, after) in figures(&last).into_iter().zip(figures(&now)) {
-            assert!(before <= after, "a counter went back: {last:?}, {now:?}");
-        }
+        let mut pairs = counters(&last).zip(counters(&now));
+        let back = pairs.any(|(before, after)| before > after);
+        assert!(!back, "a counter went back: {last:?}, {now:?}");
         last = now;
         thread::sleep(ms(1));
     }
 }
 
+/// Runs the load in a pool that is open, and checks all counts.
+fn load(pool: &Pool, totals: &Arc<Totals>, policy: WhenFull) {
+    let length = match std::env::var("LAZYPOOL_STRESS_SECS") {
+        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
+        Err(_) => ms(900),
+    };
+    let over = AtomicBool::new(false);
+    thread::scope(|s| {
+        let _over = on_drop(|| over.store(true, Ordering::Relaxed));
+        for seed in 0..SUBMITTERS {
+            let over = &over;
+            s.spawn(move || submit(pool, totals, &mut Rng::new(seed + unique()), over));
+        }
+        s.spawn(|| watch(pool, &over));
+        thread::sleep(length);
+    });
+    let (s, t) = (settle(pool), totals);
+    check_at_rest(pool, &s);
+
+    // The pool's counts agree with the outcomes that its callers saw.
+    assert_eq!(s.refused + s.expired, t.refused.get() + t.expired.get());
+    // A call that expired before its task was accepted counts as refused (law 14).
+    assert!(s.expired <= t.expired.get(), "{s:?}, {t:?}");
+    if policy == WhenFull::Block {
+        assert_eq!(t.refused.get(), 0, "{s:?}, {t:?}");
+    }
+    assert_eq!(s.timed_out, t.timed_out.get(), "{s:?}, {t:?}");
+    let ended = t.served.get() + t.returned.get() + t.panicked.get() + t.timed_out.get();
+    assert_eq!(s.completed + s.panicked, ended, "{s:?}, {t:?}");
+    assert!(s.completed > 0, "{s:?}");
+    assert!(t.expired.get() + s.timed_out > 0, "{s:?}, {t:?}");
+
+    // Every closure ran, came back or was dropped, once. Every result was dropped once.
+    assert_eq!(t.wrong.get(), 0, "{t:?}");
+    assert_eq!(t.ran.get(), s.completed + s.panicked, "{t:?}");
+    assert_eq!(t.made.get(), t.ran.get() + t.handed_back.get(), "{t:?}");
+    assert_eq!(t.dropped.get(), t.made.get(), "{t:?}");
+    assert_eq!(t.results_made.get(), s.completed, "{t:?}");
+    assert_eq!(t.results_dropped.get(), s.completed, "{t:?}");
+    assert!(t.inside.most() <= pool.max_workers(), "{t:?}");
+}
+
+/// Law 10: submissions race a shutdown. Each call runs its task or is refused with a reason. See
+/// gammazero 76, pond 43, 138 and 61.
+fn end(pool: &Pool, totals: &Arc<Totals>) {
+    let over = AtomicBool::new(false);
+    let before = totals.made.get();
+    let mode = MODES[(unique() % 3) as usize];
+    thread::scope(|s| {
+        let _over = on_drop(|| over.store(true, Ordering::Relaxed));
+        for seed in 0..4 {
+            let over = &over;
+            s.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !over.load(Ordering::Relaxed) {
+                    let check = rng.next();
+                    let ticket = Ticket::new(totals, check);
+                    let body = move || ticket.run(check);
+                    let refused = match rng.below(2) {
+                        0 => pool.serve(body).err(),
+                        _ => match pool.do_with_deadline(body, Duration::MAX) {
+                            Ok(()) => None,
+                            outcome => Some(refused(outcome)),
+                        },
+                    };
+                    if let Some(refused) = refused {
+                        assert!(refused.is_closed() || refused.is_saturated());
+                        totals.handed_back.add();
+                    }
+                }
+            });
+        }
+        wait_until("a submission", || totals.made.get() > before);
+        thread::sleep(ms(5));
+        let report = pool.shutdown(mode, LIMIT);
+        assert!(report.is_clean());
+        assert!(mode != lazypool::Shutdown::Drain || report.discarded == 0);
+    });
+    let (s, t) = (pool.stats(), totals);
+    check_at_rest(pool, &s);
+    assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
+    assert_eq!(t.wrong.get(), 0, "{t:?}");
+    assert_eq!(t.dropped.get(), t.made.get(), "{t:?}");
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    workers: usize,
+    min: usize,
+    queue: usize,
+    idle: Duration,
+    policy: WhenFull,
+    hooks: bool,
+}
+
+const MANY_WORKERS: Shape = Shape {
+    workers: 64,
+    min: 0,
+    queue: 0,
+    idle: ms(1),
+    policy: WhenFull::Refuse,
+    hooks: false,
+};
+
 fn run(shape: Shape) {
-    let builder = Pool::builder()
-        .max_workers(shape.workers)
+    let mut builder = builder(shape.workers, shape.queue)
         .min_workers(shape.min)
-        .queue_capacity(shape.queue)
         .idle_timeout(shape.idle)
         .when_full(shape.policy);
-    let builder = if shape.hooks {
-        builder
+    if shape.hooks {
+        builder = builder
             .around(|task| {
                 if task::slot().is_some_and(|slot| slot % 2 == 0) {
                     task();
                 }
             })
             .on_panic(|_| quiet_panic("hook"))
-            .on_worker_start(|slot| assert!(slot < WORKERS))
-            .on_worker_stop(|_| quiet_panic("hook"))
-    } else {
-        builder
-    };
+            .on_worker_start(move |slot| assert!(slot < shape.workers))
+            .on_worker_stop(|_| quiet_panic("hook"));
+    }
     let pool = builder.build().expect("pool");
     let totals = Arc::new(Totals::default());
-    let seen = Seen::default();
-    let over = AtomicBool::new(false);
-    thread::scope(|s| {
-        for seed in 0..SUBMITTERS {
-            let (pool, totals, seen, over) = (&pool, &totals, &seen, &over);
-            s.spawn(move || {
-                let mut rng = Rng::new(seed + shape.queue as u64 + unique());
-                submit(pool, totals, seen, &mut rng, over);
-            });
-        }
-        s.spawn(|| watch(&pool, &over));
-        thread::sleep(length());
-        over.store(true, Ordering::Relaxed);
-    });
-    let s = settle(&pool);
-    check_at_rest(&pool, &s);
-    let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
-
-    // The pool's counts agree with the outcomes that its callers saw.
-    assert_eq!(
-        s.refused + s.expired,
-        get(&seen.refused) + get(&seen.expired)
-    );
-    // A call that expired before its task was accepted counts as refused (law 14).
-    assert!(s.expired <= get(&seen.expired), "{s:?}, {seen:?}");
-    if shape.policy == WhenFull::Block {
-        assert_eq!(get(&seen.refused), 0, "{shape:?}: {s:?}, {seen:?}");
-    }
-    assert_eq!(s.timed_out, get(&seen.timed_out), "{s:?}, {seen:?}");
-    let ended = get(&seen.served) + get(&seen.returned) + get(&seen.panicked);
-    assert_eq!(
-        s.completed + s.panicked,
-        ended + get(&seen.timed_out),
-        "{shape:?}: {s:?}, {seen:?}"
-    );
-    assert!(s.completed > 0, "{s:?}");
-    assert!(get(&seen.expired) + s.timed_out > 0, "{s:?}, {seen:?}");
-
-    // Every closure ran, came back or was dropped, once. Every result was dropped once.
-    assert_eq!(get(&totals.wrong), 0, "{totals:?}");
-    assert_eq!(get(&totals.ran), s.completed + s.panicked, "{totals:?}");
-    assert_eq!(
-        get(&totals.made),
-        get(&totals.ran) + get(&totals.handed_back),
-        "{shape:?}: {totals:?}, {s:?}"
-    );
-    assert_eq!(get(&totals.dropped), get(&totals.made), "{totals:?}");
-    assert_eq!(get(&totals.results_made), s.completed, "{totals:?}");
-    assert_eq!(get(&totals.results_dropped), get(&totals.results_made));
-    assert!(get(&totals.most) <= shape.workers as u64, "{totals:?}");
-
+    load(&pool, &totals, shape.policy);
     if shape.policy == WhenFull::Refuse {
         assert_cap_usable(&pool);
     }
     if shape.idle < ms(100) {
         wait_until("workers to retire", || pool.stats().workers == shape.min);
     }
-
-    // Runs the load once more, into a shutdown that discards.
-    let over = AtomicBool::new(false);
-    let before = totals.made.load(Ordering::SeqCst);
-    thread::scope(|s| {
-        for seed in 0..4 {
-            let (pool, totals, over) = (&pool, &totals, &over);
-            s.spawn(move || {
-                let mut rng = Rng::new(seed);
-                while !over.load(Ordering::Relaxed) {
-                    let check = rng.next();
-                    let ticket = Ticket::new(totals, check);
-                    let body = move || {
-                        ticket.run(check);
-                        ticket.end();
-                    };
-                    let outcome = match rng.below(2) {
-                        0 => pool.serve(body).is_err(),
-                        _ => match pool.do_with_deadline(body, Duration::MAX) {
-                            Ok(()) => false,
-                            Err(error) => error.into_inner().is_some(),
-                        },
-                    };
-                    if outcome {
-                        Totals::add(&totals.handed_back);
-                    }
-                }
-            });
-        }
-        wait_until("a submission", || get(&totals.made) > before);
-        thread::sleep(ms(5));
-        let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
-        let mode = modes[(unique() % 3) as usize];
-        assert!(pool.shutdown(mode, LIMIT).is_clean());
-        over.store(true, Ordering::Relaxed);
-    });
-    let s = pool.stats();
-    check_at_rest(&pool, &s);
-    assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
-    assert!(get(&totals.made) > before);
-    assert_eq!(get(&totals.wrong), 0, "{totals:?}");
-    assert_eq!(get(&totals.dropped), get(&totals.made), "{totals:?}");
-    assert_eq!(get(&totals.inside), 0, "{totals:?}");
+    end(&pool, &totals);
 }
 
-fn shape(queue: usize) -> Shape {
-    Shape {
-        workers: WORKERS,
-        min: 0,
-        queue,
-        idle: ms(1),
-        policy: WhenFull::Refuse,
-        hooks: false,
-    }
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool without a queue.
-#[test]
-fn stress_without_a_queue() {
-    stress_timed(|| run(shape(0)));
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool with a queue.
-#[test]
-fn stress_with_a_queue() {
-    stress_timed(|| run(shape(32)));
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool with few workers, and a short queue or none.
-#[test]
-fn stress_few_workers() {
-    stress_timed(|| {
-        for queue in [0, 3] {
-            run(Shape {
-                workers: 3,
-                min: 1,
-                ..shape(queue)
-            });
-        }
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool whose submitters wait for room.
-#[test]
-fn stress_blocking() {
-    stress_timed(|| {
-        for queue in [0, 5] {
-            run(Shape {
-                workers: 4,
-                policy: WhenFull::Block,
-                ..shape(queue)
-            });
-        }
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool whose hooks panic, and whose wrapper does not call some tasks.
-#[test]
-fn stress_hooks() {
-    stress_timed(|| {
-        run(Shape {
-            workers: 16,
-            hooks: true,
-            ..shape(8)
-        });
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool without retirement, so that only the fast paths run.
-#[test]
-fn stress_without_retirement() {
-    stress_timed(|| {
-        run(Shape {
-            workers: 2,
-            idle: Duration::MAX,
-            ..shape(256)
-        });
-    });
-}
-
-/// Works like `timed`, for tests whose length can be chosen.
-fn stress_timed(body: impl FnOnce() + Send + 'static) {
+/// Runs the shapes one after the other; with a time limit unless the length was chosen.
+fn stress_all<const N: usize>(shapes: [Shape; N]) {
+    let body = move || shapes.into_iter().for_each(run);
     if std::env::var_os("LAZYPOOL_STRESS_SECS").is_some() {
         body();
     } else {
         timed(body);
     }
+}
+
+#[test]
+fn stress_many_workers() {
+    stress_all([0, 32].map(|queue| Shape {
+        queue,
+        ..MANY_WORKERS
+    }));
+}
+
+#[test]
+fn stress_few_workers() {
+    stress_all([0, 3].map(|queue| Shape {
+        workers: 3,
+        min: 1,
+        queue,
+        ..MANY_WORKERS
+    }));
+}
+
+/// The submitters wait for room.
+#[test]
+fn stress_blocking() {
+    stress_all([0, 5].map(|queue| Shape {
+        workers: 4,
+        queue,
+        policy: WhenFull::Block,
+        ..MANY_WORKERS
+    }));
+}
+
+/// Hooks panic, and the wrapper does not call some tasks.
+#[test]
+fn stress_hooks() {
+    stress_all([Shape {
+        workers: 16,
+        queue: 8,
+        hooks: true,
+        ..MANY_WORKERS
+    }]);
+}
+
+/// No worker retires, so only the fast paths run.
+#[test]
+fn stress_without_retirement() {
+    stress_all([Shape {
+        workers: 2,
+        queue: 256,
+        idle: Duration::MAX,
+        ..MANY_WORKERS
+    }]);
 }
