@@ -1,11 +1,12 @@
 //! Workers in their start or stop hooks: they are busy, no deadline waits for them, and they may
-//! use their own pool. Laws 1, 3, 5, 14 and 20.
+//! use their own pool. Laws 1, 3, 5, 14 and 20. Law 16: the hook around each task.
 
 mod common;
 
+use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
-use std::thread;
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use common::gates::*;
@@ -142,41 +143,6 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
     });
 }
 
-/// Law 1: a start hook may submit tasks like any other code. Its task goes to a sleeping worker, a
-/// new worker or the queue; a call by a worker is not queued.
-#[test]
-fn law01_a_hook_finds_the_worker_that_sleeps() {
-    timed(|| {
-        let (gate, in_hook) = (Gate::new(), Gate::new());
-        let (key, hook) = (gate.key(), in_hook.key());
-        let (tx, rx) = mpsc::channel();
-        let own = Own::default();
-        let hooked = own.clone();
-        let pool = own.build(builder(3, 16).on_worker_start(move |slot| {
-            if slot == 1 {
-                hook.pass(); // until worker 0 has gone to sleep
-                let (pool, key) = (hooked.get().unwrap(), key.clone());
-                must_serve(&pool, move || key.pass());
-                tx.send((ask(&pool), pool.stats().workers)).unwrap();
-            }
-        }));
-        let _openers = (gate.opener(), in_hook.opener());
-        let first = Gate::new();
-        must_serve(&pool, first.task());
-        first.wait_entered(1);
-        must_serve(&pool, || ()); // starts worker 1
-        in_hook.wait_entered(1);
-        first.open();
-        wait_until("worker 0 to be idle", || pool.stats().running == 1);
-        thread::sleep(ms(50));
-        in_hook.open();
-        let (asked, workers) = arrives("the hook's submissions", &rx);
-        assert!(asked.is_ok(), "{asked:?}");
-        assert_eq!(workers, 3);
-        gate.wait_entered(1);
-    });
-}
-
 /// Law 14: from the start hook of a pool's only worker, `do_with_deadline` and `Scope::serve` are
 /// refused at once, since only that worker could run the task.
 #[test]
@@ -304,5 +270,123 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
             assert_eq!((pool.limit(), pool.stats().workers), (1, 2));
         });
         check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Law 16: `around`
+// ---------------------------------------------------------------------------------------------
+
+/// Law 16: with any wrapper, each task runs once, at the latest right after the wrapper, and has its
+/// own outcome. The wrapper's panics count as those of a hook. The task's panic never unwinds into
+/// the wrapper, and a second call of its argument does nothing.
+#[test]
+fn law16_a_wrapper_loses_nothing() {
+    type Wrapper = fn(&mut dyn FnMut());
+    let wrappers: [(Wrapper, &[&str]); 6] = [
+        (|task| task(), &["wrapper", "task", "returned"]),
+        (|_| (), &["wrapper", "task"]),
+        (
+            |task| (0..2).for_each(|_| task()),
+            &["wrapper", "task", "returned", "returned"],
+        ),
+        (|_| quiet_panic("before"), &["wrapper", "task"]),
+        (
+            |task| {
+                task();
+                panic::resume_unwind(Box::new(Bomb("a wrapper's payload")))
+            },
+            &["wrapper", "task", "returned"],
+        ),
+        (
+            |task| {
+                task();
+                let _ = panic::catch_unwind(|| quiet_panic("inner"));
+                task();
+                quiet_panic("after")
+            },
+            &["wrapper", "task", "returned", "returned"],
+        ),
+    ];
+    timed(move || {
+        for (n, (wrapper, expected)) in wrappers.into_iter().enumerate() {
+            for queue in [0, 3] {
+                let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+                let sink = Arc::clone(&log);
+                let pool = builder(1, queue)
+                    .around(|_| panic!("replaced: a hook set twice counts once"))
+                    .around(move |task| {
+                        let note = |what| sink.lock().unwrap().push(what);
+                        note("wrapper");
+                        wrapper(&mut || {
+                            task();
+                            note("returned");
+                        });
+                    })
+                    .build()
+                    .expect("pool");
+                let task = |end: fn()| {
+                    let log = Arc::clone(&log);
+                    move || {
+                        log.lock().unwrap().push("task");
+                        end();
+                    }
+                };
+                pool.do_with_deadline(task(|| ()), LONG).unwrap();
+                let fails = task(|| quiet_panic("task"));
+                let panic = panicked(pool.do_with_deadline(fails, Duration::MAX));
+                assert_eq!(panic.message().as_deref(), Some("task"));
+                (0..=queue).for_each(|_| must_serve(&pool, task(|| ())));
+                let s = settle(&pool);
+                assert_eq!(*log.lock().unwrap(), expected.repeat(3 + queue), "{n}");
+                let tasks = 3 + queue as u64;
+                assert_eq!((s.completed, s.panicked), (tasks - 1, 1), "{s:?}");
+                assert_eq!(s.hook_panics, if n < 3 { 0 } else { tasks }, "{s:?}");
+                assert_eq!(s.spawned, 1, "{s:?}");
+                check_at_rest(&pool, &s);
+            }
+        }
+    });
+}
+
+/// Law 16: the wrapper runs on the worker, and `task::*` works in it before and after the task.
+#[test]
+fn law16_task_functions_work_in_the_wrapper() {
+    type Look = (
+        Option<&'static str>,
+        Option<usize>,
+        Option<Instant>,
+        bool,
+        ThreadId,
+    );
+    fn look() -> Look {
+        let (label, slot, deadline) = (task::label(), task::slot(), task::deadline());
+        assert_eq!(task::remaining().is_some(), deadline.is_some());
+        let thread = thread::current().id();
+        (label, slot, deadline, task::is_cancelled(), thread)
+    }
+    timed(|| {
+        for queue in [0, 2] {
+            let looks: Arc<Mutex<Vec<Look>>> = Arc::default();
+            let sink = Arc::clone(&looks);
+            let builder = builder(1, queue).around(move |task| {
+                let before = look();
+                task();
+                sink.lock().unwrap().extend([before, look()]);
+            });
+            let pool = builder.build().expect("pool");
+            for d in [LONG, Duration::MAX] {
+                let inside = pool.labeled("seen").do_with_deadline(look, d).unwrap();
+                assert_eq!((inside.0, inside.1), (Some("seen"), Some(0)));
+                assert_eq!(inside.2.is_some(), d == LONG);
+                assert_eq!(std::mem::take(&mut *looks.lock().unwrap()), [inside; 2]);
+            }
+            let (tx, rx) = mpsc::channel();
+            must_serve(&pool, move || tx.send(look()).unwrap());
+            settle(&pool);
+            let inside = rx.recv().unwrap();
+            assert_eq!((inside.0, inside.2), (None, None));
+            assert_eq!(*looks.lock().unwrap(), [inside; 2]);
+        }
     });
 }

@@ -31,58 +31,9 @@ fn nested_panic(depth: u32) -> ! {
 // Law 7
 // ---------------------------------------------------------------------------------------------
 
-/// Law 7: a waiting caller gets the payload, of any type, and can raise the panic again.
-#[test]
-fn law07_the_caller_gets_the_payload() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
-            let call = |f: fn()| panicked(pool.do_with_deadline(f, LONG));
-
-            assert_eq!(call(|| panic!("plain")).message().as_deref(), Some("plain"));
-            let formatted = call(|| panic!("with {}", "parts"));
-            assert_eq!(formatted.message().as_deref(), Some("with parts"));
-            let odd = call(|| panic::panic_any(17_u64));
-            assert_eq!(odd.message(), None);
-            let odd = odd.downcast::<String>().expect_err("not a String");
-            assert_eq!(*odd.downcast::<u64>().expect("a u64"), 17);
-            let boxed = call(|| panic::panic_any(18_u8)).into_inner();
-            assert_eq!(boxed.downcast_ref::<u8>(), Some(&18));
-            let raised = call(|| panic::panic_any("again"));
-            let again = panic::catch_unwind(AssertUnwindSafe(|| raised.resume())).unwrap_err();
-            assert_eq!(again.downcast_ref::<&str>(), Some(&"again"));
-
-            let s = pool.stats();
-            assert_eq!((s.panicked, s.completed, s.spawned), (5, 0, 1), "{s:?}");
-            assert_eq!((s.running, s.idle, s.hook_panics), (0, 1, 0), "{s:?}");
-        }
-    });
-}
-
-/// Law 7: a panic ends neither worker nor pool, whichever verb submitted the task. A call's panic is
-/// counted when the call returns.
-#[test]
-fn law07_the_worker_survives() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(1, queue);
-            for i in 1..=rounds(200) {
-                must_serve(&pool, || quiet_panic("served"));
-                assert_eq!(settle(&pool).panicked, 2 * i - 1);
-                panicked(pool.do_with_deadline(|| quiet_panic("called"), Duration::MAX));
-                assert_eq!(pool.stats().panicked, 2 * i);
-                assert_eq!(pool.do_with_deadline(|| 5, Duration::MAX).unwrap(), 5);
-            }
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.retired, s.refused), (1, 0, 0), "{s:?}");
-            assert_eq!(s.completed, rounds(200), "{s:?}");
-            check_at_rest(&pool, &s);
-        }
-    });
-}
-
-/// Law 7: every task of a full pool panics, again and again. All slots are usable again at once. See
-/// ants 146, fasthttp 2219.
+/// Law 7: every task of a full pool panics, again and again, then one call after the other. The
+/// worker and its slot are usable at once. A call's panic is counted when it returns. See ants 146,
+/// fasthttp 2219.
 #[test]
 fn law07_slots_are_usable_at_once() {
     timed(|| {
@@ -102,85 +53,25 @@ fn law07_slots_are_usable_at_once() {
                 gate.open();
                 settle(&pool);
             }
+            let served = ((room + 1) * room) as u64;
+            for i in 1..=rounds(200) {
+                panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), Duration::MAX));
+                assert_eq!(pool.stats().panicked, served + i);
+                assert_eq!(pool.do_with_deadline(|| 5, Duration::MAX).unwrap(), 5);
+            }
             assert_cap_usable(&pool);
             let s = pool.stats();
-            let tasks = (room + 1) * room;
-            assert_eq!((s.panicked, s.spawned), (tasks as u64, max as u64), "{s:?}");
+            assert_eq!((s.spawned, s.retired), (max as u64, 0), "{s:?}");
+            check_at_rest(&pool, &s);
         }
     });
 }
 
-/// Law 7: if the drop of a capture panics, the task counts once, as panicked. Its caller gets that
-/// payload and no value.
+/// Law 7: the drop of a capture, of a payload that no caller takes, or of a result whose caller has
+/// left panics. The task counts once, as panicked, and is reported once. A waiting caller gets the
+/// payload of a capture's drop, and no value.
 #[test]
-fn law07_a_captures_drop_panics() {
-    timed(|| {
-        for queue in [0, 2] {
-            let (reports, ran) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-            let seen = Arc::clone(&reports);
-            let builder = builder(1, queue).on_panic(move |panic| {
-                assert_eq!(panic.message().as_deref(), Some("capture"));
-                seen.fetch_add(1, Ordering::SeqCst);
-            });
-            let pool = builder.build().expect("pool");
-            let task = || {
-                let (bomb, ran) = (Bomb("capture"), Arc::clone(&ran));
-                move || {
-                    let _captured = &bomb;
-                    ran.fetch_add(1, Ordering::SeqCst);
-                }
-            };
-            for i in 1..=20 {
-                let panic = panicked(pool.do_with_deadline(task(), LONG));
-                assert_eq!(panic.message().as_deref(), Some("capture"));
-                let s = pool.stats();
-                assert_eq!((s.panicked, s.completed), (2 * i - 1, 0), "{s:?}");
-                must_serve(&pool, task());
-                let s = settle(&pool);
-                assert_eq!((s.panicked, s.completed), (2 * i, 0), "{s:?}");
-                assert_eq!(reports.load(Ordering::SeqCst), 2 * i);
-            }
-            assert_eq!(ran.load(Ordering::SeqCst), 40);
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.hook_panics), (1, 0), "{s:?}");
-            pool.do_with_deadline(|| (), Duration::MAX).unwrap();
-        }
-    });
-}
-
-/// Law 7: if the drop of a result panics after its caller left, the task counts once, as panicked.
-/// If the result was delivered, the caller drops it, and the task counts as completed.
-#[test]
-fn law07_an_abandoned_results_drop_panics() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
-            for i in 1..=4 {
-                let gate = Gate::new();
-                abandon(&pool, || {
-                    let wait = gate.task();
-                    move || {
-                        wait();
-                        Bomb("result")
-                    }
-                });
-                gate.open();
-                let s = settle(&pool);
-                assert_eq!((s.panicked, s.completed, s.timed_out), (i, 0, i), "{s:?}");
-                check_at_rest(&pool, &s);
-            }
-            let bomb = pool.do_with_deadline(|| Bomb("mine"), LONG).unwrap();
-            assert_eq!(pool.stats().completed, 1);
-            assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(bomb))).is_err());
-            assert_eq!(pool.stats().spawned, 1);
-        }
-    });
-}
-
-/// Law 7: no caller takes the payload of a served or abandoned task. The payload's drop panics, and
-/// so does the drop of that panic's payload. Each task counts once and is reported.
-#[test]
-fn law07_a_payloads_drop_panics() {
+fn law07_drops_that_panic() {
     timed(|| {
         for queue in [0, 2] {
             let reports = Arc::new(AtomicU64::new(0));
@@ -189,9 +80,31 @@ fn law07_a_payloads_drop_panics() {
                 seen.fetch_add(1, Ordering::SeqCst);
             });
             let pool = builder.build().expect("pool");
+            let check = |panicked: u64, timed_out: u64| {
+                let s = settle(&pool);
+                let ends = (s.panicked, s.completed, s.timed_out);
+                assert_eq!(ends, (panicked, 0, timed_out), "{s:?}");
+                assert_eq!(reports.load(Ordering::SeqCst), panicked);
+                check_at_rest(&pool, &s);
+            };
+            let ledger = Ledger::new(2);
+            let task = |id| {
+                let (bomb, run) = (Bomb("capture"), mark(&ledger, id));
+                move || {
+                    let _captured = &bomb;
+                    run();
+                }
+            };
+            let panic = panicked(pool.do_with_deadline(task(0), LONG));
+            assert_eq!(panic.message().as_deref(), Some("capture"));
+            check(1, 0);
+            must_serve(&pool, task(1));
+            check(2, 0);
+            ledger.assert_all_ran();
+
             for depth in 1..5 {
                 must_serve(&pool, move || nested_panic(depth));
-                assert_eq!(settle(&pool).panicked, u64::from(depth));
+                check(2 + u64::from(depth), 0);
             }
             let gate = Gate::new();
             abandon(&pool, || {
@@ -202,12 +115,25 @@ fn law07_a_payloads_drop_panics() {
                 }
             });
             gate.open();
-            let s = settle(&pool);
-            assert_eq!((s.panicked, s.completed, s.timed_out), (5, 0, 1), "{s:?}");
-            assert_eq!((s.spawned, s.hook_panics), (1, 0), "{s:?}");
-            assert_eq!(reports.load(Ordering::SeqCst), 5);
-            pool.do_with_deadline(|| (), Duration::MAX).unwrap();
-            check_at_rest(&pool, &pool.stats());
+            check(7, 1);
+
+            let gate = Gate::new();
+            abandon(&pool, || {
+                let wait = gate.task();
+                move || {
+                    wait();
+                    Bomb("result")
+                }
+            });
+            gate.open();
+            check(8, 2);
+
+            // A result that was delivered is dropped by the caller; its task has completed.
+            let bomb = pool.do_with_deadline(|| Bomb("mine"), LONG).unwrap();
+            assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(bomb))).is_err());
+            let s = pool.stats();
+            assert_eq!((s.completed, s.panicked, s.spawned), (1, 8, 1), "{s:?}");
+            assert_eq!(s.hook_panics, 0, "{s:?}");
         }
     });
 }
@@ -322,34 +248,33 @@ fn law08_captures_are_gone_when_the_call_returns() {
             for i in 0..rounds(300) {
                 let (tx, rx) = mpsc::channel();
                 let tell = on_drop(move || tx.send(thread::current().id()).unwrap());
-                let weight = [i; 40];
-                let on: ThreadId = match i % 3 {
-                    0 => {
-                        let task = move || {
-                            let _captured = &tell;
-                            thread::current().id()
-                        };
-                        pool.do_with_deadline(task, Duration::MAX).unwrap()
+                let task = move || {
+                    let _captured = &tell;
+                    let here = thread::current().id();
+                    if i % 3 == 0 {
+                        panic::resume_unwind(Box::new(here))
                     }
-                    1 => {
-                        let task = move || {
-                            let _captured = &tell;
-                            assert_eq!(weight[39], i);
-                            thread::current().id()
-                        };
-                        pool.do_with_deadline(task, LONG).unwrap()
-                    }
-                    _ => {
-                        let task = move || {
-                            let _captured = &tell;
-                            panic::resume_unwind(Box::new(thread::current().id()))
-                        };
-                        let panic = panicked::<_, ()>(pool.do_with_deadline(task, LONG));
-                        *panic.downcast().unwrap()
-                    }
+                    here
                 };
-                assert_eq!(rx.try_recv(), Ok(on), "not dropped yet, or elsewhere");
-                assert_ne!(on, thread::current().id());
+                let outcome = if i % 2 == 0 {
+                    let outcome = pool.do_with_deadline(task, Duration::MAX);
+                    outcome.map_err(DeadlineError::without_closure)
+                } else {
+                    let weight = [i; 40];
+                    let task = move || {
+                        std::hint::black_box(weight);
+                        task()
+                    };
+                    let outcome = pool.do_with_deadline(task, LONG);
+                    outcome.map_err(DeadlineError::without_closure)
+                };
+                let dropped = rx.try_recv().expect("dropped by now");
+                let ran: ThreadId = match outcome {
+                    Ok(ran) => ran,
+                    outcome => *panicked(outcome).downcast().unwrap(),
+                };
+                assert_eq!(dropped, ran);
+                assert_ne!(ran, thread::current().id());
             }
         }
     });

@@ -1,4 +1,5 @@
-//! All operations at once, with more threads than CPUs: laws 2, 4, 7, 9 and 10 under a mixed load.
+//! Laws 2, 3, 4, 7, 9 and 10 under a mixed load with more threads than CPUs, and a shutdown beside
+//! it. See gammazero 76, pond 43, 138 and 61.
 //!
 //! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default).
 
@@ -11,50 +12,25 @@ use std::time::{Duration, Instant};
 
 use common::gates::*;
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Refused, Stats, WhenFull};
+use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, WhenFull};
 
-const SUBMITTERS: u64 = 16;
-
-/// A count, without a record for each task, so that the load can run for hours.
-#[derive(Debug, Default)]
-struct Count(AtomicU64);
-
-impl Count {
-    fn add(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
-/// What happened to the closures, their results and the calls.
+/// Counts, without a record for each task, so that the load can run for hours.
 #[derive(Debug, Default)]
 struct Totals {
-    made: Count,
-    ran: Count,
-    dropped: Count,
-    handed_back: Count,
-    results_made: Count,
-    results_dropped: Count,
-    wrong: Count,
+    made: AtomicU64,
+    ran: AtomicU64,
+    dropped: AtomicU64,
+    handed_back: AtomicU64,
+    wrong: AtomicU64,
     inside: Gauge,
-
-    served: Count,
-    returned: Count,
-    panicked: Count,
-    expired: Count,
-    timed_out: Count,
-    refused: Count,
 }
 
 const NEW: u32 = 0;
 const RAN: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Captured by each closure. It checks that the closure runs once, or is handed back or dropped
-/// once.
+/// Captured by each closure, and returned as its result. It checks that the closure runs at most
+/// once, and that both are dropped once.
 struct Ticket {
     totals: Arc<Totals>,
     state: AtomicU32,
@@ -63,7 +39,7 @@ struct Ticket {
 
 impl Ticket {
     fn new(totals: &Arc<Totals>, check: u64) -> Self {
-        totals.made.add();
+        totals.made.fetch_add(1, Ordering::SeqCst);
         Self {
             totals: Arc::clone(totals),
             state: AtomicU32::new(NEW),
@@ -71,50 +47,24 @@ impl Ticket {
         }
     }
 
-    fn run(&self, check: u64) {
-        self.totals.ran.add();
-        if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != check {
-            self.totals.wrong.add();
-        }
+    fn step(&self, to: u32, is_right: impl FnOnce(u32) -> bool) {
+        let before = self.state.swap(to, Ordering::SeqCst);
+        let wrong = u64::from(!is_right(before));
+        self.totals.wrong.fetch_add(wrong, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.totals.dropped.add();
-        if self.state.swap(DROPPED, Ordering::SeqCst) == DROPPED {
-            self.totals.wrong.add();
-        }
+        self.totals.dropped.fetch_add(1, Ordering::SeqCst);
+        self.step(DROPPED, |before| before != DROPPED);
     }
 }
 
-/// The result of a task.
-struct Value {
-    totals: Arc<Totals>,
-    check: u64,
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        self.totals.results_dropped.add();
-    }
-}
-
-/// Counts the outcome of a `serve` while the pool is open.
-fn count_served<F>(outcome: Result<(), Refused<F>>, totals: &Totals) {
-    match outcome {
-        Ok(()) => totals.served.add(),
-        outcome => {
-            saturated(outcome);
-            totals.handed_back.add();
-            totals.refused.add();
-        }
-    }
-}
-
+/// Submits tasks until the load is over. After that, the pool may be closed.
 fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
     let weight = [rng.below(1 << 40); 24];
-    while !over.load(Ordering::Relaxed) {
+    while !pool.is_closed() {
         let check = rng.next();
         let ticket = Ticket::new(totals, check);
         let kind = rng.below(100);
@@ -123,13 +73,11 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             1..10 => Duration::from_micros(rng.below(100)),
             _ => Duration::ZERO,
         };
-        let books = Arc::clone(totals);
         let body = move || {
-            ticket.run(check);
-            let inside = books.inside.enter();
-            if kind % 7 == 0 {
-                thread::yield_now();
-            }
+            let totals = Arc::clone(&ticket.totals);
+            totals.ran.fetch_add(1, Ordering::SeqCst);
+            ticket.step(RAN, |before| before == NEW && ticket.check == check);
+            let inside = totals.inside.enter();
             if work > Duration::from_micros(500) {
                 let start = Instant::now();
                 while start.elapsed() < work && !task::is_cancelled() {
@@ -142,11 +90,7 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             if kind == 99 {
                 quiet_panic("on purpose");
             }
-            books.results_made.add();
-            Value {
-                totals: books,
-                check,
-            }
+            ticket
         };
         let d = match kind {
             0..5 => Duration::ZERO,
@@ -156,41 +100,45 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             50..70 => LONG,
             _ => Duration::MAX,
         };
-        if kind % 20 == 0 {
+        let refusal = if kind % 20 == 0 {
             // This closure is too large for a slot.
             let body = move || {
                 std::hint::black_box(weight);
                 drop(body());
             };
-            count_served(pool.serve(body), totals);
+            pool.serve(body).err().map(|refused| refused.into_parts().1)
         } else if kind % 2 == 0 {
-            count_served(pool.serve(move || drop(body())), totals);
+            let outcome = pool.serve(move || drop(body()));
+            outcome.err().map(|refused| refused.into_parts().1)
         } else {
             let start = Instant::now();
             let outcome = pool.labeled("stress").do_with_deadline(body, d);
             let early = start.elapsed() < d;
             match outcome {
-                Ok(value) => {
-                    assert_eq!(value.check, check, "another task's result");
-                    totals.returned.add();
+                Ok(ticket) => {
+                    assert_eq!(ticket.check, check, "another task's result");
+                    None
                 }
                 Err(DeadlineError::Panicked(_)) => {
                     assert_eq!(kind, 99);
-                    totals.panicked.add();
+                    None
                 }
                 Err(DeadlineError::TimedOut) => {
                     assert!(!early, "TimedOut before {d:?}");
-                    totals.timed_out.add();
+                    None
                 }
                 Err(DeadlineError::Expired(_)) => {
                     assert!(!early, "Expired before {d:?}");
-                    totals.handed_back.add();
-                    if !d.is_zero() {
-                        totals.expired.add();
-                    }
+                    totals.handed_back.fetch_add(1, Ordering::SeqCst);
+                    None
                 }
-                Err(DeadlineError::Refused(refused)) => count_served(Err(refused), totals),
+                Err(DeadlineError::Refused(refused)) => Some(refused.into_parts().1),
             }
+        };
+        if let Some(refusal) = refusal {
+            totals.handed_back.fetch_add(1, Ordering::SeqCst);
+            let closed = over.load(Ordering::SeqCst) && refusal.as_str() == "closed";
+            assert!(closed || refusal.as_str() == "saturated", "{refusal:?}");
         }
         if rng.below(200) == 0 {
             // Long enough for workers to retire.
@@ -199,161 +147,54 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
     }
 }
 
-/// Law 9: the invariants hold at every moment, and no counter goes back.
-fn watch(pool: &Pool, over: &AtomicBool) {
-    let counters = |s: &Stats| {
-        let tasks = [s.accepted, s.refused, s.completed, s.panicked, s.expired];
-        let late = [s.discarded, s.timed_out, s.hook_panics];
-        let workers = [s.spawned, s.retired, s.peak_workers as u64];
-        tasks.into_iter().chain(late).chain(workers)
-    };
-    let mut last = pool.stats();
-    while !over.load(Ordering::Relaxed) {
-        let now = pool.stats();
-        check_moment(pool, &now);
-        let mut pairs = counters(&last).zip(counters(&now));
-        let back = pairs.any(|(before, after)| before > after);
-        assert!(!back, "a counter went back: {last:?}, {now:?}");
-        last = now;
-        thread::sleep(ms(1));
-    }
-}
-
-/// Runs the load in a pool that is open, and checks all counts.
-fn load(pool: &Pool, totals: &Arc<Totals>, policy: WhenFull) {
+/// Runs the load, then shuts the pool down beside it.
+fn run(builder: Builder) {
     let length = match std::env::var("LAZYPOOL_STRESS_SECS") {
         Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
-        Err(_) => ms(900),
+        Err(_) => ms(600),
     };
-    let over = AtomicBool::new(false);
-    thread::scope(|s| {
-        let _over = on_drop(|| over.store(true, Ordering::Relaxed));
-        for seed in 0..SUBMITTERS {
-            let over = &over;
-            s.spawn(move || submit(pool, totals, &mut Rng::new(seed + unique()), over));
-        }
-        s.spawn(|| watch(pool, &over));
-        thread::sleep(length);
-    });
-    let (s, t) = (settle(pool), totals);
-    check_at_rest(pool, &s);
-
-    // The pool's counts agree with the outcomes that its callers saw.
-    assert_eq!(s.refused + s.expired, t.refused.get() + t.expired.get());
-    // A call that expired before its task was accepted counts as refused (law 14).
-    assert!(s.expired <= t.expired.get(), "{s:?}, {t:?}");
-    if policy == WhenFull::Block {
-        assert_eq!(t.refused.get(), 0, "{s:?}, {t:?}");
-    }
-    assert_eq!(s.timed_out, t.timed_out.get(), "{s:?}, {t:?}");
-    let ended = t.served.get() + t.returned.get() + t.panicked.get() + t.timed_out.get();
-    assert_eq!(s.completed + s.panicked, ended, "{s:?}, {t:?}");
-    assert!(s.completed > 0, "{s:?}");
-    assert!(t.expired.get() + s.timed_out > 0, "{s:?}, {t:?}");
-
-    // Every closure ran, came back or was dropped, once. Every result was dropped once.
-    assert_eq!(t.wrong.get(), 0, "{t:?}");
-    assert_eq!(t.ran.get(), s.completed + s.panicked, "{t:?}");
-    assert_eq!(t.made.get(), t.ran.get() + t.handed_back.get(), "{t:?}");
-    assert_eq!(t.dropped.get(), t.made.get(), "{t:?}");
-    assert_eq!(t.results_made.get(), s.completed, "{t:?}");
-    assert_eq!(t.results_dropped.get(), s.completed, "{t:?}");
-    assert!(t.inside.most() <= pool.max_workers(), "{t:?}");
-}
-
-/// Law 10: submissions race a shutdown. Each call runs its task or is refused with a reason. See
-/// gammazero 76, pond 43, 138 and 61.
-fn end(pool: &Pool, totals: &Arc<Totals>) {
-    let over = AtomicBool::new(false);
-    let before = totals.made.get();
-    let mode = MODES[(unique() % 3) as usize];
-    thread::scope(|s| {
-        let _over = on_drop(|| over.store(true, Ordering::Relaxed));
-        for seed in 0..4 {
-            let over = &over;
-            s.spawn(move || {
-                let mut rng = Rng::new(seed);
-                while !over.load(Ordering::Relaxed) {
-                    let check = rng.next();
-                    let ticket = Ticket::new(totals, check);
-                    let body = move || ticket.run(check);
-                    let refused = match rng.below(2) {
-                        0 => pool.serve(body).err(),
-                        _ => match pool.do_with_deadline(body, Duration::MAX) {
-                            Ok(()) => None,
-                            outcome => Some(refused(outcome)),
-                        },
-                    };
-                    if let Some(refused) = refused {
-                        assert!(refused.is_closed() || refused.is_saturated());
-                        totals.handed_back.add();
-                    }
-                }
-            });
-        }
-        wait_until("a submission", || totals.made.get() > before);
-        thread::sleep(ms(5));
-        let report = pool.shutdown(mode, LIMIT);
-        assert!(report.is_clean());
-        assert!(mode != lazypool::Shutdown::Drain || report.discarded == 0);
-    });
-    let (s, t) = (pool.stats(), totals);
-    check_at_rest(pool, &s);
-    assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
-    assert_eq!(t.wrong.get(), 0, "{t:?}");
-    assert_eq!(t.dropped.get(), t.made.get(), "{t:?}");
-}
-
-#[derive(Clone, Copy)]
-struct Shape {
-    workers: usize,
-    min: usize,
-    queue: usize,
-    idle: Duration,
-    policy: WhenFull,
-    hooks: bool,
-}
-
-const MANY_WORKERS: Shape = Shape {
-    workers: 64,
-    min: 0,
-    queue: 0,
-    idle: ms(1),
-    policy: WhenFull::Refuse,
-    hooks: false,
-};
-
-fn run(shape: Shape) {
-    let mut builder = builder(shape.workers, shape.queue)
-        .min_workers(shape.min)
-        .idle_timeout(shape.idle)
-        .when_full(shape.policy);
-    if shape.hooks {
-        builder = builder
-            .around(|task| {
-                if task::slot().is_some_and(|slot| slot % 2 == 0) {
-                    task();
-                }
-            })
-            .on_panic(|_| quiet_panic("hook"))
-            .on_worker_start(move |slot| assert!(slot < shape.workers))
-            .on_worker_stop(|_| quiet_panic("hook"));
-    }
     let pool = builder.build().expect("pool");
     let totals = Arc::new(Totals::default());
-    load(&pool, &totals, shape.policy);
-    if shape.policy == WhenFull::Refuse {
-        assert_cap_usable(&pool);
-    }
-    if shape.idle < ms(100) {
-        wait_until("workers to retire", || pool.stats().workers == shape.min);
-    }
-    end(&pool, &totals);
+    let over = AtomicBool::new(false);
+    let mode = MODES[(unique() % 3) as usize];
+    let report = thread::scope(|s| {
+        for seed in 0..16 {
+            let (pool, totals, over) = (&pool, &totals, &over);
+            s.spawn(move || submit(pool, totals, &mut Rng::new(seed + unique()), over));
+        }
+        let start = Instant::now();
+        while start.elapsed() < length {
+            check_moment(&pool, &pool.stats());
+            thread::sleep(ms(1));
+        }
+        over.store(true, Ordering::SeqCst);
+        pool.shutdown(mode, LIMIT)
+    });
+    assert!(report.is_clean(), "{report:?}");
+    assert!(mode != Shutdown::Drain || report.discarded == 0);
+    let s = pool.stats();
+    check_at_rest(&pool, &s);
+    assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
+    assert!(
+        s.completed > 0 && s.panicked > 0 && s.timed_out > 0,
+        "{s:?}"
+    );
+
+    // Every closure ran, came back or was discarded, once. The discarded tasks of waiting callers
+    // came back, too.
+    let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
+    let (made, ran) = (get(&totals.made), get(&totals.ran));
+    assert_eq!(get(&totals.wrong), 0, "{totals:?}");
+    assert_eq!(get(&totals.dropped), made, "{totals:?}");
+    assert_eq!(ran, s.completed + s.panicked, "{totals:?}, {s:?}");
+    let rest = made - ran - get(&totals.handed_back);
+    assert!(rest <= s.discarded, "{totals:?}, {s:?}");
+    assert!(totals.inside.most() <= pool.max_workers(), "{totals:?}");
 }
 
-/// Runs the shapes one after the other; with a time limit unless the length was chosen.
-fn stress_all<const N: usize>(shapes: [Shape; N]) {
-    let body = move || shapes.into_iter().for_each(run);
+/// Runs the pools one after the other; with a time limit unless the length was chosen.
+fn stress_each<const N: usize>(builders: [Builder; N]) {
+    let body = move || builders.into_iter().for_each(run);
     if std::env::var_os("LAZYPOOL_STRESS_SECS").is_some() {
         body();
     } else {
@@ -363,51 +204,40 @@ fn stress_all<const N: usize>(shapes: [Shape; N]) {
 
 #[test]
 fn stress_many_workers() {
-    stress_all([0, 32].map(|queue| Shape {
-        queue,
-        ..MANY_WORKERS
-    }));
+    stress_each([0, 32].map(|queue| builder(64, queue).idle_timeout(ms(1))));
 }
 
 #[test]
 fn stress_few_workers() {
-    stress_all([0, 3].map(|queue| Shape {
-        workers: 3,
-        min: 1,
-        queue,
-        ..MANY_WORKERS
-    }));
+    stress_each([0, 3].map(|queue| builder(3, queue).idle_timeout(ms(1)).min_workers(1)));
 }
 
 /// The submitters wait for room.
 #[test]
 fn stress_blocking() {
-    stress_all([0, 5].map(|queue| Shape {
-        workers: 4,
-        queue,
-        policy: WhenFull::Block,
-        ..MANY_WORKERS
+    stress_each([0, 5].map(|queue| {
+        let builder = builder(4, queue).when_full(WhenFull::Block);
+        builder.idle_timeout(ms(1))
     }));
 }
 
 /// Hooks panic, and the wrapper does not call some tasks.
 #[test]
 fn stress_hooks() {
-    stress_all([Shape {
-        workers: 16,
-        queue: 8,
-        hooks: true,
-        ..MANY_WORKERS
-    }]);
+    stress_each([builder(16, 8)
+        .idle_timeout(ms(1))
+        .around(|task| {
+            if task::slot().is_some_and(|slot| slot % 2 == 0) {
+                task();
+            }
+        })
+        .on_panic(|_| quiet_panic("hook"))
+        .on_worker_start(|slot| assert!(slot < 16))
+        .on_worker_stop(|_| quiet_panic("hook"))]);
 }
 
 /// No worker retires, so only the fast paths run.
 #[test]
 fn stress_without_retirement() {
-    stress_all([Shape {
-        workers: 2,
-        queue: 256,
-        idle: Duration::MAX,
-        ..MANY_WORKERS
-    }]);
+    stress_each([builder(2, 256)]);
 }
