@@ -357,15 +357,9 @@ fn law01_cancelled_tasks_leave_their_room() {
 #[test]
 fn a_long_queue_takes_no_memory_before_it_is_used() {
     timed(|| {
-        let resident = || {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-            let kib = line.and_then(|l| l.split_whitespace().next());
-            kib.and_then(|n| n.parse::<u64>().ok()).expect("a number")
-        };
-        let before = resident();
+        let before = memory("VmRSS");
         let (pool, gate) = held(1 << 22);
-        let grown = resident().saturating_sub(before);
+        let grown = memory("VmRSS").saturating_sub(before);
         assert!(grown < 64 * 1024, "{grown} KiB of 256 MiB");
         let ledger = Ledger::new(1000);
         for id in 0..1000 {

@@ -94,6 +94,15 @@ pub fn at_thread_end(f: impl FnOnce() + 'static) {
     AT_END.set(Some(OnDrop(Some(Box::new(f)))));
 }
 
+/// Returns a figure in KiB of `/proc/self/status`.
+#[cfg(target_os = "linux")]
+pub fn memory(figure: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let line = status.lines().find_map(|line| line.strip_prefix(figure));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.expect("a figure").parse().expect("a number")
+}
+
 /// Returns the next message.
 #[track_caller]
 pub fn arrives<T>(what: &str, rx: &mpsc::Receiver<T>) -> T {
