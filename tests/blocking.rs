@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::gates::*;
 use common::*;
-use lazypool::{Pool, Refusal, Refused, WhenFull};
+use lazypool::{Pool, Refusal, WhenFull};
 
 fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
     let builder = builder(max, queue).when_full(policy);
@@ -257,30 +257,6 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
                 assert_eq!(s.spawned, max as u64, "{s:?}");
             }
         }
-    });
-}
-
-/// Law 14: on a worker of another pool the policy holds as on any other thread.
-#[test]
-fn law14_a_worker_of_another_pool_waits() {
-    timed(|| {
-        let [other, own] = [(); 2].map(|()| Arc::new(pool(1, 0, WhenFull::Block)));
-        let gate = Gate::new();
-        fill(&other, &gate);
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let (inner, key) = (Arc::clone(&other), gate.key());
-            let call = s.spawn(|| {
-                on_worker(&own, move |_| {
-                    let first = inner.serve(|| ()).map_err(Refused::without_closure);
-                    let value = inner.do_with_deadline(|| 9, LONG);
-                    (first.is_ok(), key.is_open(), value.ok())
-                })
-            });
-            wait_in_line(&other, 1);
-            gate.open();
-            assert_eq!(call.join().unwrap(), (true, true, Some(9)));
-        });
     });
 }
 

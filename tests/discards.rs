@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::any::Any;
-use std::cell::RefCell;
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -288,13 +286,9 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
             .expect("pool");
         let its_busy = Gate::new();
         let (tell, told) = mpsc::channel();
-        let wait = its_busy.task();
-        must_serve(&its, move || {
-            // Dropped when the thread ends, after it has released its pool.
-            thread_local!(static END: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) });
-            END.set(Some(Box::new(on_drop(move || tell.send(()).unwrap()))));
-            wait();
-        });
+        // Called after the worker's thread has released its pool.
+        let end = || at_thread_end(move || tell.send(()).unwrap());
+        must_serve(&its, after(&its_busy, end));
         its_busy.wait_entered(1);
         let ledger = Ledger::new(1);
         must_serve(&its, mark(&ledger, 0));
@@ -431,11 +425,8 @@ fn law10_groups_that_cancel_one_another() {
             let (busy, start) = (Gate::new(), Gate::new());
             must_serve(&pool, busy.task());
             let (give, take) = mpsc::channel::<CancelGuard>();
-            let wait = start.task();
-            let worker = must_await(pool.awaitable(), move || {
-                wait();
-                drop(take.try_recv());
-            });
+            let drops = move || drop(take.try_recv());
+            let worker = must_await(pool.awaitable(), after(&start, drops));
             busy.wait_entered(1);
             start.wait_entered(1);
             let mut last = pool.group().drop_guard();

@@ -111,20 +111,15 @@ fn law10_dropped_by_its_own_task() {
                 let pool = Arc::new(pool.expect("pool"));
                 let (other, start) = (Gate::new(), Gate::new());
                 let ledger = Ledger::new(2 + queue);
-                let (wait, run) = (other.task(), mark(&ledger, 0));
-                must_serve(&pool, move || {
-                    wait();
-                    run();
-                });
-                let (wait, run) = (start.task(), mark(&ledger, 1));
+                must_serve(&pool, after(&other, mark(&ledger, 0)));
+                let (inner, run) = (Arc::clone(&pool), mark(&ledger, 1));
                 let (tx, rx) = mpsc::channel();
-                let inner = Arc::clone(&pool);
-                must_serve(&pool, move || {
-                    wait();
+                let drops = move || {
                     drop(inner);
                     run();
                     tx.send(()).unwrap();
-                });
+                };
+                must_serve(&pool, after(&start, drops));
                 other.wait_entered(1);
                 start.wait_entered(1);
                 (2..2 + queue).for_each(|id| must_serve(&pool, mark(&ledger, id)));
@@ -264,16 +259,14 @@ fn law10_a_shutdown_in_a_destructor_returns_and_is_never_clean() {
             let pool = Arc::new(retiring(2, 0));
             let (first, gate) = (Gate::new(), Gate::new());
             let (tx, rx) = mpsc::channel();
-            let (own, wait) = (Arc::clone(&pool), first.task());
-            must_serve(&pool, move || {
-                wait();
-                at_thread_end(move || {
-                    wait_until("no worker", || own.stats().workers == 0);
-                    // Gives the shutdown outside time to begin its join.
-                    thread::sleep(ms(20));
-                    let _ = tx.send(drain(&own));
-                });
-            });
+            let own = Arc::clone(&pool);
+            let inside = move || {
+                wait_until("no worker", || own.stats().workers == 0);
+                // Gives the shutdown outside time to begin its join.
+                thread::sleep(ms(20));
+                let _ = tx.send(drain(&own));
+            };
+            must_serve(&pool, after(&first, || at_thread_end(inside)));
             first.wait_entered(1);
             for _ in 0..others {
                 // This worker leaves its slot before the other does, and so joins no thread.
@@ -302,11 +295,7 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
         let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
         let (pool, gate) = (Arc::new(pool), Gate::new());
         let (ended, end) = mpsc::channel();
-        let wait = gate.task();
-        must_serve(&pool, move || {
-            wait();
-            let _ = ended.send(());
-        });
+        must_serve(&pool, after(&gate, move || ended.send(()).unwrap()));
         gate.wait_entered(1);
         let (dropped, drops) = mpsc::channel();
         let own = Arc::clone(&pool);

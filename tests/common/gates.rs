@@ -74,6 +74,18 @@ pub fn mark(ledger: &Ledger, id: usize) -> impl FnOnce() + Send + 'static {
     move || entry.run()
 }
 
+/// Returns a task that waits at the gate, then calls `f`.
+pub fn after<R>(
+    gate: &Gate,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> impl FnOnce() -> R + Send + 'static {
+    let key = gate.key();
+    move || {
+        key.pass();
+        f()
+    }
+}
+
 /// Returns a value that calls `f` when it is dropped.
 pub fn on_drop<F: FnOnce()>(f: F) -> OnDrop<F> {
     OnDrop(Some(f))
