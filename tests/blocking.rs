@@ -56,29 +56,40 @@ fn law14_one_place_lets_one_caller_in() {
     });
 }
 
-/// Law 14: with many more callers than room, no caller is refused and every task runs once.
+/// Law 14: with more callers than room, no caller is refused and every task runs once. Room that
+/// comes up as a caller joins the line is not missed, even if no other caller looks for it.
 #[test]
 fn law14_every_waiting_caller_gets_in() {
     timed(|| {
-        for (max, queue, idle) in [
-            (1, 0, ms(1)),
-            (2, 0, Duration::MAX),
-            (1, 2, Duration::MAX),
-            (2, 3, ms(1)),
+        for (max, queue, idle, callers) in [
+            (1, 0, ms(1), 10),
+            (1, 0, Duration::MAX, 2),
+            (2, 0, Duration::MAX, 10),
+            (1, 0, Duration::MAX, 1),
+            (1, 2, Duration::MAX, 10),
+            (2, 3, ms(1), 10),
         ] {
             let builder = builder(max, queue).idle_timeout(idle);
             let pool = builder.when_full(WhenFull::Block).build().expect("pool");
-            let n = rounds(250) as usize;
-            let ledger = Ledger::new(10 * n);
+            // Beside few callers, tasks end at any moment of the next caller's attempt.
+            let (tasks, most) = if callers > 2 { (3000, 1) } else { (15_000, 40) };
+            let n = rounds(tasks) as usize / callers;
+            let ledger = Ledger::new(callers * n);
             thread::scope(|s| {
-                for part in 0..10 {
+                for caller in 0..callers {
                     let (pool, ledger) = (&pool, &ledger);
                     s.spawn(move || {
-                        for id in part * n..(part + 1) * n {
-                            let task = mark(ledger, id);
-                            match part {
-                                0 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
-                                1..5 => pool.do_with_deadline(task, LONG).unwrap(),
+                        let mut rng = Rng::new(caller as u64);
+                        for id in caller * n..(caller + 1) * n {
+                            let work = Duration::from_micros(rng.below(most));
+                            let run = mark(ledger, id);
+                            let task = move || {
+                                spin(work);
+                                run();
+                            };
+                            match caller {
+                                2 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
+                                3..7 => pool.do_with_deadline(task, LONG).unwrap(),
                                 _ => must_serve(pool, task),
                             }
                         }
@@ -87,7 +98,7 @@ fn law14_every_waiting_caller_gets_in() {
             });
             let s = settle(&pool);
             ledger.assert_all_ran();
-            assert_eq!((s.refused, s.completed), (0, 10 * n as u64), "{s:?}");
+            assert_eq!((s.refused, s.completed), (0, (callers * n) as u64), "{s:?}");
         }
     });
 }
@@ -123,6 +134,36 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
             });
             assert_eq!((ledger.total_runs(), ledger.runs(3)), (1, 1));
         }
+    });
+}
+
+/// Law 14: a queued task that expires at its turn makes room as one that runs does: each lets one
+/// caller in.
+#[test]
+fn law14_a_task_that_does_not_start_makes_room_too() {
+    timed(|| {
+        let pool = pool(1, 2, WhenFull::Block);
+        let (first, second) = (Gate::new(), Gate::new());
+        must_serve(&pool, first.task());
+        first.wait_entered(1);
+        thread::scope(|s| {
+            let _openers = (first.opener(), second.opener());
+            let late = pool.min_remaining(2 * LONG);
+            let doomed = s.spawn(move || drop(expired(late.do_with_deadline(|| (), LONG))));
+            wait_until("the task to be queued", || pool.stats().queued == 1);
+            must_serve(&pool, second.task());
+            let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
+            wait_in_line(&pool, 2);
+            first.open();
+            second.wait_entered(1);
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            doomed.join().unwrap();
+            assert_eq!(pool.stats().queued, 2);
+        });
+        let s = settle(&pool);
+        assert_eq!((s.completed, s.expired), (4, 1), "{s:?}");
     });
 }
 
