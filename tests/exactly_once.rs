@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::gates::*;
 use common::*;
-use lazypool::Shutdown;
+use lazypool::{DeadlineError, Shutdown};
 
 /// A value whose bytes must survive every move that the pool makes. It is aligned as `A` is.
 struct Load<A, const N: usize> {
@@ -184,5 +184,40 @@ fn law02_refused_closures_can_be_retried() {
             assert_eq!(s.completed, (n + 2 + queue) as u64, "{s:?}");
             assert_eq!(s.refused, refusals.into_inner(), "{s:?}");
         }
+    });
+}
+
+/// Laws 2 and 3: the deadline passes just as a worker starts the task. A closure that came back
+/// never runs; any other runs once.
+#[test]
+fn law02_law03_the_deadline_passes_as_the_task_starts() {
+    timed(|| {
+        let pool = pool(1, 0);
+        let n = rounds(30_000) as usize;
+        let ledger = Ledger::new(n);
+        let mut nanos = 2_000;
+        let call = |id| {
+            // The worker has just become idle and is still awake, so it starts the task at once.
+            while pool.stats().running > 0 {
+                std::hint::spin_loop();
+            }
+            let outcome = pool.do_with_deadline(mark(&ledger, id), Duration::from_nanos(nanos));
+            let started = matches!(outcome, Ok(()) | Err(DeadlineError::TimedOut));
+            // The next deadline moves to the other side of the task's start.
+            if started {
+                nanos -= nanos / 32;
+            } else {
+                drop(expired(outcome));
+                nanos += nanos / 32 + 1;
+            }
+            started
+        };
+        let started: Vec<bool> = (0..n).map(call).collect();
+        settle(&pool);
+        for (id, started) in started.into_iter().enumerate() {
+            let fate = (ledger.runs(id), ledger.drops(id));
+            assert_eq!(fate, (u32::from(started), 1), "task {id}");
+        }
+        check_at_rest(&pool, &pool.stats());
     });
 }

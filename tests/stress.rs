@@ -20,9 +20,15 @@ struct Totals {
     made: AtomicU64,
     ran: AtomicU64,
     dropped: AtomicU64,
-    handed_back: AtomicU64,
     wrong: AtomicU64,
     inside: Gauge,
+
+    // The outcomes that the callers saw. Calls with a deadline of zero are not counted by the pool.
+    ended: AtomicU64,
+    timed_out: AtomicU64,
+    expired: AtomicU64,
+    uncounted: AtomicU64,
+    refused: AtomicU64,
 }
 
 const NEW: u32 = 0;
@@ -96,39 +102,40 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             50..70 => LONG,
             _ => Duration::MAX,
         };
-        let refusal = if kind % 2 == 0 {
-            let outcome = pool.serve(move || drop(body()));
-            outcome.err().map(|refused| refused.into_parts().1)
+        let start = Instant::now();
+        let outcome = if kind % 2 == 0 {
+            let served = pool.serve(move || drop(body()));
+            served.map_err(|refused| DeadlineError::Refused(refused.without_closure()))
         } else {
-            let start = Instant::now();
-            let outcome = pool.labeled("stress").do_with_deadline(body, d);
-            let early = start.elapsed() < d;
-            match outcome {
-                Ok(ticket) => {
-                    assert_eq!(ticket.check, check, "another task's result");
-                    None
+            let called = pool.labeled("stress").do_with_deadline(body, d);
+            let called = called.map(|ticket| assert_eq!(ticket.check, check, "another's result"));
+            called.map_err(DeadlineError::without_closure)
+        };
+        let early = start.elapsed() < d;
+        let count = match outcome {
+            Ok(()) => &totals.ended,
+            Err(DeadlineError::Panicked(_)) => {
+                assert_eq!(kind, 99);
+                &totals.ended
+            }
+            Err(DeadlineError::TimedOut) => {
+                assert!(!early, "TimedOut before {d:?}");
+                &totals.timed_out
+            }
+            Err(DeadlineError::Expired(_)) => {
+                assert!(!early, "Expired before {d:?}");
+                match d {
+                    Duration::ZERO => &totals.uncounted,
+                    _ => &totals.expired,
                 }
-                Err(DeadlineError::Panicked(_)) => {
-                    assert_eq!(kind, 99);
-                    None
-                }
-                Err(DeadlineError::TimedOut) => {
-                    assert!(!early, "TimedOut before {d:?}");
-                    None
-                }
-                Err(DeadlineError::Expired(_)) => {
-                    assert!(!early, "Expired before {d:?}");
-                    totals.handed_back.fetch_add(1, Ordering::SeqCst);
-                    None
-                }
-                Err(DeadlineError::Refused(refused)) => Some(refused.into_parts().1),
+            }
+            Err(DeadlineError::Refused(refused)) => {
+                let closed = over.load(Ordering::SeqCst) && refused.is_closed();
+                assert!(closed || refused.is_saturated(), "{refused:?}");
+                &totals.refused
             }
         };
-        if let Some(refusal) = refusal {
-            totals.handed_back.fetch_add(1, Ordering::SeqCst);
-            let closed = over.load(Ordering::SeqCst) && refusal.as_str() == "closed";
-            assert!(closed || refusal.as_str() == "saturated", "{refusal:?}");
-        }
+        count.fetch_add(1, Ordering::SeqCst);
         if rng.below(200) == 0 {
             // Long enough for workers to retire.
             thread::sleep(Duration::from_micros(rng.below(6000)));
@@ -166,15 +173,25 @@ fn run(builder: Builder) {
     assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
     assert!(s.completed > 0 && s.expired + s.timed_out > 0, "{s:?}");
 
-    // Every closure ran, came back or was discarded, once. The discarded tasks of waiting callers
-    // came back, too.
+    // Every closure was dropped once, and ran at most once.
     let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
     let (made, ran) = (get(&totals.made), get(&totals.ran));
     assert_eq!(get(&totals.wrong), 0, "{totals:?}");
     assert_eq!(get(&totals.dropped), made, "{totals:?}");
     assert_eq!(ran, s.completed + s.panicked, "{totals:?}, {s:?}");
-    let rest = made - ran - get(&totals.handed_back);
-    assert!(rest <= s.discarded, "{totals:?}, {s:?}");
+
+    // The pool's counts agree with the outcomes. A served task that was discarded counts as ended
+    // here; a discarded call was handed back as refused.
+    let [ended, refused] = [&totals.ended, &totals.refused].map(get);
+    let [timed_out, expired] = [&totals.timed_out, &totals.expired].map(get);
+    assert_eq!(s.timed_out, timed_out, "{totals:?}, {s:?}");
+    assert_eq!(s.expired + s.refusals.expired, expired, "{totals:?}, {s:?}");
+    let discarded = ended + timed_out - ran;
+    let handed_back = s.discarded - discarded;
+    let refusals = s.refusals.saturated + s.refusals.closed;
+    assert_eq!(refused, refusals + handed_back, "{totals:?}, {s:?}");
+    let back = expired + get(&totals.uncounted) + refused;
+    assert_eq!(made, ran + discarded + back, "{totals:?}, {s:?}");
     assert!(totals.inside.most() <= pool.max_workers(), "{totals:?}");
 }
 
