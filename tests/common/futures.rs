@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use lazypool::{Handle, Refused, TaskError};
+
+use super::LONG;
+
 /// A waker that unparks the thread that blocks on a future.
 struct Unpark(Thread);
 
@@ -25,6 +29,22 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// Awaits the room for a task, and then its value.
+#[track_caller]
+pub fn value_of<F, R>(served: impl Future<Output = Result<Handle<R>, Refused<F>>>) -> R {
+    let handle = block_on(served).map_err(Refused::without_closure);
+    block_on(handle.expect("room")).expect("a value")
+}
+
+/// Returns the outcome of a handle, which a thread joins or polls as a future: turns 0 to 2.
+pub fn outcome_of<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
+    match turn % 3 {
+        0 => handle.join(),
+        1 => block_on(handle),
+        _ => (handle.join_timeout(LONG).map_err(drop)).expect("the task ends soon"),
     }
 }
 

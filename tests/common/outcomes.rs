@@ -1,0 +1,78 @@
+//! What became of a submission: each function returns its part, and panics at any other outcome.
+
+use lazypool::{DeadlineError, Panic, Refusal, Refused};
+
+/// Returns the refusal. Panics if its reason is not `Saturated`.
+#[track_caller]
+pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
+    match outcome {
+        Err(refused) if refused.is_saturated() => refused,
+        Err(refused) => panic!("expected Saturated, got {refused:?}"),
+        Ok(()) => panic!("expected Saturated, got Ok"),
+    }
+}
+
+/// Returns the refusal. Panics if its reason is not `OnWorker`.
+#[track_caller]
+pub fn nested<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
+    match outcome {
+        Err(refused) if matches!(refused.reason(), Refusal::OnWorker) => refused,
+        Err(refused) => panic!("expected OnWorker, got {refused:?}"),
+        Ok(()) => panic!("expected OnWorker, got Ok"),
+    }
+}
+
+/// Returns the word for the reason of a refusal.
+#[track_caller]
+pub fn reason<T, F>(outcome: Result<T, Refused<F>>) -> &'static str {
+    match outcome {
+        Err(refused) => refused.reason().as_str(),
+        Ok(_) => panic!("expected a refusal, got Ok"),
+    }
+}
+
+/// Returns the refusal of a call.
+#[track_caller]
+pub fn call_refused<F, R>(outcome: Result<R, DeadlineError<F>>) -> Refused<F> {
+    match outcome {
+        Err(DeadlineError::Refused(refused)) => refused,
+        Err(other) => panic!("expected Refused, got {other:?}"),
+        Ok(_) => panic!("expected Refused, got a value"),
+    }
+}
+
+/// Returns the closure of a call whose deadline passed before its task started.
+#[track_caller]
+pub fn expired<F, R>(outcome: Result<R, DeadlineError<F>>) -> F {
+    match outcome {
+        Err(DeadlineError::Expired(unrun)) => unrun.into_inner(),
+        Err(other) => panic!("expected Expired, got {other:?}"),
+        Ok(_) => panic!("expected Expired, got a value"),
+    }
+}
+
+/// Checks that a call's deadline passed before its task started.
+#[track_caller]
+pub fn is_expired<F, R>(outcome: Result<R, DeadlineError<F>>) {
+    drop(expired(outcome));
+}
+
+/// Checks that a call left its running task.
+#[track_caller]
+pub fn is_timed_out<F, R>(outcome: Result<R, DeadlineError<F>>) {
+    match outcome {
+        Err(DeadlineError::TimedOut) => {}
+        Err(other) => panic!("expected TimedOut, got {other:?}"),
+        Ok(_) => panic!("expected TimedOut, got a value"),
+    }
+}
+
+/// Returns the panic of a call's task.
+#[track_caller]
+pub fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
+    match outcome {
+        Err(DeadlineError::Panicked(panic)) => panic,
+        Err(other) => panic!("expected Panicked, got {other:?}"),
+        Ok(_) => panic!("expected Panicked, got a value"),
+    }
+}
