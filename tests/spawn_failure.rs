@@ -286,8 +286,8 @@ fn law13_a_worker_in_its_start_hook_is_busy() {
     });
 }
 
-/// Whichever single start of a thread fails, a submitter's or a worker's, accepted tasks run and
-/// others come back. Idle workers retire, the whole cap is usable, and the pool shuts down.
+/// Whichever single start of a thread fails, a submitter's or a worker's, accepted tasks run, others
+/// come back, idle workers retire, the whole cap is usable, and the pool shuts down.
 #[test]
 fn law13_any_single_attempt_fails() {
     timed(|| {
@@ -363,34 +363,33 @@ fn law13_retirement_strands_no_queued_task() {
 }
 
 /// Law 10: the timeout holds while the system is slow to start a thread, whose worker is then among
-/// the stragglers. Once, `shutdown` waited for that thread however long it took.
+/// the stragglers.
 #[test]
 fn law10_a_slow_thread_start_is_a_straggler() {
     timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(2, queue);
-            let system = Gate::new();
-            thread::scope(|s| {
-                let submitter = s.spawn(|| {
-                    let key = system.key();
-                    let _slow = Shortage::when(move || {
-                        key.pass();
-                        false
-                    });
-                    pool.serve(|| ()).expect("accepted before the shutdown");
+        let pool = pool(2, 2);
+        let system = Gate::new();
+        thread::scope(|s| {
+            let submitter = s.spawn(|| {
+                let key = system.key();
+                let _slow = Shortage::when(move || {
+                    key.pass();
+                    false
                 });
-                system.wait_entered(1);
-                for timeout in [Duration::ZERO, ms(20)] {
-                    let report = pool.shutdown(Shutdown::Drain, timeout);
-                    let slots: Vec<_> = report.stragglers.iter().map(|w| w.slot).collect();
-                    assert_eq!(slots, [0]);
-                }
-                assert_eq!((pool.stats().workers, pool.workers().len()), (0, 0));
-                system.open();
-                submitter.join().unwrap();
+                pool.serve(|| ()).expect("accepted before the shutdown");
             });
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-        }
+            system.wait_entered(1);
+            for timeout in [Duration::ZERO, ms(20)] {
+                let report = pool.shutdown(Shutdown::Drain, timeout);
+                let slots: Vec<_> = report.stragglers.iter().map(|w| w.slot).collect();
+                assert_eq!(slots, [0]);
+            }
+            assert_eq!((pool.stats().workers, pool.workers().len()), (0, 0));
+            system.open();
+            submitter.join().unwrap();
+        });
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_eq!(pool.stats().completed, 1);
     });
 }
 
