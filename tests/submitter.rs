@@ -1,5 +1,5 @@
 //! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
-//! vain), and the options that groups and scopes take over. See `group.rs` for tasks that are
+//! vain), and the options that groups and scopes take over. See `handle_cancel.rs` for tasks that are
 //! cancelled after their deadline.
 
 mod common;
