@@ -1,58 +1,37 @@
 //! Runs the programs of `examples/` that people copy, each as a process: what it prints and how it
 //! ends.
-//!
-//! `cargo test` builds the examples. `cargo test --test examples` alone does not: then the tests
-//! run the programs of an earlier build, or fail and ask for a build.
 #![cfg(all(unix, not(miri)))]
 
 mod common;
 
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 
+use common::programs::{program, Process};
 use common::*;
 
-fn program(name: &str) -> Command {
-    let tests = std::env::current_exe().unwrap();
-    let built = tests.parent().and_then(Path::parent).unwrap();
-    let program = built.join("examples").join(name);
-    assert!(
-        program.exists(),
-        "build it first: cargo build --example {name}"
-    );
-    Command::new(program)
-}
-
-/// Runs the command until it ends. If it does not end in time, it is killed and the test fails.
+/// Runs the command until it ends.
 fn run(command: &mut Command) -> Output {
-    let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    output(&mut pipes.spawn().unwrap())
+    output(Process(command.stderr(Stdio::piped()).spawn().unwrap()))
 }
 
-fn output(child: &mut Child) -> Output {
-    // The programs print far less than a pipe holds, so they never wait for this process to read.
-    let mut status = None;
-    let start = std::time::Instant::now();
-    while status.is_none() && start.elapsed() < LIMIT {
-        status = child.try_wait().unwrap();
-        std::thread::sleep(ms(1));
+/// Returns what a program has printed, once it has ended. The programs print far less than a pipe
+/// holds, so they never wait for this process to read.
+fn output(mut process: Process) -> Output {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let status = process.wait();
+    let child = &mut process.0;
+    (child.stdout.take().unwrap().read_to_end(&mut stdout)).unwrap();
+    if let Some(mut piped) = child.stderr.take() {
+        piped.read_to_end(&mut stderr).unwrap();
     }
-    if status.is_none() {
-        child.kill().unwrap();
-        child.wait().unwrap();
+    Output {
+        status,
+        stdout,
+        stderr,
     }
-    let mut output = Output {
-        status: status.expect("the program does not end"),
-        stdout: Vec::new(),
-        stderr: Vec::new(),
-    };
-    let read = |from: Option<&mut dyn Read>, to: &mut Vec<u8>| {
-        from.map(|from| from.read_to_end(to).unwrap());
-    };
-    read(child.stdout.as_mut().map(|s| s as _), &mut output.stdout);
-    read(child.stderr.as_mut().map(|s| s as _), &mut output.stderr);
-    output
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -66,14 +45,14 @@ impl Dir {
     fn new() -> Self {
         let name = format!("lazypool-examples-{}-{}", std::process::id(), unique());
         let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(dir.join("below")).unwrap();
+        fs::create_dir_all(dir.join("below")).unwrap();
         Self(dir)
     }
 }
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -81,10 +60,10 @@ impl Drop for Dir {
 fn hash_tree_hashes_every_file() {
     let dir = Dir::new();
     // The check value of this checksum, as published with its definition.
-    std::fs::write(dir.0.join("below/check"), "123456789").unwrap();
-    std::fs::write(dir.0.join("empty"), "").unwrap();
+    fs::write(dir.0.join("below/check"), "123456789").unwrap();
+    fs::write(dir.0.join("empty"), "").unwrap();
     for n in 0..500 {
-        std::fs::write(dir.0.join(format!("below/z{n:03}")), "123456789").unwrap();
+        fs::write(dir.0.join(format!("below/z{n:03}")), "123456789").unwrap();
     }
     let output = run(program("hash_tree").arg(&dir.0));
     assert!(output.status.success(), "{output:?}");
@@ -114,23 +93,18 @@ fn hash_tree_without_a_directory() {
 fn hash_tree_stops_at_ctrl_c() {
     let dir = Dir::new();
     for n in 0..100 {
-        let file = std::fs::File::create(dir.0.join(format!("{n}"))).unwrap();
+        let file = File::create(dir.0.join(format!("{n}"))).unwrap();
         file.set_len(1 << 40).unwrap(); // sparse, so it takes no space
     }
-    let mut child = (program("hash_tree").arg(&dir.0))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = program("hash_tree");
+    let command = command.arg(&dir.0).stderr(Stdio::piped());
+    let mut process = Process(command.spawn().unwrap());
     let mut said = String::new();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(process.0.stderr.take().unwrap());
     stderr.read_line(&mut said).unwrap();
     assert!(said.contains("Ctrl-C stops"), "{said}");
-    let id = i32::try_from(child.id()).unwrap();
-    // SAFETY: `kill` takes no pointers. The child has not been waited for, so its number still
-    // belongs to it.
-    assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
-    let output = output(&mut child);
+    process.signal(libc::SIGINT);
+    let output = output(process);
     stderr.read_to_string(&mut said).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("stopping"), "{said}");
@@ -156,7 +130,7 @@ fn slow_library_is_bounded_survived_and_ends() {
         "a task that was wanted has run",
         "the process ends",
     ];
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert!(said.lines().eq(expected), "{said}");
 }
 
 #[test]
@@ -171,5 +145,5 @@ fn migrate_computes_the_same_in_each_way() {
         "spawn_blocking: 22",
         "the static pool has ended: true",
     ];
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert!(said.lines().eq(expected), "{said}");
 }

@@ -1,21 +1,19 @@
 //! Tests `examples/tcp_server.rs` from its clients' side: a separate process, real TCP, SIGTERM.
-//!
-//! `cargo test` builds the examples. `cargo test --test tcp_server` alone does not: then the tests
-//! run the program of an earlier build, or fail and ask for a build.
 #![cfg(all(unix, not(miri)))]
+
+mod common;
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{ChildStdin, ChildStdout};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Far longer than any condition here takes.
-const LIMIT: Duration = Duration::from_secs(20);
+use common::programs::{program, Process};
+use common::*;
 
 struct Server {
-    child: Child,
+    process: Process,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     address: SocketAddr,
@@ -23,28 +21,17 @@ struct Server {
 
 impl Server {
     fn start(kind: &str, limits: &[&str]) -> Self {
-        let tests = std::env::current_exe().unwrap();
-        let built = tests.parent().and_then(|deps| deps.parent()).unwrap();
-        let program = built.join("examples/tcp_server");
-        assert!(
-            program.exists(),
-            "build it first: cargo build --example tcp_server"
-        );
-        let mut child = Command::new(program)
-            .args(["serve", kind, "127.0.0.1:0"])
-            .args(limits)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut command = program("tcp_server");
+        let command = command.args(["serve", kind, "127.0.0.1:0"]).args(limits);
+        let mut process = Process(command.spawn().unwrap());
+        let stdin = process.0.stdin.take().unwrap();
+        let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on ").unwrap();
         let address = address.parse().unwrap();
         Self {
-            child,
+            process,
             stdin,
             stdout,
             address,
@@ -62,31 +49,6 @@ impl Server {
         self.stdout.read_line(&mut line).unwrap();
         let (alive, started) = line.trim().split_once(' ').unwrap();
         (alive.parse().unwrap(), started.parse().unwrap())
-    }
-
-    fn terminate(&self) {
-        let id = self.child.id().to_string();
-        let kill = Command::new("kill").args(["-TERM", &id]).status().unwrap();
-        assert!(kill.success());
-    }
-
-    fn wait(&mut self) -> Option<i32> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(start.elapsed() < LIMIT, "the server does not end");
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The server may have ended; then there is nothing to kill.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -138,7 +100,7 @@ fn it_speaks_its_protocol() {
     // A line that arrives in several pieces, with ticks of the server in between.
     for piece in [&b"GET"[..], b" boi", b"ler\n"] {
         client.0.get_mut().write_all(piece).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(ms(50));
     }
     assert_eq!(client.hear().unwrap(), "71.5");
     // Two lines in one piece.
@@ -177,11 +139,7 @@ fn workers_come_with_a_burst_and_go_in_the_quiet_after_it() {
     }
     assert_eq!(server.threads(), (8, 8));
     drop(clients);
-    let start = Instant::now();
-    while server.threads().0 != 2 {
-        assert!(start.elapsed() < LIMIT, "idle workers stay");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("idle workers to end", || server.threads().0 == 2);
     assert_eq!(server.threads().1, 8);
 }
 
@@ -193,20 +151,20 @@ fn sigterm_answers_those_served_and_refuses_those_queued() {
     served.say("WAIT 60000").unwrap();
     let mut queued = server.client();
     // Gives the server time to accept the connection.
-    thread::sleep(Duration::from_millis(50));
-    server.terminate();
+    thread::sleep(ms(50));
+    server.process.signal(libc::SIGTERM);
     assert_eq!(queued.hear().unwrap(), "BUSY");
     // The server still accepts connections and answers them while the others finish.
     assert_eq!(server.client().hear().unwrap(), "BUSY");
     // The connection is cancelled after its period of grace.
     assert_eq!(served.hear().unwrap(), "OK");
     assert_eq!(served.hear().unwrap(), "BYE");
-    assert_eq!(server.wait(), Some(2));
+    assert_eq!(server.process.wait().code(), Some(2));
 }
 
 /// Sends requests until the server refuses. Returns the number of answers; every other end is a
 /// loss.
-fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Result<u64, String> {
+fn ask_until_refused(address: SocketAddr, stay: bool, ready: &Tally) -> Result<u64, String> {
     let mut answers = 0;
     let mut first = true;
     let start = Instant::now();
@@ -227,7 +185,7 @@ fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Re
             other => return Err(format!("greeted with {other:?}")),
         }
         if std::mem::take(&mut first) {
-            ready.fetch_add(1, Ordering::SeqCst);
+            ready.add(1);
         }
         for turn in 0.. {
             let quit = turn == 3 && !stay;
@@ -254,32 +212,32 @@ fn ask_until_refused(address: SocketAddr, stay: bool, ready: &AtomicUsize) -> Re
 /// Ten rounds each for the pool and for one thread per connection.
 #[test]
 fn sigterm_under_load_loses_no_connection() {
-    const CLIENTS: usize = 32;
+    const CLIENTS: u64 = 32;
     for round in 0..10 {
         for kind in ["pool", "threads"] {
             let mut server = Server::start(kind, &["initial=1", "max=32", "queue=64"]);
             let address = server.address;
-            let ready = AtomicUsize::new(0);
+            let ready = Tally::default();
             let outcomes: Vec<_> = thread::scope(|scope| {
                 let ready = &ready;
                 let clients: Vec<_> = (0..CLIENTS)
                     .map(|i| scope.spawn(move || ask_until_refused(address, i % 2 == 0, ready)))
                     .collect();
-                let start = Instant::now();
-                while ready.load(Ordering::SeqCst) < CLIENTS && start.elapsed() < LIMIT {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                wait_until("all clients to be served", || ready.get() == CLIENTS);
                 // Each round waits a little longer, so that the signal arrives at another moment of
                 // the load.
-                thread::sleep(Duration::from_millis(30 + 3 * round));
-                server.terminate();
+                thread::sleep(ms(30 + 3 * round));
+                server.process.signal(libc::SIGTERM);
                 clients.into_iter().map(|c| c.join().unwrap()).collect()
             });
             for outcome in &outcomes {
                 assert!(outcome.is_ok(), "{kind}, round {round}: {outcomes:?}");
             }
-            assert_eq!(ready.into_inner(), CLIENTS);
-            assert_eq!(server.wait(), Some(0), "{kind}, round {round}");
+            assert_eq!(
+                server.process.wait().code(),
+                Some(0),
+                "{kind}, round {round}"
+            );
         }
     }
 }

@@ -18,6 +18,8 @@ mod ledger;
 pub mod os;
 mod outcomes;
 mod pools;
+#[cfg(unix)]
+pub mod programs;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
