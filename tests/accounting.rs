@@ -87,7 +87,7 @@ fn law09_every_ending_is_counted_where_it_belongs() {
 
         saturated(pool.serve(|| ()));
         for d in [LONG, Duration::MAX] {
-            call_refused(pool.do_with_deadline(|| (), d));
+            refused(pool.do_with_deadline(|| (), d));
         }
         let group = pool.group();
         group.cancel();
@@ -215,7 +215,7 @@ fn law09_counts_survive_retirement() {
         let pool = pool_with(6, 0, |b| b.idle_timeout(ms(5)));
         let mut completed = 0;
         for (n, peak) in [(2, 2), (5, 5), (1, 5), (3, 5)] {
-            burst(&pool, n);
+            run_at_once(&pool, n);
             completed += n as u64;
             await_workers(&pool, 0);
             let s = pool.stats();

@@ -94,7 +94,7 @@ fn a_wait_for_space_is_part_of_the_age() {
     thread::scope(|s| {
         let before = Instant::now();
         s.spawn(|| pool.serve(|| ()).unwrap());
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         let after = Instant::now();
         thread::sleep(PAUSE);
         first.open();

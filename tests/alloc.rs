@@ -361,7 +361,7 @@ fn everyone_at_once() {
                 });
             }
             if blocks {
-                await_waiting(&pool, 4);
+                wait_in_line(&pool, 4);
             }
             gate.open();
             start.wait();

@@ -306,7 +306,7 @@ fn task_outside_a_worker() {
     look();
     // A closure that comes back runs on its caller's thread.
     pool.shutdown(Shutdown::Cancel, LIMIT);
-    call_refused(inside.do_with_deadline(look, LONG)).run_anyway();
+    refused(inside.do_with_deadline(look, LONG)).run_anyway();
 }
 
 /// A label is seen by its own tasks and by no others.

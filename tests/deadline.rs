@@ -44,7 +44,7 @@ fn law03_expires_in_the_queue() {
         occupy(&pool, &gate, 2);
         for d in [Duration::from_micros(1), ms(1), ms(30), ms(120)] {
             let start = Instant::now();
-            assert_eq!(expired(pool.do_with_deadline(|| 7, d))(), 7);
+            assert_eq!(expired(pool.do_with_deadline(|| 7, d)).run(), 7);
             let took = start.elapsed();
             assert!(took >= d, "returned after {took:?}, before {d:?}");
         }
@@ -77,7 +77,7 @@ fn law03_one_deadline_from_the_call_to_the_end() {
                     let start = Instant::now();
                     (start, pool.do_with_deadline(task, d), start.elapsed())
                 });
-                await_waiting(pool, 1);
+                wait_in_line(pool, 1);
                 let waits = Instant::now();
                 thread::sleep(ms(50));
                 first.open();
@@ -132,8 +132,11 @@ fn law03_a_zero_deadline_looks_at_nothing() {
     fn zero(pool: &Pool) {
         let before = pool.stats();
         for on in [pool.labeled("zero"), pool.when_full(WhenFull::Block)] {
-            assert_eq!(expired(on.do_with_deadline(|| 5, Duration::ZERO))(), 5);
-            assert_eq!(expired(pool.do_with_deadline(|| 5, Duration::ZERO))(), 5);
+            assert_eq!(expired(on.do_with_deadline(|| 5, Duration::ZERO)).run(), 5);
+            assert_eq!(
+                expired(pool.do_with_deadline(|| 5, Duration::ZERO)).run(),
+                5
+            );
         }
         assert_eq!(pool.stats(), before, "counted somewhere");
     }
@@ -271,7 +274,7 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
     timed(|| {
         let pool = pool(2, 0);
         let (drops, gate) = (Tally::default(), Gate::new());
-        let (key, value) = (gate.key(), OnDrop(Some(drops.task())));
+        let (key, value) = (gate.key(), on_drop(drops.task()));
         let task = move || {
             key.pass();
             value
@@ -337,7 +340,7 @@ fn law03_exactly_one_outcome_beside_the_deadline() {
                                 }
                                 Err(other) => {
                                     assert_eq!(ledger.runs(id), 0, "{other:?}");
-                                    assert!(call_refused::<_, ()>(Err(other)).is_saturated());
+                                    assert!(refused::<_, ()>(Err(other)).is_saturated());
                                     3
                                 }
                             };
@@ -387,12 +390,12 @@ fn law03_extreme_deadlines() {
                 match pool.do_with_deadline(|| (), d) {
                     // The deadline passed before the call looked at the pool.
                     Err(DeadlineError::Expired(_)) if d < LONG => {}
-                    outcome => assert!(call_refused(outcome).is_saturated()),
+                    outcome => assert!(refused(outcome).is_saturated()),
                 }
             }
             pool.shutdown(Shutdown::Drain, Duration::ZERO);
             for d in [nano, ms(1), Duration::MAX] {
-                assert!(call_refused(pool.do_with_deadline(|| (), d)).is_closed());
+                assert!(refused(pool.do_with_deadline(|| (), d)).is_closed());
             }
         }
     });

@@ -1,26 +1,23 @@
-//! Law 10: a discard first settles all of its tasks. Then it drops what they captured, as ordinary
-//! code of the thread that discards. If such a drop waits for something, it waits as it would
-//! anywhere else.
+//! Law 10: a discard first settles all of its tasks. Then it drops their captures, as ordinary code
+//! of the thread that discards. Such a drop may cancel tasks, wait for tasks and end pools.
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::any::Any;
+use std::cell::RefCell;
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::futures::block_on;
+use common::gates::*;
 use common::*;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
-
-/// With this many tasks, a stack overflows if each of them adds a level of calls.
-const MANY: usize = cut(20_000) as usize;
 
 /// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the
 /// group.
 fn discard(by_shutdown: bool, queue: usize, make: impl FnOnce(&Pool, &Group)) {
-    let busy = Gate::new();
-    let pool = occupied(&busy, queue);
+    let (pool, busy) = held(queue);
     let group = pool.group();
     make(&pool, &group);
     let queued = pool.stats().queued as u64;
@@ -35,8 +32,57 @@ fn discard(by_shutdown: bool, queue: usize, make: impl FnOnce(&Pool, &Group)) {
     busy.open();
 }
 
+/// Laws 7 and 8: captures are dropped on the thread that discards, once all handles and groups have
+/// been told. Their panics are contained: all tasks are settled and all captures are dropped.
+#[test]
+fn law08_discarded_captures_drop_where_they_are_discarded() {
+    timed(|| {
+        for way in [
+            "group",
+            "shutdown",
+            "handle",
+            "handle's drop",
+            "pool's drop",
+        ] {
+            let builder = builder(1, 6).shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
+            let (pool, busy) = (builder.build().expect("pool"), Gate::new());
+            must_serve(&pool, busy.task());
+            busy.wait_entered(1);
+            let group = pool.group();
+            let (tell, told) = mpsc::channel();
+            let handles: Vec<_> = (0..6)
+                .map(|_| {
+                    let tell = tell.clone();
+                    let here = on_drop(move || tell.send(thread::current().id()).unwrap());
+                    let captures = (Bomb("of a capture"), here);
+                    must_await(group.awaitable(), move || drop(captures))
+                })
+                .collect();
+            match way {
+                "group" => group.cancel(),
+                "shutdown" => drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO)),
+                "handle" => handles.iter().for_each(Handle::cancel),
+                "handle's drop" => drop(handles),
+                _ => {
+                    drop(pool);
+                    assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
+                    assert_eq!(Vec::from_iter(told.try_iter()), [thread::current().id(); 6]);
+                    continue;
+                }
+            }
+            assert_eq!(Vec::from_iter(told.try_iter()), [thread::current().id(); 6]);
+            let s = pool.stats();
+            assert_eq!((s.discarded, s.queued, s.panicked), (6, 0, 0), "{way}");
+            assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
+            busy.open();
+            let s = settle(&pool);
+            assert_eq!((s.panicked, s.hook_panics), (0, 0), "{way}");
+            check_at_rest(&pool, &s);
+        }
+    });
+}
+
 /// The drop of a capture waits, in each possible way, for a task further back in the same discard.
-/// Once, all of these waits hung except `join`.
 #[test]
 fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
     type Waits = fn(Handle<()>) -> Result<(), TaskError>;
@@ -58,39 +104,89 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
         {
             discard(by_shutdown, 2, |_, group| {
                 let (give, take) = mpsc::channel();
-                let capture = OnDrop(Some(move || {
-                    let outcome = waits(take.recv().unwrap());
-                    assert!(outcome.is_err(), "the task never ran");
-                }));
-                must_serve_in(group, move || drop(capture));
+                let joins = move || match waits(take.recv().unwrap()) {
+                    Err(TaskError::Discarded) => assert!(by_shutdown),
+                    Err(TaskError::Cancelled) => assert!(!by_shutdown),
+                    other => panic!("{other:?}"),
+                };
+                must_serve_in(group, dropping(joins));
                 give.send(must_await(group.awaitable(), || ())).unwrap();
             });
         }
     });
 }
 
-/// Many discarded tasks, each of which joins the next one as it is dropped, need no more stack than
-/// one.
+/// A capture joins a task that it has just cancelled itself, which is dropped after it.
 #[test]
-fn law10_captures_that_join_one_another_need_no_stack() {
-    isolated("law10_captures_that_join_one_another_need_no_stack", || {
-        for by_shutdown in [true, false] {
-            discard(by_shutdown, MANY, |_, group| {
-                let mut before = None::<mpsc::Sender<Handle<()>>>;
-                for _ in 0..MANY {
-                    let (give, take) = mpsc::channel::<Handle<()>>();
-                    let capture = OnDrop(Some(move || {
-                        if let Ok(next) = take.try_recv() {
-                            assert!(next.join().is_err());
-                        }
-                    }));
-                    let handle = must_await(group.awaitable(), move || drop(capture));
-                    match before.replace(give) {
-                        Some(before) => before.send(handle).unwrap(),
-                        None => handle.detach(),
-                    }
-                }
-            });
+fn law10_a_capture_may_join_a_task_that_it_cancels() {
+    timed(|| {
+        let by_itself: [fn(&Group, &Handle<()>); 2] =
+            [|group, _| group.cancel(), |_, handle| handle.cancel()];
+        for cancels in by_itself {
+            let (pool, _busy) = held(2);
+            let (outer, inner) = (pool.group(), pool.group());
+            let (give, take) = mpsc::channel();
+            let (tell, told) = mpsc::channel();
+            let its = inner.clone();
+            let joins = move || {
+                let handle: Handle<()> = take.recv().unwrap();
+                cancels(&its, &handle);
+                tell.send(handle.join()).unwrap();
+            };
+            must_serve_in(&outer, dropping(joins));
+            give.send(must_await(inner.awaitable(), || ())).unwrap();
+            outer.cancel();
+            let outcome = told.recv().unwrap();
+            assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
+        }
+    });
+}
+
+/// A capture waits for a group whose tasks are discarded with it, before and behind it: the wait may
+/// return before their captures are dropped.
+#[test]
+fn law10_a_capture_may_wait_for_a_group_that_is_discarded_with_it() {
+    let ways: [fn(&Group); 3] = [
+        Group::wait,
+        |group| while group.wait_timeout(ms(1)).is_err() {},
+        |group| {
+            group.cancel();
+            group.wait();
+        },
+    ];
+    timed(move || {
+        for waits in ways {
+            let (pool, _busy) = held(3);
+            let group = pool.group();
+            let its = group.clone();
+            must_serve_in(&group, || ());
+            must_serve(&pool, dropping(move || waits(&its)));
+            must_serve_in(&group, || ());
+            let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            assert_eq!(report.discarded, 3);
+            assert_eq!((group.discarded(), group.pending()), (2, 0));
+        }
+    });
+}
+
+/// A task's handle is dropped or cancelled, and the drop of the task's capture waits for the task's
+/// own group.
+#[test]
+fn law10_a_capture_may_wait_for_its_group_as_its_handle_goes() {
+    timed(|| {
+        for by_drop in [false, true] {
+            let (pool, _busy) = held(1);
+            let group = pool.group();
+            let its = group.clone();
+            let handle = must_await(group.awaitable(), dropping(move || its.wait()));
+            if by_drop {
+                drop(handle);
+            } else {
+                handle.cancel();
+                let outcome = handle.join();
+                assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
+            }
+            assert_eq!((group.discarded(), group.pending()), (1, 0));
         }
     });
 }
@@ -100,29 +196,64 @@ fn law10_captures_that_join_one_another_need_no_stack() {
 fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
     timed(|| {
         for by_shutdown in [true, false] {
-            let gate = Gate::new();
-            let other = pool(1, 0);
+            let (other, gate) = (pool(1, 0), Gate::new());
             let running = must_await(other.awaitable(), gate.task());
             gate.wait_entered(1);
             let log = Arc::new(Mutex::new(Vec::new()));
             let back = Arc::new(Mutex::new(None));
             discard(by_shutdown, 2, |_, group| {
-                let (first, keep) = (Arc::clone(&log), Arc::clone(&back));
-                let capture = OnDrop(Some(move || {
-                    let handle = running
-                        .join_timeout(ms(10))
-                        .expect_err("the task still runs");
-                    *keep.lock().unwrap() = Some(handle);
-                    first.lock().unwrap().push("joined");
-                }));
-                must_serve_in(group, move || drop(capture));
-                let second = Arc::clone(&log);
-                let capture = OnDrop(Some(move || second.lock().unwrap().push("dropped")));
-                must_serve_in(group, move || drop(capture));
+                let (first, second) = (Arc::clone(&log), Arc::clone(&log));
+                let keep = Arc::clone(&back);
+                must_serve_in(
+                    group,
+                    dropping(move || {
+                        let running = running.join_timeout(ms(10)).expect_err("it still runs");
+                        *keep.lock().unwrap() = Some(running);
+                        first.lock().unwrap().push("joined");
+                    }),
+                );
+                must_serve_in(
+                    group,
+                    dropping(move || second.lock().unwrap().push("dropped")),
+                );
             });
             assert_eq!(*log.lock().unwrap(), ["joined", "dropped"]);
             gate.open();
             back.lock().unwrap().take().unwrap().join().unwrap();
+        }
+    });
+}
+
+/// Several captures each shut the pool down, one within the other, while its worker waits for a
+/// capture that the same discard drops after them. The inner calls return at once and report that
+/// worker.
+#[test]
+fn law10_captures_may_end_the_pool_for_which_another_is_to_be_dropped() {
+    timed(|| {
+        for mode in MODES {
+            for (by_shutdown, captures) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
+                let (pool, stop) = until_unsent(8);
+                let group = pool.group();
+                let (tell, told) = mpsc::channel();
+                for _ in 0..captures {
+                    let (its, tell) = (Arc::clone(&pool), tell.clone());
+                    let ends = move || tell.send(its.shutdown(mode, Duration::MAX)).unwrap();
+                    must_serve_in(&group, dropping(ends));
+                }
+                must_serve_in(&group, move || drop(stop));
+                if by_shutdown {
+                    let report = pool.shutdown(Shutdown::Discard, LIMIT);
+                    assert!(report.is_clean(), "{report:?}");
+                    assert_eq!(report.discarded, captures as u64 + 1);
+                } else {
+                    group.cancel();
+                    assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+                }
+                assert_eq!((group.discarded(), group.pending()), (captures + 1, 0));
+                let inner: Vec<_> = told.try_iter().collect();
+                assert_eq!(inner.len(), captures);
+                assert!(inner.iter().all(|report| !report.is_clean()), "{inner:?}");
+            }
         }
     });
 }
@@ -132,155 +263,87 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
 fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
     timed(|| {
         for (by_shutdown, drops) in [(true, true), (true, false), (false, true), (false, false)] {
-            let gate = Arc::new(Gate::new());
-            let other = pool(1, 1);
-            let ran = Arc::new(AtomicUsize::new(0));
-            must_serve(&other, gate.task());
-            gate.wait_entered(1);
-            let runs = Arc::clone(&ran);
-            must_serve(&other, move || {
-                runs.fetch_add(1, Ordering::SeqCst);
-            });
-            let opens = Arc::clone(&gate);
+            let (other, gate) = held(1);
+            let ledger = Ledger::new(1);
+            must_serve(&other, mark(&ledger, 0));
+            let books = ledger.clone();
             discard(by_shutdown, 1, |_, group| {
-                let seen = Arc::clone(&ran);
-                let capture = OnDrop(Some(move || {
+                let ends = move || {
                     let opener = thread::spawn(move || {
                         thread::sleep(ms(10));
-                        opens.open();
+                        gate.open();
                     });
                     if drops {
                         drop(other);
                     } else {
-                        let report = other.shutdown(Shutdown::Drain, Duration::MAX);
-                        assert!(report.is_clean(), "{report:?}");
+                        assert!(other.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
                     }
-                    assert_eq!(seen.load(Ordering::SeqCst), 1, "the other pool has drained");
+                    assert_eq!(books.runs(0), 1, "the other pool has drained");
                     opener.join().unwrap();
-                }));
-                must_serve_in(group, move || drop(capture));
+                };
+                must_serve_in(group, dropping(ends));
             });
-            assert_eq!(ran.load(Ordering::SeqCst), 1);
+            ledger.assert_all_ran();
         }
     });
 }
 
 /// A capture's drop shuts down another pool, whose worker waits until a capture of a queued task of
-/// that pool is dropped. That capture is dropped at once, because each pool has its own list of
-/// captures.
+/// that pool is dropped. That capture is dropped at once, because each pool has its own list.
 #[test]
 fn law10_a_discard_of_another_pool_within_one_drops_its_own_captures_at_once() {
     timed(|| {
-        let other = Arc::new(pool(1, 1));
-        let (stop, stopped) = mpsc::channel::<()>();
-        let (told, started) = mpsc::channel();
-        must_serve(&other, move || {
-            told.send(()).unwrap();
-            let _ = stopped.recv();
-        });
-        started.recv().unwrap();
+        let (other, stop) = until_unsent(1);
         must_serve(&other, move || drop(stop));
         let its = Arc::clone(&other);
         discard(true, 1, move |_, group| {
-            let capture = OnDrop(Some(move || {
-                let report = its.shutdown(Shutdown::Discard, LIMIT);
-                assert!(report.is_clean(), "{report:?}");
-            }));
-            must_serve_in(group, move || drop(capture));
+            let ends = move || assert!(its.shutdown(Shutdown::Discard, LIMIT).is_clean());
+            must_serve_in(group, dropping(ends));
         });
         assert_eq!((other.stats().discarded, other.stats().workers), (1, 0));
     });
 }
 
-/// If the drops of captures panic, all tasks are settled and all other captures are dropped.
+/// Laws 7 and 10: a discarded capture drops another pool. A task of that pool is discarded too, and
+/// a hook of that pool panics as it is dropped: the discard must not keep that pool alive, or the
+/// panic unwinds through it.
 #[test]
-fn law07_captures_that_panic_as_their_tasks_are_discarded() {
+fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
     timed(|| {
-        for way in 0..4 {
-            let busy = Gate::new();
-            let pool = occupied(&busy, 6);
-            let (group, ledger) = (pool.group(), Ledger::new(6));
-            let handles: Vec<_> = (0..6)
-                .map(|id| {
-                    let load = (Bomb("of a capture"), ledger.entry(id));
-                    must_await(group.awaitable(), move || drop(load))
-                })
-                .collect();
-            match way {
-                0 => group.cancel(),
-                1 => {
-                    let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
-                    assert_eq!(report.discarded, 6);
-                }
-                2 => handles.iter().for_each(Handle::cancel),
-                _ => drop(handles),
-            }
-            let stats = pool.stats();
-            assert_eq!((stats.discarded, stats.queued, stats.panicked), (6, 0, 0));
-            assert_eq!((group.pending(), group.discarded()), (0, 6));
-            assert!((0..6).all(|id| (ledger.runs(id), ledger.drops(id)) == (0, 1)));
-            busy.open();
-            let stats = settle(&pool);
-            assert_eq!((stats.panicked, stats.hook_panics), (0, 0), "{way}");
-            check_at_rest(&pool, &stats);
-        }
-    });
-}
-
-/// Discards `tasks` tasks that cancel one another. Returns how long that took.
-fn cancel_chain(tasks: usize, by_shutdown: bool) -> Duration {
-    let busy = Gate::new();
-    let pool = occupied(&busy, tasks);
-    let mut last = None::<Handle<()>>;
-    for _ in 0..tasks {
-        let next = last.take();
-        last = Some(must_await(pool.awaitable(), move || drop(next)));
-    }
-    let start = Instant::now();
-    if by_shutdown {
-        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
-        assert_eq!(report.discarded, tasks as u64);
-    }
-    drop(last);
-    let took = start.elapsed();
-    assert_eq!(pool.stats().discarded, tasks as u64);
-    busy.open();
-    took
-}
-
-/// A million tasks that cancel one another need the stack of one, and time in proportion to their
-/// number. In quadratic time they would take a hundred times as long as a tenth of them, which is
-/// minutes.
-#[test]
-fn law10_a_million_tasks_that_cancel_one_another() {
-    isolated("law10_a_million_tasks_that_cancel_one_another", || {
-        const ALL: usize = cut(1_000_000) as usize;
-        for by_shutdown in [true, false] {
-            let tenth = cancel_chain(ALL / 10, by_shutdown);
-            let all = cancel_chain(ALL, by_shutdown);
-            // The constant covers first accesses to memory pages, and a busy machine.
-            let limit = 40 * tenth + Duration::from_secs(3);
-            assert!(all < limit, "{all:?}, a tenth {tenth:?}");
-        }
-    });
-}
-
-/// Many groups with one task each, where each task holds the guard of another group, need no more
-/// stack than one.
-#[test]
-fn law10_many_groups_that_cancel_one_another() {
-    isolated("law10_many_groups_that_cancel_one_another", || {
-        const ALL: usize = cut(100_000) as usize;
-        let busy = Gate::new();
-        let pool = occupied(&busy, ALL);
-        let mut guard = None;
-        for _ in 0..ALL {
-            let (group, inner) = (pool.group(), guard.take());
-            must_serve_in(&group, move || drop::<Option<lazypool::CancelGuard>>(inner));
-            guard = Some(group.drop_guard());
-        }
-        drop(guard);
-        assert_eq!(pool.stats().discarded, ALL as u64);
-        busy.open();
+        let (pool, _busy) = held(1);
+        let bomb = Bomb("of a hook");
+        let its = builder(1, 1)
+            .shutdown_on_drop(Shutdown::Discard, Duration::ZERO)
+            .on_panic(move |_| {
+                let _captured = &bomb;
+            })
+            .build()
+            .expect("pool");
+        let its_busy = Gate::new();
+        let (tell, told) = mpsc::channel();
+        let wait = its_busy.task();
+        must_serve(&its, move || {
+            // Dropped when the thread ends, after it has released its pool.
+            thread_local!(static END: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) });
+            END.set(Some(Box::new(on_drop(move || tell.send(()).unwrap()))));
+            wait();
+        });
+        its_busy.wait_entered(1);
+        let ledger = Ledger::new(1);
+        must_serve(&its, mark(&ledger, 0));
+        let ends = move || {
+            drop(its);
+            its_busy.open();
+            told.recv().unwrap();
+        };
+        let group = pool.group();
+        must_serve_in(&group, dropping(ends));
+        group.cancel();
+        assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
+        assert_eq!((group.discarded(), group.pending()), (1, 0));
+        // This thread no longer counts as one that discards, so its wait does not return early.
+        let group = pool.group();
+        must_serve_in(&group, || ());
+        assert!(group.wait_timeout(ms(1)).is_err());
     });
 }

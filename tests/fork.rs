@@ -87,7 +87,7 @@ fn law19_a_full_pool_with_a_line_and_waiting_callers() {
             assert!(poll(&mut future, Waker::noop()).is_pending());
             let waits = group.clone();
             let waiting = thread::spawn(move || waits.wait());
-            await_waiting(&pool, 4);
+            wait_in_line(&pool, 4);
             for _ in 0..5 {
                 in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
             }

@@ -190,7 +190,7 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
         let pool = Arc::new(pool(2, 2));
         let answer = on_worker(&pool, |pool| {
             in_child(|| assert_refuses(pool, &[pool.group()]));
-            on_worker(pool, |_| 1)
+            pool.do_with_deadline(|| 1, LONG).unwrap()
         });
         assert_eq!(answer, 1);
         at_rest(&pool);
@@ -229,7 +229,7 @@ fn law19_a_waker_that_forks_on_a_discarding_thread() {
             let drops = Tally::default();
             let waker = Waker::from(Arc::new(it.child.clone()));
             let handles = [(); 3].map(|()| {
-                let capture = OnDrop(Some(drops.task()));
+                let capture = on_drop(drops.task());
                 let mut handle = must_await(it.group.awaitable(), move || drop(capture));
                 assert!(poll(&mut handle, &waker).is_pending());
                 handle
@@ -254,10 +254,10 @@ fn law19_discarded_captures_that_fork() {
             let drops = Tally::default();
             for _ in 0..3 {
                 let (child, drops) = (it.child.clone(), drops.clone());
-                let capture = OnDrop(Some(move || {
+                let capture = on_drop(move || {
                     drops.add(1);
                     child.fork();
-                }));
+                });
                 must_serve_in(&it.group, move || drop(capture));
             }
             it.discard(by_shutdown);

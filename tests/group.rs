@@ -202,8 +202,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
                     1 => must_serve(&pool, || ()),
                     n => {
                         let drops = drops.clone();
-                        let tell =
-                            OnDrop(Some(move || drops.send(thread::current().id()).unwrap()));
+                        let tell = on_drop(move || drops.send(thread::current().id()).unwrap());
                         let bomb = (bomb && n == 0).then(|| Bomb("discarded"));
                         let run = ran.task();
                         must_serve_in(&group, move || {
@@ -287,7 +286,7 @@ fn cancel_and_a_submission_that_waits_for_room() {
         thread::scope(|s| {
             let _opener = gate.opener();
             let call = s.spawn(|| group.serve(|| panic!("the task must not run")));
-            await_waiting(&pool, 1);
+            wait_in_line(&pool, 1);
             group.cancel();
             assert_eq!(reason(call.join().unwrap()), "cancelled");
         });

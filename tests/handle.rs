@@ -122,11 +122,11 @@ fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
             let pool = occupied(&gate, 4);
             let is_dropped = Arc::new(AtomicBool::new(false));
             let drops = Arc::clone(&is_dropped);
-            let slow = OnDrop(Some(move || {
+            let slow = on_drop(move || {
                 thread::sleep(ms(5));
                 drops.store(true, Ordering::SeqCst);
                 quiet_panic("contained");
-            }));
+            });
             let on = match turn % 2 {
                 0 => pool.with_deadline(ms(1)),
                 _ => pool.min_remaining(LONG).with_deadline(LONG / 2),
@@ -159,10 +159,10 @@ fn law21_a_task_that_was_taken_out_says_why_while_its_closure_is_dropped() {
             let (gate, slow) = (Gate::new(), Gate::new());
             let pool = Arc::new(occupied(&gate, 4));
             let (group, key) = (pool.group(), slow.key());
-            let capture = OnDrop(Some(move || {
+            let capture = on_drop(move || {
                 key.pass();
                 quiet_panic("contained");
-            }));
+            });
             let handle = must_await(group.awaitable(), move || drop(capture));
             let its = Arc::clone(&pool);
             let discarder = thread::spawn(move || match turn % 2 {

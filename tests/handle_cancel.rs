@@ -15,7 +15,7 @@ use lazypool::{task, Handle, Pool, Shutdown, TaskError, WhenFull};
 fn drops_on() -> (impl Send + 'static, mpsc::Receiver<ThreadId>) {
     let (dropped, drops) = mpsc::channel();
     let tell = move || dropped.send(thread::current().id()).unwrap();
-    (OnDrop(Some(tell)), drops)
+    (on_drop(tell), drops)
 }
 
 /// Serves a task that waits until it is cancelled, then at the gate, and returns `value`. Returns
@@ -77,9 +77,9 @@ fn law21_a_cancelled_task_makes_room() {
             let on = its.when_full(WhenFull::Block).awaitable();
             must_await(on, || 5).join()
         });
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         drop(handle);
-        await_waiting(&pool, 0);
+        wait_in_line(&pool, 0);
         await_queued(&pool, 1);
         gate.open();
         assert_eq!(blocked.join().unwrap().unwrap(), 5);
@@ -243,7 +243,7 @@ fn law21_a_cancel_takes_no_other_task() {
             let (gate, slow) = (Gate::new(), Gate::new());
             let pool = occupied(&gate, 1);
             let (group, key) = (pool.group(), slow.key());
-            let capture = OnDrop(Some(move || key.pass()));
+            let capture = on_drop(move || key.pass());
             let taken = must_await(group.awaitable(), move || drop(capture));
             let canceller = thread::spawn(move || group.cancel());
             slow.wait_entered(1);

@@ -255,7 +255,7 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
             let (told, tells) = mpsc::channel();
             let handles = [0, 1, 2].map(|n| {
                 let drops = told.clone();
-                let capture = OnDrop(Some(move || drops.send((n, 0, 0)).unwrap()));
+                let capture = on_drop(move || drops.send((n, 0, 0)).unwrap());
                 let mut handle = must_await(group.awaitable(), move || drop(capture));
                 let (its, told) = (Arc::clone(&pool), told.clone());
                 let looks = calls(move || {

@@ -74,12 +74,12 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
         let pool = pool_with(2, 0, |b| b.thread_name("lp18"));
         for round in 0..rounds(10) {
             let gate = Gate::new();
-            abandon(&pool, &gate);
-            abandon(&pool, &gate);
+            abandon(&pool, || gate.task());
+            abandon(&pool, || gate.task());
             let s = pool.stats();
             assert_eq!((s.running, s.workers), (2, 2), "round {round}: {s:?}");
             saturated(pool.serve(|| ()));
-            let refused = call_refused(pool.do_with_deadline(|| (), ms(50)));
+            let refused = refused(pool.do_with_deadline(|| (), ms(50)));
             assert!(refused.is_saturated());
             let workers = pool.workers();
             assert!(workers.iter().all(|w| w.busy), "{workers:?}");
@@ -113,7 +113,7 @@ fn law04_no_thread_beyond_workers() {
                 assert!(now <= before + workers, "{now} threads, {before} before");
             };
             for i in 0..max {
-                abandon(&pool, &gate);
+                abandon(&pool, || gate.task());
                 no_more_than(i + 1);
             }
             for _ in 0..50 {
@@ -328,7 +328,7 @@ fn law04_raising_the_limit_makes_room() {
         must_serve(&pool, gate.task());
         let (its, task) = (Arc::clone(&pool), gate.task());
         let blocked = thread::spawn(move || its.when_full(WhenFull::Block).serve(task).is_ok());
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         pool.set_limit(3).expect("limit");
         assert!(blocked.join().expect("no panic"));
         // No thread submits any more; the queued task gets a worker nevertheless.

@@ -158,7 +158,7 @@ fn law22_a_task_in_line_counts() {
         let group = pool.when_full(WhenFull::Block).limited_group(2);
         let waits = group.clone();
         let blocked = thread::spawn(move || must_serve_in(&waits, || ()));
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         let mut future = group.awaitable().serve_async(|| 7);
         assert!(poll(&mut future, Waker::noop()).is_pending());
         assert_eq!((group.pending(), pool.stats().waiting), (2, 2));

@@ -73,7 +73,7 @@ impl Crowd {
                 assert!(poll(&mut future, &waker).is_pending());
                 crowd.futures.push((id, future));
             }
-            await_waiting(pool, id + 1);
+            wait_in_line(pool, id + 1);
         }
         crowd
     }
@@ -148,7 +148,7 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
         let mut crowd = Crowd::wait(&pool);
         assert_eq!(crowd.group.pending(), ALL.div_ceil(2));
         crowd.group.cancel();
-        await_waiting(&pool, ALL / 2);
+        wait_in_line(&pool, ALL / 2);
         crowd.group.wait();
         gate.open();
         for (id, answer) in crowd.answers() {
@@ -246,7 +246,7 @@ fn law17_deadlines_of_zero_and_without_an_end_in_line() {
                 }
             })
         });
-        await_waiting(&pool, 4);
+        wait_in_line(&pool, 4);
         gate.open();
         let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
         assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");

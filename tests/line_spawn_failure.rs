@@ -50,7 +50,7 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
             assert!(poll(&mut future, &waker).is_pending());
             futures.push(future);
         }
-        await_waiting(pool, id + 1);
+        wait_in_line(pool, id + 1);
     }
     let mut asked = 0;
     let shortage = Shortage::when(move || {

@@ -22,7 +22,7 @@ fn law06_idle_workers_retire() {
             let pool = pool(5, queue, idle);
             for _ in 0..2 {
                 let from = pool.stats().spawned;
-                burst(&pool, 5);
+                run_at_once(&pool, 5);
                 let end = Instant::now();
                 await_workers(&pool, 0);
                 let took = end.elapsed();
@@ -82,7 +82,7 @@ fn law06_min_workers_stay() {
                 "{s:?}"
             );
             for _ in 0..2 {
-                burst(&pool, 6);
+                run_at_once(&pool, 6);
                 await_workers(&pool, min);
                 thread::sleep(ms(150));
                 let s = pool.stats();
@@ -90,7 +90,7 @@ fn law06_min_workers_stay() {
                 assert_eq!(s.retired, s.spawned - min as u64, "{s:?}");
             }
             let from = pool.stats().spawned;
-            burst(&pool, min);
+            run_at_once(&pool, min);
             assert_eq!(pool.stats().spawned, from, "the remaining workers serve");
         }
     });
@@ -102,7 +102,7 @@ fn law06_no_retirement() {
     timed(|| {
         for secs in [Duration::MAX.as_secs(), u64::MAX / 2, 1 << 40] {
             let pool = pool(4, 0, Duration::from_secs(secs));
-            burst(&pool, 4);
+            run_at_once(&pool, 4);
             thread::sleep(ms(60));
             let s = pool.stats();
             assert_eq!((s.workers, s.idle, s.retired), (4, 4, 0), "{secs}: {s:?}");
@@ -169,7 +169,7 @@ fn law06_a_trickle_does_not_keep_the_burst_alive() {
 fn trickle(by: By, queue: usize) {
     let idle = ms(300);
     let pool = pool(16, queue, idle);
-    burst(&pool, 16);
+    run_at_once(&pool, 16);
     let end = Instant::now();
     let (stop, turn) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|s| {
@@ -249,7 +249,7 @@ fn law06_no_thread_is_left_with_the_last_worker() {
         for (queue, idle) in [(0, ms(30)), (4, ms(30)), (0, Duration::ZERO)] {
             let pool = pool(3, queue, idle);
             for _ in 0..4 {
-                burst(&pool, 3);
+                run_at_once(&pool, 3);
                 wait_until("every thread to end", || os::thread_total() == before);
                 let s = pool.stats();
                 assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
@@ -279,7 +279,10 @@ fn activity_of_others(d: Duration) -> (u64, u64) {
     let before = os::others_activity();
     thread::sleep(d);
     let after = os::others_activity();
-    (after.0.wrapping_sub(before.0), after.1.wrapping_sub(before.1))
+    (
+        after.0.wrapping_sub(before.0),
+        after.1.wrapping_sub(before.1),
+    )
 }
 
 /// An idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
@@ -303,7 +306,7 @@ fn law11_an_idle_pool_sleeps() {
             pool(4, 0, Duration::ZERO),
         ];
         for pool in &pools[2..] {
-            burst(pool, pool.max_workers());
+            run_at_once(pool, pool.max_workers());
             for _ in 0..100 {
                 pool.do_with_deadline(|| (), LONG).unwrap();
             }
@@ -349,7 +352,7 @@ fn law11_an_expiring_pool_hardly_wakes() {
             let builder = Pool::builder().max_workers(8).queue_capacity(queue);
             builder.build().unwrap()
         });
-        pools.iter().for_each(|pool| burst(pool, 8));
+        pools.iter().for_each(|pool| run_at_once(pool, 8));
         // Workers stop spinning within moments. They may still wake for a sweep now and then.
         thread::sleep(ms(300));
         let (nanos, wakes) = activity_of_others(ms(1500));
@@ -367,7 +370,7 @@ fn law11_one_worker_waits_for_the_registrys_lock() {
         const WORKERS: usize = 500;
         // A sweep comes after half the timeout, and no worker retires before the end of the test.
         let pool = pool(WORKERS, 0, Duration::from_secs(4));
-        burst(&pool, WORKERS);
+        run_at_once(&pool, WORKERS);
         thread::sleep(ms(300));
         let (start, before) = (Instant::now(), os::others_activity());
         while start.elapsed() < ms(2500) {

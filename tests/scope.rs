@@ -35,7 +35,7 @@ fn law15_scope_waits_for_every_task() {
                 let (mut numbers, sum, drops) = ([0; 24], AtomicU64::new(0), Tally::default());
                 let text = pool.scope(|scope| {
                     for (i, number) in (1..).zip(&mut numbers) {
-                        let (sum, load, captured) = (&sum, [i; 50], OnDrop(Some(drops.task())));
+                        let (sum, load, captured) = (&sum, [i; 50], on_drop(drops.task()));
                         scope.serve_or_run(move || {
                             let _captured = captured;
                             *number = i;

@@ -103,7 +103,7 @@ fn law22_space_comes_in_order_without_polls() {
                         assert!(poll(&mut future, Waker::noop()).is_pending());
                         futures.push(future);
                     }
-                    await_waiting(&pool, n + 1);
+                    wait_in_line(&pool, n + 1);
                 }
                 gate.open();
             });
@@ -163,7 +163,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         let waits = must_await(other.awaitable(), move || {
             value_of(its.awaitable().serve_async(|| 6))
         });
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         gate.open();
         assert_eq!(waits.join().unwrap(), 6);
     });

@@ -86,7 +86,7 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
         });
         assert!(poll(&mut future, Waker::noop()).is_pending());
         gate.open();
-        await_waiting(&pool, 0);
+        wait_in_line(&pool, 0);
         drop(future);
         hold.wait_entered(1);
         assert_eq!((pool.stats().abandoned, pool.stats().discarded), (1, 0));

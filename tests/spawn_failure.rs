@@ -35,7 +35,7 @@ fn fails_to_spawn(pool: &Pool) {
     spawn_failed(pool.serve(ledger.task(0)).expect_err("no thread")).run_anyway();
     for (id, d) in [(1, LONG), (2, Duration::MAX)] {
         let outcome = pool.do_with_deadline(ledger.task(id), d);
-        spawn_failed(call_refused(outcome)).into_inner()();
+        spawn_failed(refused(outcome)).into_inner()();
     }
     ledger.assert_all_ran();
 }
@@ -123,7 +123,7 @@ fn law13_a_waiting_caller_queues() {
                 pool.do_with_deadline(|| 1, d)
             })
         };
-        assert_eq!(expired(call(ms(10)).join().unwrap())(), 1);
+        assert_eq!(expired(call(ms(10)).join().unwrap()).run(), 1);
         let call = call(LONG);
         await_queued(&pool, 1);
         gate.open();

@@ -92,7 +92,7 @@ fn law14_a_policy_of_its_own() {
         saturated(waits.with_deadline(ms(20)).group().serve(|| ()));
         let its = Arc::clone(&pool);
         let blocked = thread::spawn(move || must_submit(its.when_full(WhenFull::Block), || ()));
-        await_waiting(&pool, 1);
+        wait_in_line(&pool, 1);
         gate.open();
         blocked.join().unwrap();
         at_rest(&pool);
@@ -120,9 +120,7 @@ fn law10_options_on_a_closed_pool() {
             closed(submitter.serve(ledger.task(0)).unwrap_err())();
             closed(submitter.group().serve(ledger.task(1)).unwrap_err())();
             closed(submitter.scope(|s| s.serve(ledger.task(2)).unwrap_err()))();
-            closed(call_refused(
-                submitter.do_with_deadline(ledger.task(3), LONG),
-            ))();
+            closed(refused(submitter.do_with_deadline(ledger.task(3), LONG)))();
             ledger.assert_all_ran();
         }
         // A deadline of zero is checked first of all.
@@ -172,7 +170,7 @@ fn law17_a_scopes_task_is_dropped_at_its_deadline() {
     timed(|| {
         let pool = pool(1, 4);
         let (mut ran, dropped) = (false, Tally::default());
-        let (flag, capture) = (&mut ran, OnDrop(Some(dropped.task())));
+        let (flag, capture) = (&mut ran, on_drop(dropped.task()));
         pool.with_deadline(Duration::ZERO).scope(|s| {
             let task = move || {
                 let _capture = capture;
@@ -448,7 +446,7 @@ fn law18_a_task_with_too_little_time_left_is_not_started() {
             let pool = pool(1, queue);
             let start = Instant::now();
             let least = pool.min_remaining(LONG + ms(1));
-            assert_eq!(expired(least.do_with_deadline(|| 5, LONG))(), 5);
+            assert_eq!(expired(least.do_with_deadline(|| 5, LONG)).run(), 5);
             assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
             let stats = settle(&pool);
             assert_eq!((stats.expired, stats.accepted), (1, 1), "{stats:?}");

@@ -116,12 +116,6 @@ pub fn at_rest(pool: &Pool) -> Stats {
     s
 }
 
-/// Waits until `n` submissions wait for room.
-#[track_caller]
-pub fn await_waiting(pool: &Pool, n: usize) {
-    wait_until("submissions to wait for room", || pool.stats().waiting == n);
-}
-
 /// Waits until `n` tasks are queued.
 #[track_caller]
 pub fn await_queued(pool: &Pool, n: usize) {

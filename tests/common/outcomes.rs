@@ -1,6 +1,8 @@
 //! What became of a submission: each function returns its part, and panics at any other outcome.
 
-use lazypool::{DeadlineError, Panic, Refusal, Refused};
+use lazypool::{DeadlineError, Refusal, Refused};
+
+use super::gates::expired;
 
 /// Returns the refusal. Panics if its reason is not `Saturated`.
 #[track_caller]
@@ -31,26 +33,6 @@ pub fn reason<T, F>(outcome: Result<T, Refused<F>>) -> &'static str {
     }
 }
 
-/// Returns the refusal of a call.
-#[track_caller]
-pub fn call_refused<F, R>(outcome: Result<R, DeadlineError<F>>) -> Refused<F> {
-    match outcome {
-        Err(DeadlineError::Refused(refused)) => refused,
-        Err(other) => panic!("expected Refused, got {other:?}"),
-        Ok(_) => panic!("expected Refused, got a value"),
-    }
-}
-
-/// Returns the closure of a call whose deadline passed before its task started.
-#[track_caller]
-pub fn expired<F, R>(outcome: Result<R, DeadlineError<F>>) -> F {
-    match outcome {
-        Err(DeadlineError::Expired(unrun)) => unrun.into_inner(),
-        Err(other) => panic!("expected Expired, got {other:?}"),
-        Ok(_) => panic!("expected Expired, got a value"),
-    }
-}
-
 /// Checks that a call's deadline passed before its task started.
 #[track_caller]
 pub fn is_expired<F, R>(outcome: Result<R, DeadlineError<F>>) {
@@ -64,15 +46,5 @@ pub fn is_timed_out<F, R>(outcome: Result<R, DeadlineError<F>>) {
         Err(DeadlineError::TimedOut) => {}
         Err(other) => panic!("expected TimedOut, got {other:?}"),
         Ok(_) => panic!("expected TimedOut, got a value"),
-    }
-}
-
-/// Returns the panic of a call's task.
-#[track_caller]
-pub fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
-    match outcome {
-        Err(DeadlineError::Panicked(panic)) => panic,
-        Err(other) => panic!("expected Panicked, got {other:?}"),
-        Ok(_) => panic!("expected Panicked, got a value"),
     }
 }

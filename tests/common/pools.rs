@@ -1,12 +1,12 @@
 //! Pools, submissions to them, and workers that are kept busy.
 
-use std::sync::{mpsc, Arc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lazypool::{Awaitable, Builder, DeadlineError, Group, Handle, Pool, Refused};
+use lazypool::{Awaitable, Builder, Group, Handle, Pool, Refused};
 
-use super::{await_started, ms, saturated, settle, Gate, LONG};
+use super::{saturated, settle, Gate};
 
 /// Returns a pool whose idle workers never retire.
 pub fn pool(max: usize, queue: usize) -> Pool {
@@ -45,43 +45,11 @@ pub fn occupy(pool: &Pool, gate: &Gate, n: usize) {
 
 /// Runs `n` tasks at once and waits until the pool is at rest.
 #[track_caller]
-pub fn burst(pool: &Pool, n: usize) {
+pub fn run_at_once(pool: &Pool, n: usize) {
     let gate = Gate::new();
     occupy(pool, &gate, n);
     gate.open();
     settle(pool);
-}
-
-/// Makes calls until one of them leaves its task, which waits at the gate. Returns how many calls
-/// expired before that one, because no worker started their tasks in time.
-#[track_caller]
-pub fn abandon(pool: &Pool, gate: &Gate) -> u64 {
-    let before = gate.entered();
-    for expired in 0.. {
-        match pool.do_with_deadline(gate.task(), ms(50)) {
-            Err(DeadlineError::TimedOut) => {
-                gate.wait_entered(before + 1);
-                return expired;
-            }
-            Err(DeadlineError::Expired(_)) => await_started(pool),
-            other => panic!("{other:?}"),
-        }
-    }
-    unreachable!("the loop has no end");
-}
-
-/// Runs `f` on a worker of the pool and returns its value.
-#[track_caller]
-pub fn on_worker<R: Send + 'static>(
-    pool: &Arc<Pool>,
-    f: impl FnOnce(&Arc<Pool>) -> R + Send + 'static,
-) -> R {
-    let inner = Arc::clone(pool);
-    let outcome = pool.do_with_deadline(move || f(&inner), LONG);
-    match outcome {
-        Ok(value) => value,
-        Err(other) => panic!("{other:?}"),
-    }
 }
 
 /// Drops the pool on another thread. The receiver gets a message when the drop returns.

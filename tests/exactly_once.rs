@@ -1,0 +1,224 @@
+//! Law 2 (exactly once): a closure runs once, or is handed back or dropped once, and its captures
+//! are unchanged.
+
+mod common;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::gates::*;
+use common::*;
+use lazypool::{Refused, Shutdown};
+
+/// A value whose bytes must survive every move that the pool makes. It is aligned as `A` is.
+struct Load<A, const N: usize> {
+    _aligned: [A; 0],
+    bytes: [u8; N],
+}
+
+#[repr(align(16))]
+struct A16;
+
+#[repr(align(64))]
+struct A64;
+
+#[repr(align(256))]
+struct A256;
+
+impl<A, const N: usize> Load<A, N> {
+    fn new(seed: u8) -> Self {
+        let byte = |i| seed.wrapping_add(i as u8).wrapping_mul(31);
+        Self {
+            _aligned: [],
+            bytes: std::array::from_fn(byte),
+        }
+    }
+
+    fn is_intact(&self, seed: u8) -> bool {
+        std::ptr::from_ref(self).is_aligned() && self.bytes == Self::new(seed).bytes
+    }
+}
+
+fn every_path<A: Send + 'static, const N: usize>() {
+    let ledger = Ledger::new(12);
+    let spoilt = Arc::new(AtomicU32::new(0));
+    // Checks its load, marks its entry and returns the load.
+    let task = |id: usize| {
+        let (load, entry) = (Load::<A, N>::new(id as u8), ledger.entry(id));
+        let spoilt = Arc::clone(&spoilt);
+        move || {
+            entry.run();
+            spoilt.fetch_add(u32::from(!load.is_intact(id as u8)), Ordering::SeqCst);
+            load
+        }
+    };
+    let unit = |id| {
+        let task = task(id);
+        move || drop(task())
+    };
+    let fate = |id| (ledger.runs(id), ledger.drops(id));
+    let pool = pool(1, 2);
+
+    // First a new worker takes the task, then an idle one. The result has the size of the captures.
+    must_serve(&pool, unit(0));
+    settle(&pool);
+    let value = pool.do_with_deadline(task(1), Duration::MAX).unwrap();
+    assert!(value.is_intact(1));
+
+    // Two tasks go through the queue. The next are refused by the full queue.
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    must_serve(&pool, unit(2));
+    must_serve(&pool, unit(3));
+    let back = saturated(pool.serve(unit(4)));
+    assert_eq!(fate(4), (0, 0));
+    back.run_anyway();
+    let back = refused(pool.do_with_deadline(task(5), Duration::MAX));
+    assert!(back.into_inner()().is_intact(5));
+    drop(saturated(pool.serve(unit(6))));
+    assert_eq!(fate(6), (0, 1));
+    gate.open();
+    settle(&pool);
+
+    // The task expires in the queue and is handed back. The caller runs one and drops the next.
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    let back = expired(pool.do_with_deadline(task(7), ms(5)));
+    assert_eq!(fate(7), (0, 0));
+    assert!(back.run().is_intact(7));
+    drop(expired(pool.do_with_deadline(task(8), ms(5))));
+    assert_eq!(fate(8), (0, 1));
+
+    // The shutdown discards the task, or hands it back.
+    must_serve(&pool, unit(9));
+    let returned = thread::scope(|s| {
+        let _opener = gate.opener();
+        let caller = s.spawn(|| pool.do_with_deadline(task(10), LONG));
+        wait_until("the call to queue", || pool.stats().queued == 2);
+        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        assert_eq!(report.discarded, 2);
+        caller.join().unwrap()
+    });
+    let back = refused(returned);
+    assert!(back.is_closed());
+    assert!(back.run_anyway().is_intact(10));
+    assert_eq!(fate(9), (0, 1));
+
+    // The closed pool refuses the task.
+    let back = pool.serve(unit(11)).unwrap_err();
+    assert!(back.is_closed());
+    back.into_inner()();
+    assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+
+    for id in 0..12 {
+        let runs = u32::from(![6, 8, 9].contains(&id));
+        assert_eq!(fate(id), (runs, 1), "task {id}");
+    }
+    assert_eq!(spoilt.load(Ordering::SeqCst), 0, "captures changed");
+    let s = pool.stats();
+    assert_eq!((s.completed, s.expired), (6, 2), "{s:?}");
+    assert_eq!((s.discarded, s.refused), (2, 4), "{s:?}");
+    check_at_rest(&pool, &s);
+}
+
+/// Law 2: each path, with each size around the limits of inline storage and each alignment.
+#[test]
+fn law02_every_size_and_alignment_on_every_path() {
+    timed(|| {
+        every_path::<u8, 0>();
+        every_path::<u8, 1>();
+        every_path::<u8, 7>();
+        every_path::<u8, 15>();
+        every_path::<u8, 16>();
+        every_path::<u8, 17>();
+        every_path::<u8, 31>();
+        every_path::<u64, 8>();
+        every_path::<u64, 16>();
+        every_path::<u64, 24>();
+        every_path::<u64, 32>();
+        every_path::<u64, 40>();
+        every_path::<u64, 48>();
+        every_path::<u64, 200>();
+        every_path::<A16, 16>();
+        every_path::<A16, 32>();
+        every_path::<A64, 0>();
+        every_path::<A64, 64>();
+        every_path::<A256, 1>();
+        every_path::<A256, 1024>();
+        every_path::<u8, 5_000>();
+    });
+}
+
+/// Law 2: closures without captures run once.
+#[test]
+fn law02_closures_without_captures() {
+    static RAN: AtomicU32 = AtomicU32::new(0);
+    timed(|| {
+        let pool = pool(1, 0);
+        for i in 0..100 {
+            let before = pool.do_with_deadline(|| RAN.fetch_add(1, Ordering::SeqCst), LONG);
+            assert_eq!(before.unwrap(), 2 * i);
+            must_serve(&pool, || {
+                RAN.fetch_add(1, Ordering::SeqCst);
+            });
+            settle(&pool);
+        }
+        assert_eq!(RAN.load(Ordering::SeqCst), 200);
+    });
+}
+
+/// Law 2: a refused closure comes back without having run. It can be submitted again, or the caller
+/// runs it. See JDK ThreadPoolExecutorTest.
+#[test]
+fn law02_refused_closures_can_be_retried() {
+    timed(|| {
+        for queue in [0, 3] {
+            let n = rounds(1000) as usize;
+            let pool = pool(2, queue);
+            let gate = Gate::new();
+            fill(&pool, &gate);
+            let ledger = Ledger::new(n);
+            let back = |id| saturated(pool.serve(mark(&ledger, id))).into_inner();
+            let tasks: Vec<_> = (0..n).map(back).collect();
+            assert_eq!(ledger.total_runs(), 0);
+            gate.open();
+            let tasks = Mutex::new(tasks);
+            let refusals = AtomicU64::new(n as u64);
+            let run_here = AtomicU64::new(0);
+            thread::scope(|s| {
+                for by_caller in [false, true, false, true] {
+                    let (pool, tasks) = (&pool, &tasks);
+                    let (refusals, run_here) = (&refusals, &run_here);
+                    s.spawn(move || loop {
+                        let Some(mut task) = tasks.lock().unwrap().pop() else {
+                            return;
+                        };
+                        while let Err(refused) = pool.serve(task) {
+                            refusals.fetch_add(1, Ordering::SeqCst);
+                            let refused = saturated(Err(refused));
+                            if by_caller {
+                                run_here.fetch_add(1, Ordering::SeqCst);
+                                refused
+                                    .caller_runs()
+                                    .map_err(Refused::without_closure)
+                                    .unwrap();
+                                break;
+                            }
+                            task = refused.into_inner();
+                            thread::yield_now();
+                        }
+                    });
+                }
+            });
+            let s = settle(&pool);
+            ledger.assert_all_ran();
+            let served = (n + 2 + queue) as u64;
+            assert_eq!(s.completed + run_here.into_inner(), served, "{s:?}");
+            assert_eq!(s.refused, refusals.into_inner(), "{s:?}");
+        }
+    });
+}

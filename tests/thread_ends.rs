@@ -1,0 +1,278 @@
+//! A worker's thread after its last task: thread-local destructors, its stack, its count of tasks.
+//! Laws 1, 3, 4, 6 and 10.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread;
+use std::time::Duration;
+
+use common::gates::*;
+use common::*;
+use lazypool::{task, Pool, Refused, Shutdown, ShutdownReport};
+
+fn retiring(max: usize, queue: usize) -> Pool {
+    let builder = builder(max, queue).idle_timeout(ms(5));
+    // A failing test must not hang as it drops its pool.
+    let builder = builder.shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
+    builder.thread_name("ends").build().expect("pool")
+}
+
+fn drain(pool: &Pool) -> ShutdownReport {
+    pool.shutdown(Shutdown::Drain, Duration::MAX)
+}
+
+/// Runs a task on a worker, whose thread-local destructors then call `f`.
+#[track_caller]
+fn leave(pool: &Pool, f: impl FnOnce() + Send + 'static) {
+    let outcome = pool.do_with_deadline(|| at_thread_end(f), LONG);
+    outcome.expect("the task");
+}
+
+/// Laws 1, 3, 4, 6 and 9: a worker in a thread-local destructor has left its slot and the counts.
+/// No submission waits for it, and no worker that ends after it. Only a shutdown does: its report
+/// is clean once no thread is left. The test does not run on Windows: no thread starts there while
+/// a thread-local destructor runs.
+#[cfg(not(windows))]
+#[test]
+fn law04_nothing_but_a_shutdown_waits_for_a_destructor() {
+    isolated(
+        "law04_nothing_but_a_shutdown_waits_for_a_destructor",
+        || {
+            for queue in [0, 1] {
+                let pool = retiring(2, queue);
+                let (gate, destructor) = (Gate::new(), Gate::new());
+                must_serve(&pool, gate.task());
+                gate.wait_entered(1);
+                leave(&pool, destructor.task());
+                destructor.wait_entered(1);
+                for round in 2..5 {
+                    // The ended worker's place is free, and no other place is.
+                    let own = Gate::new();
+                    (0..=queue).for_each(|_| must_serve(&pool, own.task()));
+                    own.wait_entered(1);
+                    saturated(pool.serve(|| ()));
+                    own.open();
+                    let group = pool.group();
+                    wait_until("room for a task", || group.serve(|| ()).is_ok());
+                    group.wait();
+                    assert!(pool.do_with_deadline(task::slot, LONG).unwrap().is_some());
+                    wait_until("the worker to retire", || pool.stats().workers == 1);
+                    let s = pool.stats();
+                    assert_eq!((s.running, s.peak_workers), (1, 2), "{s:?}");
+                    assert!(s.retired >= round, "{s:?}");
+                }
+                // Left are the worker at its task, the worker in its destructor, and for a moment the
+                // last one that ended, which the system still lists.
+                #[cfg(target_os = "linux")]
+                wait_until("threads to be gone", || os::workers_named("ends") <= 2);
+                assert!(!destructor.key().is_open());
+                gate.open();
+                wait_all_retired(&pool);
+                thread::scope(|s| {
+                    let _opener = destructor.opener();
+                    let report = s.spawn(|| drain(&pool));
+                    wait_until("the shutdown", || pool.is_closed());
+                    thread::sleep(ms(20));
+                    assert!(!report.is_finished(), "a thread is left");
+                    destructor.open();
+                    assert!(report.join().unwrap().is_clean());
+                });
+                #[cfg(target_os = "linux")]
+                wait_until("all threads to be gone", || os::workers_named("ends") == 0);
+                assert_eq!(destructor.entered(), 1, "the destructor ran twice");
+            }
+        },
+    );
+}
+
+/// Laws 4 and 10: as on other threads, a destructor may wait for one of a thread that ends later.
+/// The test does not run on Windows, which runs the destructors of one thread after those of
+/// another.
+#[cfg(not(windows))]
+#[test]
+fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {
+    timed(|| {
+        let pool = retiring(1, 0);
+        let (later, earlier) = mpsc::channel::<()>();
+        leave(&pool, move || assert!(earlier.recv().is_err()));
+        wait_all_retired(&pool);
+        leave(&pool, move || drop(later));
+        let report = returns("shutdown", move || drain(&pool));
+        assert!(report.is_clean(), "{report:?}");
+    });
+}
+
+/// Law 10: no thread of the pool outlives a clean report, even if a thread-local destructor of a
+/// worker that ended submits a task and so puts another worker into its slot. The test does not run
+/// on Windows, as above.
+#[cfg(not(windows))]
+#[test]
+fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
+    timed(|| {
+        let pool = Arc::new(retiring(1, 0));
+        let gate = Gate::new();
+        let gone = Arc::new(AtomicBool::new(false));
+        let (own, wait, ends) = (Arc::downgrade(&pool), gate.task(), Arc::clone(&gone));
+        let (tx, rx) = mpsc::channel();
+        leave(&pool, move || {
+            let pool = own.upgrade().expect("the test has it");
+            let served = pool.serve(|| ()).map_err(Refused::without_closure);
+            let _ = tx.send(served);
+            drop(pool);
+            wait();
+            thread::sleep(ms(20));
+            ends.store(true, Ordering::SeqCst);
+        });
+        arrives("serve in the destructor", &rx).expect("the worker's slot is free");
+        wait_until("the second task", || pool.stats().completed == 2);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let report = s.spawn(|| (drain(&pool).is_clean(), gone.load(Ordering::SeqCst)));
+            wait_until("the shutdown", || pool.is_closed());
+            wait_all_retired(&pool);
+            assert!(!report.is_finished(), "a thread is still to be joined");
+            gate.open();
+            assert_eq!(report.join().unwrap(), (true, true));
+        });
+    });
+}
+
+/// Law 10: a shutdown in a worker's thread-local destructor returns at once while another one, which
+/// joins that thread, waits outside. The report inside is never clean, since its own thread still
+/// exists.
+#[test]
+fn law10_a_shutdown_in_a_destructor_returns_and_is_never_clean() {
+    timed(|| {
+        for others in [0, 1] {
+            let pool = Arc::new(retiring(2, 0));
+            let (first, gate) = (Gate::new(), Gate::new());
+            let (tx, rx) = mpsc::channel();
+            let (own, wait) = (Arc::clone(&pool), first.task());
+            must_serve(&pool, move || {
+                wait();
+                at_thread_end(move || {
+                    wait_until("no worker", || own.stats().workers == 0);
+                    // Gives the shutdown outside time to begin its join.
+                    thread::sleep(ms(20));
+                    let _ = tx.send(drain(&own));
+                });
+            });
+            first.wait_entered(1);
+            for _ in 0..others {
+                // This worker leaves its slot before the other does, and so joins no thread.
+                leave(&pool, gate.task());
+                gate.wait_entered(1);
+                gate.open();
+            }
+            first.open();
+            let outside = Arc::clone(&pool);
+            let outside = returns("shutdown outside", move || drain(&outside));
+            assert!(outside.is_clean(), "{outside:?}");
+            // That report was made once the thread of the destructor had been joined.
+            let inside = rx.try_recv().expect("a report in the destructor");
+            assert!(!inside.is_clean());
+            let slots: Vec<_> = inside.stragglers.iter().map(|w| w.slot).collect();
+            assert_eq!(slots, [0], "{inside:?}");
+        }
+    });
+}
+
+/// Law 10: a pool is dropped without waiting if its last owner is a thread-local value of one of
+/// its workers, even while another worker is busy.
+#[test]
+fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
+    timed(|| {
+        let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
+        let (pool, gate) = (Arc::new(pool), Gate::new());
+        let (ended, end) = mpsc::channel();
+        let wait = gate.task();
+        must_serve(&pool, move || {
+            wait();
+            let _ = ended.send(());
+        });
+        gate.wait_entered(1);
+        let (dropped, drops) = mpsc::channel();
+        let own = Arc::clone(&pool);
+        leave(&pool, move || {
+            wait_until("no other owner", || Arc::strong_count(&own) == 1);
+            drop(own);
+            let _ = dropped.send(());
+        });
+        drop(pool);
+        arrives("the drop", &drops);
+        assert!(end.try_recv().is_err(), "the other task still runs");
+        gate.open();
+        arrives("the other task, drained", &end);
+    });
+}
+
+/// Returns how many of the addresses lie in memory that is mapped and writable.
+#[cfg(target_os = "linux")]
+fn mapped(addresses: &[usize]) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
+    let range = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let address = |s| usize::from_str_radix(s, 16).ok();
+        let range = address(from)?..address(to)?;
+        rest.starts_with("rw").then_some(range)
+    };
+    let writable: Vec<_> = maps.lines().filter_map(range).collect();
+    let is_mapped = |a: &&usize| writable.iter().any(|range| range.contains(a));
+    addresses.iter().filter(is_mapped).count()
+}
+
+/// Law 6: retired workers leave nothing behind: their threads are joined and their stacks freed
+/// while the pool lives.
+#[cfg(target_os = "linux")]
+#[test]
+fn law06_retired_workers_give_their_stacks_back() {
+    const WORKERS: usize = 100;
+    // Runs in another process, in which nothing else is mapped at the address of a former stack.
+    isolated("law06_retired_workers_give_their_stacks_back", || {
+        // The C library keeps up to 40 MB of stacks for later threads.
+        let builder = builder(WORKERS, 0).stack_size(3 << 20);
+        let pool = builder.idle_timeout(ms(20)).build().expect("pool");
+        let gate = Gate::new();
+        let (tx, rx) = mpsc::channel();
+        for _ in 0..WORKERS {
+            let (tx, wait) = (tx.clone(), gate.task());
+            must_serve(&pool, move || {
+                let local = 0_u8;
+                let _ = tx.send(std::ptr::from_ref(std::hint::black_box(&local)).addr());
+                wait();
+            });
+        }
+        let stacks: Vec<_> = (0..WORKERS).map(|_| arrives("a stack", &rx)).collect();
+        assert_eq!(mapped(&stacks), WORKERS);
+        gate.open();
+        wait_all_retired(&pool);
+        wait_until("the stacks to be given back", || {
+            mapped(&stacks) <= WORKERS / 3
+        });
+    });
+}
+
+/// `WorkerSnapshot::tasks` counts the tasks of this worker, without those of the worker that had
+/// the slot before.
+#[test]
+fn a_snapshot_counts_its_own_workers_tasks() {
+    timed(|| {
+        let pool = retiring(1, 1);
+        for _ in 0..2 {
+            let (first, second) = (Gate::new(), Gate::new());
+            must_serve(&pool, first.task());
+            must_serve(&pool, second.task());
+            for (tasks, gate) in [first, second].iter().enumerate() {
+                gate.wait_entered(1);
+                let workers = pool.workers();
+                assert_eq!((workers.len(), workers[0].tasks), (1, tasks as u64));
+                gate.open();
+            }
+            wait_all_retired(&pool);
+            assert!(pool.workers().is_empty());
+        }
+    });
+}
