@@ -168,24 +168,6 @@ fn law10_a_drop_by_the_caller_that_left() {
     });
 }
 
-/// A drop waits for queued tasks even if the only worker runs an abandoned task and has not yet made
-/// sure that another worker looks at the queue.
-#[test]
-fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
-    timed(|| {
-        for _ in 0..rounds(1000) {
-            let pool = pool(2, 16);
-            pool.do_with_deadline(|| (), LONG).unwrap();
-            let (group, ran) = (pool.group(), Tally::default());
-            must_serve_in(&group, || ());
-            must_serve(&pool, ran.task());
-            group.cancel();
-            drop(pool);
-            assert_eq!(ran.get(), 1);
-        }
-    });
-}
-
 /// Beside abandoned tasks, a drop waits for the tasks that are not abandoned, queued ones included.
 #[test]
 fn law10_a_drop_waits_for_the_others() {
@@ -218,27 +200,6 @@ fn law10_a_drop_knows_of_deadlines_that_begin_later() {
         ended
             .recv_timeout(LIMIT)
             .expect("at the deadline, or at once");
-    });
-}
-
-/// The group of a task is cancelled while the task is being handed to a worker.
-#[test]
-fn law10_cancelled_on_the_way() {
-    timed(|| {
-        let gate = Gate::new();
-        // Each drop may take 50 ms to notice that the task is abandoned.
-        for round in 0..rounds(90) {
-            let pool = pool(1, round as usize % 2);
-            let group = pool.group();
-            must_serve_in(&group, gate.task());
-            if round % 3 == 0 {
-                thread::yield_now();
-            }
-            group.cancel();
-            let start = Instant::now();
-            drop(pool);
-            assert!(start.elapsed() < LIMIT);
-        }
     });
 }
 

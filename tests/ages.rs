@@ -106,14 +106,3 @@ fn a_wait_for_space_is_part_of_the_age() {
         second.open();
     });
 }
-
-#[test]
-fn ages_change_no_admission() {
-    let pool = aged(2, 3, |b| b);
-    assert_cap_usable(&pool);
-    for _ in 0..1000 {
-        assert!(matches!(pool.do_with_deadline(|| 7, Duration::MAX), Ok(7)));
-    }
-    pool.set_limit(1).unwrap();
-    await_workers(&pool, 1);
-}

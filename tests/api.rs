@@ -265,27 +265,6 @@ fn hooks_frame_a_workers_life() {
     });
 }
 
-/// When a worker is counted as retired, `on_worker_stop` has run for it.
-#[test]
-fn on_worker_stop_runs_before_the_count() {
-    timed(|| {
-        let stops = Tally::default();
-        let stop = stops.clone();
-        let pool = pool_with(1, 0, |b| {
-            b.idle_timeout(Duration::ZERO).on_worker_stop(move |_| {
-                thread::sleep(ms(1));
-                stop.add(1);
-            })
-        });
-        for _ in 0..rounds(20) {
-            pool.do_with_deadline(|| (), LONG).unwrap();
-            await_workers(&pool, 0);
-            let s = pool.stats();
-            assert_eq!(stops.get(), s.retired, "{s:?}");
-        }
-    });
-}
-
 /// Outside a worker, the functions of `task` report nothing, even if a pool exists.
 #[test]
 fn task_outside_a_worker() {

@@ -22,7 +22,6 @@ use lazypool::{Group, Pool, Shutdown, WhenFull};
 struct Holding;
 
 static HOLD_FROM: AtomicUsize = AtomicUsize::new(NOBODY);
-static ONLY_SPAWNER: AtomicBool = AtomicBool::new(false);
 static IS_HELD: AtomicBool = AtomicBool::new(false);
 const NOBODY: usize = usize::MAX;
 
@@ -33,7 +32,7 @@ thread_local! {
 /// Returns `true`, once, if this thread is the one to hold up.
 fn is_to_hold(bytes: usize) -> bool {
     bytes >= HOLD_FROM.load(Ordering::SeqCst)
-        && (IS_SPAWNER.try_with(Cell::get) == Ok(true) || !ONLY_SPAWNER.load(Ordering::SeqCst))
+        && IS_SPAWNER.try_with(Cell::get) == Ok(true)
         && HOLD_FROM.swap(NOBODY, Ordering::SeqCst) != NOBODY
 }
 
@@ -64,8 +63,7 @@ static ALLOCATOR: Holding = Holding;
 struct Hold;
 
 impl Hold {
-    fn new(bytes: usize, only_spawner: bool) -> Self {
-        ONLY_SPAWNER.store(only_spawner, Ordering::SeqCst);
+    fn new(bytes: usize) -> Self {
         HOLD_FROM.store(bytes, Ordering::SeqCst);
         Self
     }
@@ -96,7 +94,7 @@ fn law19_beside_a_spawner() {
             let pool = pool_with(max, queue, |b| b.thread_name(&name));
             let group = pool.group();
             let gate = Gate::new();
-            let hold = Hold::new(bytes, true);
+            let hold = Hold::new(bytes);
             let (its, tasks) = (group.clone(), (0..max).map(|_| gate.task()));
             let tasks: Vec<_> = tasks.collect();
             let spawner = thread::spawn(move || {
@@ -126,30 +124,6 @@ fn law19_beside_a_spawner() {
             assert_eq!(group.completed(), max);
             assert_ends_well(&pool);
         }
-    });
-}
-
-#[test]
-fn law19_beside_a_worker_that_sweeps() {
-    isolated("law19_beside_a_worker_that_sweeps", || {
-        const WORKERS: usize = 200;
-        let pool = pool_with(WORKERS, 4, |b| b.idle_timeout(ms(100)));
-        let group = pool.group();
-        let gate = Gate::new();
-        (0..WORKERS).for_each(|_| must_serve_in(&group, gate.task()));
-        gate.wait_entered(WORKERS);
-        // A sweep lists the idle workers. That block is larger than those that a thread allocates
-        // at its start.
-        let hold = Hold::new(WORKERS * size_of::<usize>(), false);
-        gate.open();
-        hold.wait();
-        group.wait();
-        let pool = fork_thrice(pool, &group);
-        assert_eq!((group.pending(), group.completed()), (0, WORKERS));
-        drop(hold);
-        await_workers(&pool, 0);
-        assert_eq!(pool.stats().refused, 0);
-        assert_ends_well(&pool);
     });
 }
 

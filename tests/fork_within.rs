@@ -5,7 +5,7 @@
 mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::thread;
@@ -273,27 +273,5 @@ fn law19_discarded_captures_that_fork() {
             assert_eq!((it.group.discarded(), it.group.pending()), (3, 0));
             it.assert_ended(4);
         }
-    });
-}
-
-/// A thread forks within a scope. The child's submissions are refused, and it exits.
-#[test]
-fn law19_a_scope_within_which_a_thread_forks() {
-    isolated("law19_a_scope_within_which_a_thread_forks", || {
-        let pool = pool(2, 2);
-        let (gate, ran) = (Gate::new(), AtomicUsize::new(0));
-        let key = gate.key();
-        pool.scope(|s| {
-            let task = || {
-                key.pass();
-                ran.fetch_add(1, Ordering::SeqCst);
-            };
-            s.serve(task).unwrap();
-            gate.wait_entered(1);
-            in_child(|| is_forked(s.serve(task)));
-            gate.open();
-        });
-        assert_eq!(ran.load(Ordering::SeqCst), 1);
-        at_rest(&pool);
     });
 }

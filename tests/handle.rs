@@ -292,18 +292,3 @@ fn law07_values_that_panic_in_their_drop() {
         assert_eq!((stats.panicked, stats.completed, stats.workers), (2, 1, 1));
     });
 }
-
-/// A handle has its outcome before its group's wait ends, whether its task ran or not.
-#[test]
-fn law21_after_a_groups_wait_each_handle_is_finished() {
-    let pool = pool(2, 64);
-    for round in 0..rounds(300) {
-        let group = pool.group();
-        let handles = [(); 16].map(|()| must_await(group.awaitable(), || ()));
-        if round % 2 == 1 {
-            group.cancel();
-        }
-        group.wait();
-        assert!(handles.iter().all(Handle::is_finished), "round {round}");
-    }
-}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -131,27 +131,6 @@ fn law04_no_thread_beyond_workers() {
     });
 }
 
-/// Laws 4 and 6: a pool that never ran a task leaves no thread behind, whether it is dropped or
-/// shut down first. See ants 212, 244.
-#[cfg(target_os = "linux")]
-#[test]
-fn law04_law06_an_unused_pool_leaves_nothing() {
-    isolated("law04_law06_an_unused_pool_leaves_nothing", || {
-        let before = os::thread_total();
-        for i in 0..60 {
-            let idle = if i % 5 == 0 { ms(1) } else { ms(10_000) };
-            let pool = pool_with(4, i % 4, |b| b.min_workers(i % 3).idle_timeout(idle));
-            if i % 2 == 0 {
-                let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
-                assert!(report.is_clean() && report.discarded == 0);
-                wait_until("threads to end", || os::thread_total() == before);
-            }
-            drop(pool);
-            wait_until("threads to end", || os::thread_total() == before);
-        }
-    });
-}
-
 /// A number that cannot be a limit is an error and changes nothing.
 #[test]
 fn law04_limits_out_of_bounds() {
@@ -232,50 +211,6 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
         second.open();
         let stats = at_rest(&pool);
         assert_eq!((stats.completed, stats.retired), (12, 2), "{stats:?}");
-    });
-}
-
-/// A task submitted after `set_limit` has returned starts only while fewer others run than
-/// the limit says, even if workers are between two tasks of the queue. Tasks queued before may have
-/// been taken before: at most one by each surplus worker.
-#[test]
-fn law04_lowered_between_two_tasks_of_the_queue() {
-    const WORKERS: usize = 4;
-    timed(|| {
-        for limit in (1..WORKERS).cycle().take(rounds(60) as usize) {
-            let pool = pool(WORKERS, 512);
-            let lowered = Arc::new(AtomicBool::new(false));
-            let (running, before, after) = (Arc::default(), Arc::default(), Arc::default());
-            let task = |excess: &Arc<AtomicUsize>| {
-                let (lowered, excess) = (Arc::clone(&lowered), Arc::clone(excess));
-                let running: Arc<AtomicUsize> = Arc::clone(&running);
-                move || {
-                    // Read in this order, so that a task is counted only if it started after the
-                    // call.
-                    let is_after = lowered.load(Ordering::SeqCst);
-                    let others = running.fetch_add(1, Ordering::SeqCst);
-                    if is_after && others >= limit {
-                        excess.fetch_add(1, Ordering::SeqCst);
-                    }
-                    spin(Duration::from_micros(5));
-                    running.fetch_sub(1, Ordering::SeqCst);
-                }
-            };
-            // Either few tasks, so that they run out during the call, or many.
-            for _ in 0..20 + 280 * usize::from(limit == 2) {
-                must_serve(&pool, task(&before));
-            }
-            pool.set_limit(limit).expect("limit");
-            lowered.store(true, Ordering::SeqCst);
-            for _ in 0..100 {
-                must_serve(&pool, task(&after));
-            }
-            let stats = settle(&pool);
-            assert_eq!(stats.completed, stats.accepted, "{stats:?}");
-            assert_eq!(after.load(Ordering::SeqCst), 0, "above {limit}");
-            let before = before.load(Ordering::SeqCst);
-            assert!(before <= WORKERS - limit, "{before} above {limit}");
-        }
     });
 }
 

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -113,38 +112,6 @@ fn law14_every_end_makes_room() {
         late.wait();
         must_serve_in(&late, || ());
         assert_eq!((group.completed(), group.panicked()), (10, 10));
-    });
-}
-
-/// Many threads submit at once: no more tasks than the limit ever run at once, and afterwards the
-/// full limit can be used.
-#[test]
-fn law14_threads_share_a_limit() {
-    timed(|| {
-        let pool = pool(4, 64);
-        let group = pool.limited_group(3);
-        let (gauge, accepted) = (Arc::new(Gauge::default()), Tally::default());
-        thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    for _ in 0..rounds(2_000) {
-                        let gauge = Arc::clone(&gauge);
-                        match group.serve(move || drop(gauge.enter())) {
-                            Ok(()) => accepted.add(1),
-                            refused => assert_eq!(reason(refused), "group_full"),
-                        }
-                    }
-                });
-            }
-        });
-        group.wait();
-        assert!(gauge.most() <= 3);
-        assert_eq!(group.completed() as u64, accepted.get());
-        let gate = Gate::new();
-        (0..3).for_each(|_| must_serve_in(&group, gate.task()));
-        assert_eq!(reason_of(&group), "group_full");
-        gate.open();
-        at_rest(&pool);
     });
 }
 

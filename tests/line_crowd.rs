@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::futures::{block_on, counted, poll, value_of, Count};
+use common::futures::{block_on, counted, poll, Count};
 use common::*;
-use lazypool::{Group, Handle, Pool, Refused, ServeAsync, Shutdown, TaskError, WhenFull};
+use lazypool::{Group, Handle, Pool, Refused, ServeAsync, Shutdown, WhenFull};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 200 };
 const FUTURES: usize = cut(9_800) as usize;
@@ -189,71 +189,6 @@ fn law04_limits_beside_a_crowd() {
         }
         assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
         assert_eq!(at_rest(&pool).completed, 3 + ALL as u64);
-    });
-}
-
-/// A raised limit is space for the line, even if it is raised several times while tasks wait.
-#[test]
-fn law04_a_raised_limit_serves_the_line() {
-    timed(|| {
-        let pool = pool(4, 0);
-        let gate = Gate::new();
-        pool.set_limit(1).unwrap();
-        occupy(&pool, &gate, 1);
-        let mut futures = [(); 3].map(|()| pool.awaitable().serve_async(gate.task()));
-        for future in &mut futures {
-            assert!(poll(future, Waker::noop()).is_pending());
-        }
-        for limit in 2..=4 {
-            pool.set_limit(limit).unwrap();
-            gate.wait_entered(limit);
-            assert_eq!(pool.stats().waiting, 4 - limit);
-        }
-        gate.open();
-        for future in futures {
-            value_of(future);
-        }
-    });
-}
-
-/// Deadlines of zero and without an end, in line. A thread leaves at its deadline; a future's task
-/// expires at its turn. Submissions without a deadline wait.
-#[test]
-fn law17_deadlines_of_zero_and_without_an_end_in_line() {
-    timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 0));
-        let blocks = pool.when_full(WhenFull::Block);
-        let start = Instant::now();
-        let at_once = blocks.with_deadline(Duration::ZERO);
-        saturated(at_once.serve(|| unreachable!("too late")));
-        is_expired(blocks.do_with_deadline(|| (), Duration::ZERO));
-        assert!(start.elapsed() < LIMIT);
-        let mut late = at_once.awaitable().serve_async(|| unreachable!("too late"));
-        let ever = blocks.with_deadline(Duration::MAX);
-        let mut patient = ever.awaitable().serve_async(|| 1);
-        assert!(poll(&mut late, Waker::noop()).is_pending());
-        assert!(poll(&mut patient, Waker::noop()).is_pending());
-        let ran = Tally::default();
-        let waits = [true, false].map(|calls| {
-            let (pool, task) = (Arc::clone(&pool), ran.task());
-            thread::spawn(move || {
-                let blocks = pool.when_full(WhenFull::Block);
-                if calls {
-                    blocks.do_with_deadline(task, Duration::MAX).is_ok()
-                } else {
-                    blocks.with_deadline(Duration::MAX).serve(task).is_ok()
-                }
-            })
-        });
-        wait_in_line(&pool, 4);
-        gate.open();
-        let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
-        assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");
-        assert_eq!(value_of(patient), 1);
-        assert_eq!(waits.map(|thread| thread.join().unwrap()), [true; 2]);
-        let stats = at_rest(&pool);
-        assert_eq!((ran.get(), stats.waiting), (2, 0));
     });
 }
 

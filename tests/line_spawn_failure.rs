@@ -8,11 +8,10 @@ mod shortage;
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use common::futures::{block_on, counted, poll};
 use common::*;
-use lazypool::{Handle, Pool, Refusal, Refused, Shutdown, WhenFull};
+use lazypool::{Handle, Pool, Refusal, Refused, WhenFull};
 use shortage::Shortage;
 
 const IN_LINE: usize = 20;
@@ -101,31 +100,5 @@ fn law20_a_line_goes_on_after_a_failed_start() {
         assert_eq!(pool.stats().refusals.spawn_failed, 2);
         gate.open();
         assert_eq!(at_rest(&pool).completed, 1 + IN_LINE as u64 - 2);
-    });
-}
-
-/// The only worker has just ended and the system has no thread for another: all tasks in line come
-/// back, and no submission hangs.
-#[test]
-fn law13_a_line_beside_a_worker_that_ends_and_no_thread() {
-    timed(|| {
-        for _ in 0..rounds(50) {
-            let pool = pool_with(1, 0, |b| {
-                b.idle_timeout(Duration::ZERO).when_full(WhenFull::Block)
-            });
-            thread::scope(|s| {
-                for _ in 0..3 {
-                    s.spawn(|| {
-                        let mut turns = [false, true].into_iter().cycle();
-                        let _shortage = Shortage::when(move || turns.next() == Some(true));
-                        for _ in 0..20 {
-                            let _ = told(pool.serve(|| ()));
-                        }
-                    });
-                }
-            });
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
-        }
     });
 }

@@ -5,15 +5,13 @@ mod common;
 
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
 use common::futures::{block_on, counted, poll, value_of};
 use common::*;
-use lazypool::{task, Pool, Shutdown, Stats, WhenFull};
+use lazypool::{task, Stats, WhenFull};
 
 #[test]
 fn law22_the_future_is_send_whatever_it_captures_that_is_send() {
@@ -166,124 +164,5 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         wait_in_line(&pool, 1);
         gate.open();
         assert_eq!(waits.join().unwrap(), 6);
-    });
-}
-
-/// A future that began to wait on another thread may be polled on a worker.
-#[test]
-fn law22_polled_again_on_a_worker_it_waits_on() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let gate = Gate::new();
-        let place = Arc::new(Mutex::new(None));
-        let (key, takes) = (gate.key(), Arc::clone(&place));
-        must_serve(&pool, move || {
-            key.pass();
-            let mut place = takes.lock().unwrap();
-            assert!(poll(place.as_mut().unwrap(), Waker::noop()).is_pending());
-        });
-        gate.wait_entered(1);
-        let mut future = pool.awaitable().serve_async(|| 7);
-        assert!(poll(&mut future, Waker::noop()).is_pending());
-        *place.lock().unwrap() = Some(future);
-        gate.open();
-        assert_eq!(settle(&pool).panicked, 0);
-        let future = place.lock().unwrap().take().unwrap();
-        assert_eq!(value_of(future), 7);
-    });
-}
-
-/// A waker that serves a task and adds 100 to the count; the task adds 1.
-struct Again(Arc<Pool>, AtomicUsize);
-
-impl Wake for Again {
-    fn wake(self: Arc<Self>) {
-        let this = Arc::clone(&self);
-        // Refused if the task in line takes the room.
-        let _ = self.0.serve(move || {
-            this.1.fetch_add(1, Ordering::SeqCst);
-        });
-        self.1.fetch_add(100, Ordering::SeqCst);
-    }
-}
-
-/// The waker of a future in line may submit a task, as the waker of a handle may.
-#[test]
-fn law21_a_waker_in_line_may_serve() {
-    timed(|| {
-        for queue in [0, 1, 2] {
-            let gate = Gate::new();
-            let pool = Arc::new(full(&gate, queue));
-            let again = Arc::new(Again(Arc::clone(&pool), AtomicUsize::new(0)));
-            let waker = Waker::from(Arc::clone(&again));
-            let mut futures = [0, 1, 2].map(|n| pool.awaitable().serve_async(move || n));
-            for future in &mut futures {
-                assert!(poll(future, &waker).is_pending());
-            }
-            gate.open();
-            wait_until("three wake-ups", || again.1.load(Ordering::SeqCst) >= 300);
-            assert_eq!(futures.map(value_of), [0, 1, 2]);
-            at_rest(&pool);
-        }
-    });
-}
-
-/// Does what a thread of the storm does in a round. Returns `true` if its task is sure to run or has
-/// run.
-fn one_of_a_storm(pool: &Pool, dice: &mut Rng, task: impl FnOnce() + Send + 'static) -> bool {
-    let on = pool.awaitable();
-    let short = Duration::from_micros(dice.below(300));
-    let blocks = pool.when_full(WhenFull::Block);
-    match dice.below(6) {
-        0 => {
-            let mut future = on.serve_async(task);
-            drop(poll(&mut future, Waker::noop()));
-            return false;
-        }
-        1 => block_on(on.serve_async(task)).unwrap().detach(),
-        2 => value_of(on.serve_async(task)),
-        3 => blocks.serve(task).unwrap(),
-        4 => {
-            return pool
-                .when_full(WhenFull::BlockFor(short))
-                .serve(task)
-                .is_ok()
-        }
-        _ => {
-            let limit = 1 + dice.below(pool.max_workers() as u64) as usize;
-            pool.set_limit(limit).unwrap();
-            return blocks.do_with_deadline(task, short).is_ok();
-        }
-    }
-    true
-}
-
-/// Laws 2 and 4: of many futures and threads some are dropped and some are late, while the limit
-/// changes. Every closure runs or is dropped once.
-#[test]
-fn law02_a_storm_of_futures_and_threads() {
-    timed(|| {
-        for (workers, queue) in [(1, 0), (2, 0), (1, 1), (2, 3)] {
-            let pool = pool_with(workers, queue, |b| b.idle_timeout(ms(1)));
-            let each = rounds(1_000) as usize;
-            let (ledger, sure) = (Ledger::new(6 * each), Tally::default());
-            thread::scope(|s| {
-                for t in 0..6 {
-                    let (pool, ledger, sure) = (&pool, &ledger, &sure);
-                    s.spawn(move || {
-                        let mut dice = Rng::new(t as u64);
-                        for id in t * each..(t + 1) * each {
-                            sure.add(one_of_a_storm(pool, &mut dice, ledger.task(id)).into());
-                        }
-                    });
-                }
-            });
-            assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-            assert!(ledger.total_runs() >= sure.get());
-            assert!((0..6 * each).all(|id| ledger.drops(id) == 1));
-            let stats = pool.stats();
-            assert_eq!((stats.waiting, stats.completed), (0, ledger.total_runs()));
-            check_at_rest(&pool, &stats);
-        }
     });
 }

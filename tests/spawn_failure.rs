@@ -7,7 +7,6 @@ mod common;
 mod shortage;
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -199,28 +198,6 @@ fn call_with_threads(pool: &Arc<Pool>, mut threads: u32, least: Duration, d: Dur
     })
 }
 
-/// Returns a pool with one worker of two, and the call that started that worker. The worker is in
-/// its start hook until the gate opens; later it calls `deny` before each thread that it starts.
-/// The call has a deadline of one second.
-fn one_in_its_start_hook(
-    queue: usize,
-    gate: &Gate,
-    deny: impl FnMut() -> bool + Clone + Send + Sync + 'static,
-) -> (Arc<Pool>, Called) {
-    let key = gate.key();
-    let pool = Arc::new(pool_with(2, queue, |b| {
-        b.on_worker_start(move |slot| {
-            if slot == 0 {
-                key.pass();
-                std::mem::forget(Shortage::when(deny.clone()));
-            }
-        })
-    }));
-    let first = call_with_threads(&pool, 1, Duration::ZERO, ms(1000));
-    gate.wait_entered(1);
-    (pool, first)
-}
-
 /// Law 3: the start of a thread for another task holds no caller beyond its deadline. A caller that
 /// takes its own task back starts no thread. A worker that starts a thread with the next caller's
 /// task in hand lets that caller leave.
@@ -229,11 +206,22 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
     timed(|| {
         let (hook, system) = (Gate::new(), Gate::new());
         let key = system.key();
-        let (pool, first) = one_in_its_start_hook(8, &hook, move || {
+        let (hooks, deny) = (hook.key(), move || {
             key.pass();
             true
         });
-        let _open = system.opener();
+        // The first worker waits in its start hook. Later it gets no thread.
+        let pool = Arc::new(pool_with(2, 8, |b| {
+            b.on_worker_start(move |slot| {
+                if slot == 0 {
+                    hooks.pass();
+                    std::mem::forget(Shortage::when(deny.clone()));
+                }
+            })
+        }));
+        let _open = (hook.opener(), system.opener());
+        let first = call_with_threads(&pool, 1, Duration::ZERO, ms(1000));
+        hook.wait_entered(1);
         let hour = Duration::from_secs(3600);
         let doomed = call_with_threads(&pool, 0, 2 * hour, hour);
         await_queued(&pool, 1);
@@ -256,73 +244,6 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
         system.open();
         let s = settle(&pool);
         assert_eq!((s.completed, s.expired, s.timed_out), (2, 2, 1), "{s:?}");
-    });
-}
-
-/// Laws 1 and 13: a worker in its start hook is busy even if its task was taken back. If no thread
-/// can be started, the next task comes back or, with a queue, waits for that worker.
-#[test]
-fn law13_a_worker_in_its_start_hook_is_busy() {
-    timed(|| {
-        for queue in [0, 2] {
-            let hook = Gate::new();
-            let (pool, first) = one_in_its_start_hook(queue, &hook, || true);
-            is_expired(first.join().unwrap().0);
-            let shortage = Shortage::total();
-            (0..queue).for_each(|_| must_serve(&pool, || ()));
-            spawn_failed(pool.serve(|| ()).unwrap_err());
-            drop(shortage);
-            let s = pool.stats();
-            assert_eq!((s.running, s.idle, s.queued), (0, 0, queue), "{s:?}");
-            assert_eq!(s.spawn_failures, 1 + queue as u64, "{s:?}");
-            hook.open();
-            let s = settle(&pool);
-            assert_eq!(
-                (s.completed, s.expired, s.spawned),
-                (queue as u64, 1, 1),
-                "{s:?}"
-            );
-        }
-    });
-}
-
-/// Whichever single start of a thread fails, a submitter's or a worker's, accepted tasks run, others
-/// come back, idle workers retire, the whole cap is usable, and the pool shuts down.
-#[test]
-fn law13_any_single_attempt_fails() {
-    timed(|| {
-        for (queue, failing) in (0..12_u64).map(|n| (n as usize % 2 * 2, n / 2)) {
-            let attempts = Arc::new(AtomicU64::new(0));
-            let deny = move || attempts.fetch_add(1, Ordering::SeqCst) == failing;
-            let denied = deny.clone();
-            // The shortage of a worker lasts for as long as it lives.
-            let starts = move |_| std::mem::forget(Shortage::when(denied.clone()));
-            let pool = pool_with(3, queue, |b| b.idle_timeout(ms(10)).on_worker_start(starts));
-            let (ran, mut accepted) = (Tally::default(), 0);
-            let shortage = Shortage::when(deny);
-            for _ in 0..3 {
-                let gate = Gate::new();
-                for _ in 0..3 {
-                    let (key, run) = (gate.key(), ran.task());
-                    let outcome = pool.serve(move || {
-                        key.pass();
-                        run();
-                    });
-                    match outcome {
-                        Ok(()) => accepted += 1,
-                        Err(refused) => drop(spawn_failed(refused)),
-                    }
-                }
-                gate.open();
-                wait_until("accepted tasks to run", || ran.get() == accepted);
-                settle(&pool);
-            }
-            drop(shortage);
-            await_workers(&pool, 0);
-            assert_cap_usable(&pool);
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            check_at_rest(&pool, &pool.stats());
-        }
     });
 }
 
@@ -419,33 +340,6 @@ fn law06_retirement_needs_no_thread() {
             let s = pool.stats();
             assert_eq!((s.completed, s.spawn_failures), (8, 0), "{s:?}");
         }
-    });
-}
-
-/// Law 6: a worker that went to sleep while it was not surplus retires once it is.
-#[test]
-fn law06_a_sleeper_becomes_surplus() {
-    timed(|| {
-        let pool = pool_with(2, 0, |b| b.min_workers(1).idle_timeout(ms(20)));
-        let (first, second, system) = (Gate::new(), Gate::new(), Gate::new());
-        occupy(&pool, &first, 1);
-        thread::scope(|s| {
-            let _opener = system.opener();
-            s.spawn(|| {
-                let key = system.key();
-                let _slow = Shortage::when(move || {
-                    key.pass();
-                    false
-                });
-                must_serve(&pool, second.task());
-            });
-            system.wait_entered(1);
-            first.open();
-            wait_until("the worker to be idle", || pool.stats().idle == 1);
-            thread::sleep(ms(20)); // and asleep
-        });
-        second.wait_entered(1);
-        await_workers(&pool, 1);
     });
 }
 

@@ -253,25 +253,6 @@ fn a_clean_life_is_silent() {
     });
 }
 
-/// Law 1: with the feature and a subscriber, a burst of as many tasks as there is room for is
-/// accepted, and each task goes where it would go without them.
-#[test]
-fn law01_a_subscriber_changes_no_admission() {
-    timed(|| {
-        for round in 0..rounds(50) {
-            let queue = 2 * (round as usize % 2);
-            let pool = named("admits", 3, queue, |b| b);
-            assert_cap_usable(&pool);
-            // A worker that starts has no other code to run before its task, so all workers are
-            // idle now.
-            let stats = pool.stats();
-            assert_eq!((stats.spawned, stats.idle), (3, 3));
-            pool.do_with_deadline(|| (), LONG).unwrap();
-            assert_eq!(pool.stats().spawned, 3, "an idle worker took it");
-        }
-    });
-}
-
 /// Law 7 for subscribers: their panics change no task's outcome and count as panics of hooks.
 #[test]
 fn law07_a_subscribers_panic_is_contained() {
