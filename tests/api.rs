@@ -56,63 +56,51 @@ assert_impl_all!(DeadlineError<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(DeadlineError<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
 
+type Set = fn(Builder) -> Builder;
+
 /// `build` refuses invalid settings, and its error names the setting.
 #[test]
 fn bad_input_is_refused() {
-    let build = |set: fn(Builder) -> Builder| {
+    let build = |set: Set| {
         let builder = set(Pool::builder().max_workers(3));
         let error = builder.build().expect_err("bad input");
-        assert!(!error.to_string().is_empty() && error.source().is_none());
+        assert!(error.source().is_none());
         error
     };
     assert!(matches!(Pool::new(0), Err(BuildError::ZeroWorkers)));
-    assert!(matches!(
-        build(|b| b.max_workers(0)),
-        BuildError::ZeroWorkers
-    ));
-    assert!(matches!(
-        build(|b| b.max_workers(65_537)),
-        BuildError::TooManyWorkers {
-            given: 65_537,
-            max: 65_536
+    let error = build(|b| b.max_workers(0));
+    assert!(matches!(error, BuildError::ZeroWorkers), "{error:?}");
+    for set in [(|b| b.max_workers(65_537)) as Set, |b| {
+        b.max_workers(usize::MAX)
+    }] {
+        match build(set) {
+            BuildError::TooManyWorkers { given, max } => assert!(given > max && max == 65_536),
+            other => panic!("{other:?}"),
         }
-    ));
-    assert!(matches!(
-        build(|b| b.max_workers(usize::MAX)),
-        BuildError::TooManyWorkers {
-            given: usize::MAX,
-            max: 65_536
-        }
-    ));
-    assert!(matches!(
-        build(|b| b.min_workers(4)),
-        BuildError::MinExceedsMax { min: 4, max: 3 }
-    ));
-    for set in [
-        (|b| b.queue_capacity(usize::MAX)) as fn(Builder) -> Builder,
-        |b| b.queue_capacity(usize::MAX / 2 + 1),
-        |b| b.queue_capacity(isize::MAX as usize),
-    ] {
+    }
+    let error = build(|b| b.min_workers(4));
+    assert!(
+        matches!(error, BuildError::MinExceedsMax { min: 4, max: 3 }),
+        "{error:?}"
+    );
+    for set in [(|b| b.queue_capacity(usize::MAX)) as Set, |b| {
+        b.queue_capacity(isize::MAX as usize)
+    }] {
         match build(set) {
             BuildError::QueueTooLong { given, max } => assert!(max < given && max >= 65_536),
             other => panic!("{other:?}"),
         }
     }
-    assert!(matches!(
-        build(|b| b.thread_name("")),
-        BuildError::BadThreadName
-    ));
-    assert!(matches!(
-        build(|b| b.thread_name("nul\0inside")),
-        BuildError::BadThreadName
-    ));
-    assert!(matches!(
-        build(|b| b.stack_size((16 << 10) - 1)),
-        BuildError::StackTooSmall {
-            given: 16_383,
-            min: 16_384
-        }
-    ));
+    for set in [(|b| b.thread_name("")) as Set, |b| {
+        b.thread_name("nul\0inside")
+    }] {
+        let error = build(set);
+        assert!(matches!(error, BuildError::BadThreadName), "{error:?}");
+    }
+    match build(|b| b.stack_size((16 << 10) - 1)) {
+        BuildError::StackTooSmall { given, min } => assert_eq!((given, min), (16_383, 16_384)),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A pool may have any number of workers from 1 to 65,536, not only powers of two, and a queue of
@@ -357,30 +345,5 @@ fn task_survives_nesting() {
         assert_eq!((before.0, nested.0), (Some("outer"), Some("nested")));
         assert!(before.1 != nested.1 && before.2 != nested.2);
         settle(&pool);
-    });
-}
-
-/// `Debug` of every public type prints something and does not block, not even while the pool is
-/// busy.
-#[test]
-fn everything_is_debug() {
-    timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
-        let group = pool.group();
-        let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
-        let shown = [
-            format!("{pool:?}"),
-            format!("{:?}", pool.labeled("x")),
-            format!("{group:?}"),
-            format!("{:?}", Pool::builder().around(|task| task())),
-            format!("{:?}", pool.stats()),
-            format!("{:?}", pool.workers()),
-            format!("{report:?}"),
-            format!("{:?}", pool.serve(|| ())),
-            format!("{:?}", pool.do_with_deadline(|| (), LONG)),
-            format!("{:?}", pool.scope(|scope| format!("{scope:?}"))),
-        ];
-        assert!(shown.iter().all(|text| text.len() > 2), "{shown:?}");
     });
 }

@@ -7,7 +7,7 @@ mod common;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -194,28 +194,6 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
         });
         assert_eq!(answer, 1);
         at_rest(&pool);
-    });
-}
-
-#[test]
-fn law19_a_waker_that_forks_on_a_worker() {
-    isolated("law19_a_waker_that_forks_on_a_worker", || {
-        for queued in [0, 2] {
-            let it = Forks::new(|builder, _| builder);
-            let mut handle = must_await(it.pool.awaitable(), it.gate.task());
-            it.gate.wait_entered(1);
-            (0..queued).for_each(|_| must_serve(&it.pool, it.child.bystander()));
-            let waker = Waker::from(Arc::new(it.child.clone()));
-            assert!(poll(&mut handle, &waker).is_pending());
-            it.gate.open();
-            wait_until("a fork", || it.child.has_forked());
-            must_serve(&it.pool, it.child.bystander());
-            let Poll::Ready(outcome) = poll(&mut handle, Waker::noop()) else {
-                panic!("the task has ended")
-            };
-            outcome.unwrap();
-            it.assert_ended(2 + queued);
-        }
     });
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, Group, Refused, Shutdown, WhenFull};
+use lazypool::{task, Group, Shutdown, WhenFull};
 
 /// Returns `pending`, `completed`, `panicked` and `discarded`.
 fn figures(group: &Group) -> [usize; 4] {
@@ -146,34 +146,6 @@ fn wait_timeout_ends_at_its_timeout() {
     });
 }
 
-/// Tasks may serve further tasks into their group; the group's wait includes those.
-#[test]
-fn tasks_extend_their_group() {
-    fn spread(group: &Group, depth: u32, ran: &Tally) {
-        ran.add(1);
-        if depth > 0 {
-            for _ in 0..2 {
-                let (inner, ran) = (group.clone(), ran.clone());
-                let task = move || spread(&inner, depth - 1, &ran);
-                // If the pool has no room, the caller runs the task.
-                let served = group.serve(task).or_else(Refused::caller_runs);
-                served.expect("neither closed nor cancelled");
-            }
-        }
-    }
-    timed(|| {
-        for (max, queue) in [(1, 0), (2, 3), (4, 64)] {
-            let pool = pool(max, queue);
-            for _ in 0..rounds(20) {
-                let (group, ran) = (pool.group(), Tally::default());
-                spread(&group, 5, &ran);
-                group.wait();
-                assert_eq!((ran.get(), group.pending()), (63, 0));
-            }
-        }
-    });
-}
-
 /// A cancel is seen by `is_cancelled` in the group's own tasks only. Queued tasks are discarded on
 /// the canceling thread, and later ones are refused as `Cancelled` for good. Laws 2, 8 and 9.
 #[test]
@@ -252,27 +224,6 @@ fn cancel_is_for_good_and_for_this_group_only() {
             assert!(report.is_clean() && report.discarded == 0);
             assert_eq!(pool.stats().discarded, 4);
         }
-    });
-}
-
-/// A wait returns when the group is cancelled and its running tasks have ended.
-#[test]
-fn cancel_releases_waiters() {
-    timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 4);
-        let group = pool.group();
-        (0..4).for_each(|_| must_serve_in(&group, || ()));
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let waiter = s.spawn(|| group.wait());
-            thread::sleep(ms(10));
-            assert!(!waiter.is_finished());
-            group.cancel();
-            // The gate is shut, so only the cancel can have ended the wait.
-            waiter.join().unwrap();
-        });
-        assert_eq!(figures(&group), [0, 0, 0, 4]);
     });
 }
 

@@ -214,21 +214,6 @@ fn law21_options_are_those_of_serve() {
     });
 }
 
-/// A task that runs past its deadline can see that, and is counted as timed out. Its handle returns
-/// its value.
-#[test]
-fn law21_a_task_that_runs_past_its_deadline() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let gate = Gate::new();
-        let handle = at_the_gate(pool.with_deadline(ms(500)).awaitable(), &gate, 7);
-        wait_until("the task to be late", || pool.stats().abandoned == 1);
-        gate.open();
-        assert_eq!(handle.join().unwrap(), 7);
-        assert_eq!(pool.stats().timed_out, 1);
-    });
-}
-
 #[test]
 fn law21_a_handle_outlives_its_pool() {
     timed(|| {

@@ -5,13 +5,12 @@ mod common;
 
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::ptr;
 use std::sync::{mpsc, Arc};
-use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{counted, poll};
+use common::futures::{counted, poll, Bad};
 use common::*;
 use lazypool::{Handle, Shutdown, WhenFull};
 
@@ -140,44 +139,6 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
             assert_eq!(Arc::strong_count(&count), 2);
         }
     });
-}
-
-/// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
-struct Bad;
-
-impl Bad {
-    const CLONE: usize = 1;
-    const WAKE: usize = 2;
-    const DROP: usize = 4;
-
-    fn waker(at: usize) -> Waker {
-        // SAFETY: the functions of the table use only the address, and never read memory.
-        unsafe { Waker::from_raw(Self::raw(ptr::without_provenance(at))) }
-    }
-
-    const fn raw(at: *const ()) -> RawWaker {
-        RawWaker::new(at, &Self::TABLE)
-    }
-
-    const TABLE: RawWakerVTable = RawWakerVTable::new(
-        |at| {
-            Self::panic_if(at, Self::CLONE, "clone");
-            Self::raw(at)
-        },
-        |at| Self::panic_if(at, Self::WAKE, "wake"),
-        |_| unreachable!("wakers are woken by value"),
-        |at| {
-            if !thread::panicking() {
-                Self::panic_if(at, Self::DROP, "drop");
-            }
-        },
-    );
-
-    fn panic_if(at: *const (), what: usize, name: &'static str) {
-        if at.addr() & what != 0 {
-            quiet_panic(name);
-        }
-    }
 }
 
 /// A panic of a waker reaches the thread that polls, or is caught.

@@ -214,44 +214,6 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
     });
 }
 
-/// If the limit is lowered beside a worker in its start hook and an idle one, the first ends after
-/// its hook, without a task, and the idle one stays. Once, the idle one was told to end.
-#[test]
-fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
-    timed(|| {
-        for queue in [0, 4] {
-            let (hook, gate) = (Gate::new(), Gate::new());
-            let key = hook.key();
-            let pool = pool_with(2, queue, |b| {
-                b.on_worker_start(move |slot| {
-                    if slot == 1 {
-                        key.pass();
-                    }
-                })
-            });
-            let _open = (hook.opener(), gate.opener());
-            occupy(&pool, &gate, 1);
-            // The second worker is started for a call that leaves before the hook is over.
-            is_expired(pool.do_with_deadline(|| (), ms(10)));
-            hook.wait_entered(1);
-            gate.open();
-            wait_until("an idle worker", || pool.stats().idle == 1);
-            pool.set_limit(1).expect("limit");
-            let s = pool.stats();
-            assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
-            // These tasks run at once, while the hook lasts.
-            for _ in 0..3 {
-                let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
-                assert_eq!(slot.expect("idle"), Some(0));
-            }
-            hook.open();
-            await_workers(&pool, 1);
-            assert_eq!(pool.workers()[0].slot, 0);
-            at_rest(&pool);
-        }
-    });
-}
-
 /// Raising the limit wakes submitters that wait for room, and starts workers for queued tasks.
 #[test]
 fn law04_raising_the_limit_makes_room() {

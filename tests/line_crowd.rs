@@ -164,34 +164,6 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     });
 }
 
-/// The limit is lowered and raised beside a line: never more tasks run at once than it allows, and
-/// all run.
-#[test]
-fn law04_limits_beside_a_crowd() {
-    timed(|| {
-        let gates = [Gate::new(), Gate::new(), Gate::new()];
-        let pool = Arc::new(pool(3, 0));
-        gates.iter().for_each(|gate| occupy(&pool, gate, 1));
-        let mut crowd = Crowd::wait(&pool);
-        pool.set_limit(1).unwrap();
-        gates[0].open();
-        gates[1].open();
-        await_workers(&pool, 1);
-        assert_eq!(pool.stats().waiting, ALL, "the last worker is busy");
-        gates[2].open();
-        wait_until("some tasks to run", || crowd.ran() > ALL / 4);
-        assert_eq!(pool.stats().workers, 1);
-        for limit in [3, 2, 1, 3] {
-            pool.set_limit(limit).unwrap();
-            wait_until("no more workers than the limit", || {
-                pool.stats().workers <= limit
-            });
-        }
-        assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
-        assert_eq!(at_rest(&pool).completed, 3 + ALL as u64);
-    });
-}
-
 /// A future in line, whose waker polls it, and then a second one of the same kind, as the waker of
 /// an executor that polls inline.
 struct Chain {

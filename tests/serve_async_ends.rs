@@ -5,11 +5,11 @@ mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{block_on, counted, poll, value_of};
+use common::futures::{block_on, counted, poll, value_of, Bad};
 use common::*;
 use lazypool::{task, Shutdown, TaskError};
 
@@ -203,18 +203,6 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
     });
 }
 
-/// Returns a waker whose clone panics.
-fn bad_waker() -> Waker {
-    const TABLE: RawWakerVTable = RawWakerVTable::new(
-        |_| quiet_panic("clone"),
-        |_| quiet_panic("wake"),
-        |_| quiet_panic("wake"),
-        |_| (),
-    );
-    // SAFETY: the functions of the table do not use the data pointer.
-    unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
-}
-
 /// If the clone of a waker panics, the poll panics. The future can be dropped, its task does not
 /// run, and its group and the line are as before.
 #[test]
@@ -233,7 +221,7 @@ fn law22_a_waker_whose_clone_panics_harms_nothing() {
             if again {
                 assert!(poll(&mut future, Waker::noop()).is_pending());
             }
-            let bad = bad_waker();
+            let bad = Bad::waker(Bad::CLONE);
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut future, &bad)));
             assert!(polled.is_err());
             drop(future);
