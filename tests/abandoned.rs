@@ -191,8 +191,8 @@ fn law10_a_drop_waits_for_the_others() {
 #[test]
 fn law10_a_drop_knows_of_deadlines_that_begin_later() {
     timed(|| {
-        let (first, never) = (Gate::new(), Gate::new());
-        let pool = occupied(&first, 4);
+        let never = Gate::new();
+        let (pool, first) = held(4);
         must_serve_in(&pool.with_deadline(ms(400)).group(), never.task());
         let ended = drop_aside(pool);
         assert!(is_waiting(&ended));

@@ -231,8 +231,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
 #[test]
 fn cancel_and_a_submission_that_waits_for_room() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let group = pool.when_full(WhenFull::Block).group();
         thread::scope(|s| {
             let _opener = gate.opener();
@@ -250,8 +249,7 @@ fn cancel_and_a_submission_that_waits_for_room() {
 #[test]
 fn a_guard_cancels_its_group() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 2);
+        let (pool, gate) = held(2);
         let group = pool.group();
         group.drop_guard().disarm();
         assert!(!group.is_cancelled());
@@ -320,8 +318,8 @@ fn a_group_outlives_its_pool() {
 #[test]
 fn dropping_a_group_does_not_wait() {
     timed(|| {
-        let (gate, ledger) = (Gate::new(), Ledger::new(3));
-        let pool = occupied(&gate, 3);
+        let ledger = Ledger::new(3);
+        let (pool, gate) = held(3);
         let group = pool.group();
         (0..3).for_each(|id| must_serve_in(&group.clone(), ledger.task(id)));
         drop(group);

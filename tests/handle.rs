@@ -118,8 +118,7 @@ fn law21_a_panic_is_there_after_on_panic_has_run() {
 fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
     timed(|| {
         for turn in 0..6 {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 4);
+            let (pool, gate) = held(4);
             let is_dropped = Arc::new(AtomicBool::new(false));
             let drops = Arc::clone(&is_dropped);
             let slow = on_drop(move || {
@@ -156,8 +155,8 @@ fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
 fn law21_a_task_that_was_taken_out_says_why_while_its_closure_is_dropped() {
     timed(|| {
         for turn in 0..6 {
-            let (gate, slow) = (Gate::new(), Gate::new());
-            let pool = Arc::new(occupied(&gate, 4));
+            let (pool, gate) = held(4);
+            let slow = Gate::new();
             let (group, key) = (pool.group(), slow.key());
             let capture = on_drop(move || {
                 key.pass();
@@ -192,8 +191,7 @@ fn law21_a_task_that_was_taken_out_says_why_while_its_closure_is_dropped() {
 #[test]
 fn law21_options_are_those_of_serve() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 1));
+        let (pool, gate) = held(1);
         let mail = pool.labeled("mail").with_deadline(LONG);
         let handle = must_await(mail.awaitable(), || (task::label(), task::remaining()));
         let refused = pool.awaitable().serve(|| 9).unwrap_err();
@@ -224,8 +222,7 @@ fn law21_a_handle_outlives_its_pool() {
             assert!(handle.is_finished(), "the drop waits for the task");
             assert_eq!(handle.join().unwrap(), n);
         }
-        let gate = Gate::new();
-        let pool = occupied(&gate, 1);
+        let (pool, gate) = held(1);
         let handle = must_await(pool.awaitable(), || 1);
         pool.shutdown(Shutdown::Discard, Duration::ZERO);
         gate.open();

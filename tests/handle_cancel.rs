@@ -35,8 +35,8 @@ fn cancellable<R: Send + 'static>(pool: &Pool, gate: &Gate, value: R) -> (Handle
 fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
     timed(|| {
         for drops in [true, false] {
-            let (gate, ledger) = (Gate::new(), Ledger::new(3));
-            let pool = occupied(&gate, 3);
+            let ledger = Ledger::new(3);
+            let (pool, gate) = held(3);
             // Takes a task out of the middle of the queue.
             let [first, handle, last] =
                 [0, 1, 2].map(|id| must_await(pool.awaitable(), ledger.task(id)));
@@ -69,8 +69,7 @@ fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
 #[test]
 fn law21_a_cancelled_task_makes_room() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 1));
+        let (pool, gate) = held(1);
         let handle = must_await(pool.awaitable(), || ());
         let its = Arc::clone(&pool);
         let blocked = thread::spawn(move || {
@@ -164,8 +163,7 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
 #[test]
 fn law21_detach_lets_the_task_run() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 2);
+        let (pool, gate) = held(2);
         let (value, drops) = drops_on();
         let (told, tells) = mpsc::channel();
         let queued = must_await(pool.awaitable(), move || {
@@ -197,8 +195,7 @@ fn law21_detach_lets_the_task_run() {
 #[test]
 fn law21_a_group_counts_its_awaited_tasks() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 8);
+        let (pool, gate) = held(8);
         let group = pool.group();
         let good = must_await(group.awaitable(), || 1);
         let bad = must_await(group.awaitable(), || quiet_panic("bad"));
@@ -241,8 +238,7 @@ fn law21_a_group_counts_its_awaited_tasks() {
 fn law17_a_task_cancelled_after_its_deadline_counts_as_expired() {
     timed(|| {
         for way in 0..12 {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 4);
+            let (pool, gate) = held(4);
             let (on, expired, discarded) = match way / 3 {
                 0 => (pool.with_deadline(ms(1)), 1, 0),
                 1 => (pool.run_limit(ms(1)), 0, 1),
@@ -288,8 +284,7 @@ fn law17_a_task_cancelled_after_its_deadline_counts_as_expired() {
 #[test]
 fn law10_a_late_task_that_a_shutdown_discards_counts_as_discarded() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 4);
+        let (pool, gate) = held(4);
         must_await(pool.with_deadline(ms(1)).awaitable(), || ()).detach();
         thread::sleep(ms(2));
         let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);

@@ -30,8 +30,7 @@ fn calls(f: impl Fn() + Send + Sync + 'static) -> Waker {
 #[test]
 fn law21_only_the_waker_of_the_last_poll_is_woken() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 1);
+        let (pool, gate) = held(1);
         let mut handle = must_await(pool.awaitable(), || 3);
         let ((first, w1), (second, w2)) = (counted(), counted());
         assert!(poll(&mut handle, &w1).is_pending());
@@ -54,8 +53,7 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
 fn law21_no_waker_is_kept_once_the_handle_is_gone() {
     timed(|| {
         for way in 0..4 {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 1);
+            let (pool, gate) = held(1);
             let mut handle = must_await(pool.awaitable(), || 3);
             let (count, waker) = counted();
             assert!(poll(&mut handle, &waker).is_pending());
@@ -146,8 +144,7 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
 fn wakers_that_panic_end_neither_worker_nor_pool() {
     timed(|| {
         for what in [Bad::CLONE, Bad::WAKE, Bad::DROP] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 2);
+            let (pool, gate) = held(2);
             let bad = ManuallyDrop::new(Bad::waker(what));
             let mut handle = must_await(pool.awaitable(), || 3);
             let (count, good) = counted();
@@ -180,8 +177,7 @@ fn wakers_that_panic_end_neither_worker_nor_pool() {
 fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
     timed(|| {
         for way in 0..4 {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 1);
+            let (pool, gate) = held(1);
             let group = pool.group();
             let (told, tells) = mpsc::channel();
             let mut handle = must_await(group.awaitable(), || thread::current().id());
@@ -210,8 +206,7 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
 fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     timed(|| {
         for by_shutdown in [false, true] {
-            let gate = Gate::new();
-            let pool = Arc::new(occupied(&gate, 4));
+            let (pool, gate) = held(4);
             let group = pool.group();
             let (told, tells) = mpsc::channel();
             let handles = [0, 1, 2].map(|n| {

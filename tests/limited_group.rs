@@ -120,8 +120,7 @@ fn law14_every_end_makes_room() {
 #[test]
 fn law22_a_task_in_line_counts() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let group = pool.when_full(WhenFull::Block).limited_group(2);
         let waits = group.clone();
         let blocked = thread::spawn(move || must_serve_in(&waits, || ()));

@@ -99,8 +99,7 @@ impl Crowd {
 #[test]
 fn law20_a_crowd_is_served_in_order() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 0));
+        let (pool, gate) = held(0);
         let mut crowd = Crowd::wait(&pool);
         gate.open();
         wait_until("all tasks to run", || crowd.ran() == ALL);
@@ -120,8 +119,7 @@ fn law20_a_crowd_is_served_in_order() {
 #[test]
 fn law20_a_shutdown_answers_a_crowd() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 0));
+        let (pool, gate) = held(0);
         let mut crowd = Crowd::wait(&pool);
         let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         assert_eq!(report.stragglers.len(), 1);
@@ -143,8 +141,7 @@ fn law20_a_shutdown_answers_a_crowd() {
 #[test]
 fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 0));
+        let (pool, gate) = held(0);
         let mut crowd = Crowd::wait(&pool);
         assert_eq!(crowd.group.pending(), ALL.div_ceil(2));
         crowd.group.cancel();
@@ -201,8 +198,7 @@ fn nothing() {}
 fn law22_wakers_that_submit_are_not_nested() {
     const CHAINS: usize = 4_000;
     let body = || {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 2 * CHAINS));
+        let (pool, gate) = held(2 * CHAINS);
         let filling = pool.group();
         (0..2 * CHAINS).for_each(|_| must_serve_in(&filling, || ()));
         let served = Arc::new(Mutex::new(Vec::new()));

@@ -98,7 +98,7 @@ fn law06_min_workers_stay() {
 
 /// With a timeout of `Duration::MAX`, or one beyond the clock's range, no worker retires.
 #[test]
-fn law06_no_retirement() {
+fn law06_no_worker_retires_without_a_timeout() {
     timed(|| {
         for secs in [Duration::MAX.as_secs(), u64::MAX / 2, 1 << 40] {
             let pool = pool(4, 0, Duration::from_secs(secs));

@@ -199,8 +199,7 @@ fn law15_the_closures_own_panic_waits_too() {
 fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
     timed(|| {
         for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 6);
+            let (pool, gate) = held(6);
             let (ledger, others, cancelled) = (Ledger::new(4), Tally::default(), Tally::default());
             let gone = if mode == Shutdown::Drain { 0 } else { 2 };
             pool.scope(|scope| {
@@ -244,8 +243,7 @@ fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
 fn law15_serve_or_run_loses_nothing() {
     timed(|| {
         let here = thread::current().id();
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let ran_on = || {
             let mut on = None;
             pool.scope(|scope| scope.serve_or_run(|| on = Some(thread::current().id())));

@@ -53,8 +53,7 @@ fn law22_it_waits_for_space_whatever_the_policy() {
             (1, WhenFull::Block),
             (0, WhenFull::BlockFor(ms(1))),
         ] {
-            let gate = Gate::new();
-            let pool = full(&gate, queue);
+            let (pool, gate) = full(queue);
             let ((first, w1), (second, w2)) = (counted(), counted());
             let on = pool.when_full(policy).labeled("later");
             let mut future = on.awaitable().serve_async(task::label);
@@ -83,8 +82,7 @@ fn law22_it_waits_for_space_whatever_the_policy() {
 fn law22_space_comes_in_order_without_polls() {
     timed(|| {
         for queue in [0, 1, 3] {
-            let gate = Gate::new();
-            let pool = full(&gate, queue);
+            let (pool, gate) = full(queue);
             let ran = Arc::new(Mutex::new(Vec::new()));
             let task = |n: usize| {
                 let ran = Arc::clone(&ran);
@@ -155,8 +153,8 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
             });
             assert_eq!(pool.stats().refusals.on_worker, 1);
         }
-        let gate = Gate::new();
-        let (pool, other) = (Arc::new(full(&gate, 0)), pool(1, 0));
+        let other = pool(1, 0);
+        let (pool, gate) = full(0);
         let its = Arc::clone(&pool);
         let waits = must_await(other.awaitable(), move || {
             value_of(its.awaitable().serve_async(|| 6))

@@ -19,8 +19,8 @@ use lazypool::{task, Shutdown, TaskError};
 fn law22_dropped_before_its_turn_it_never_runs() {
     timed(|| {
         for grouped in [false, true] {
-            let (gate, ledger) = (Gate::new(), Ledger::new(3));
-            let pool = occupied(&gate, 0);
+            let ledger = Ledger::new(3);
+            let (pool, gate) = held(0);
             let group = pool.group();
             let on = if grouped {
                 group.awaitable()
@@ -54,8 +54,8 @@ fn law22_dropped_before_its_turn_it_never_runs() {
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
     timed(|| {
-        let (gate, next, ledger) = (Gate::new(), Gate::new(), Ledger::new(1));
-        let pool = occupied(&gate, 1);
+        let (pool, gate) = held(1);
+        let (next, ledger) = (Gate::new(), Ledger::new(1));
         must_serve(&pool, next.task());
         let (count, waker) = counted();
         let mut future = pool.awaitable().serve_async(ledger.task(0));
@@ -77,16 +77,17 @@ fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
     timed(|| {
-        let (gate, hold) = (Gate::new(), Gate::new());
-        let pool = occupied(&gate, 0);
-        let key = hold.key();
+        let (pool, gate) = held(0);
+        let (hold, started) = (Gate::new(), Tally::default());
+        let (key, start) = (hold.key(), started.task());
         let mut future = pool.awaitable().serve_async(move || {
+            start();
             wait_until("the cancel", task::is_cancelled);
             key.pass();
         });
         assert!(poll(&mut future, Waker::noop()).is_pending());
         gate.open();
-        wait_in_line(&pool, 0);
+        wait_until("the task to start", || started.get() == 1);
         drop(future);
         hold.wait_entered(1);
         assert_eq!((pool.stats().abandoned, pool.stats().discarded), (1, 0));
@@ -100,8 +101,7 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
 fn law22_a_shutdown_answers_it_at_once() {
     timed(|| {
         for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
-            let gate = Gate::new();
-            let pool = full(&gate, 1);
+            let (pool, gate) = full(1);
             let (count, waker) = counted();
             let mut future = pool.awaitable().serve_async(|| 7);
             assert!(poll(&mut future, &waker).is_pending());
@@ -127,8 +127,7 @@ fn law22_a_shutdown_answers_it_at_once() {
 #[test]
 fn law22_a_drop_of_the_pool_answers_it() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let (count, waker) = counted();
         let mut future = pool.awaitable().serve_async(|| 7);
         assert!(poll(&mut future, &waker).is_pending());
@@ -145,8 +144,7 @@ fn law22_a_drop_of_the_pool_answers_it() {
 fn law22_a_cancel_of_its_group_answers_it_at_once() {
     timed(|| {
         for queue in [0, 1] {
-            let gate = Gate::new();
-            let pool = full(&gate, queue);
+            let (pool, gate) = full(queue);
             let (group, other) = (pool.group(), pool.group());
             let (count, waker) = counted();
             let mut future = group.awaitable().serve_async(|| 7);
@@ -181,8 +179,7 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
         assert_eq!(value_of(future), 1, "just begun");
 
         for d in [Duration::ZERO, ms(1)] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 0);
+            let (pool, gate) = held(0);
             let (count, waker) = counted();
             let late = pool.with_deadline(d).awaitable();
             let mut late = late.serve_async(|| unreachable!("too late"));
@@ -209,8 +206,8 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
 fn law22_a_waker_whose_clone_panics_harms_nothing() {
     timed(|| {
         for (grouped, again) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (gate, ledger) = (Gate::new(), Ledger::new(1));
-            let pool = occupied(&gate, 0);
+            let ledger = Ledger::new(1);
+            let (pool, gate) = held(0);
             let group = pool.group();
             let on = if grouped {
                 group.awaitable()

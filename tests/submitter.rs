@@ -80,8 +80,7 @@ fn options_add_up_and_the_last_counts() {
 #[test]
 fn law14_a_policy_of_its_own() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 0));
+        let (pool, gate) = held(0);
         let start = Instant::now();
         let briefly = pool.when_full(WhenFull::BlockFor(ms(30)));
         saturated(briefly.serve(|| ()));
@@ -104,8 +103,8 @@ fn law14_a_policy_of_its_own() {
 #[test]
 fn law17_a_task_that_is_late_never_starts() {
     timed(|| {
-        let (ledger, gate) = (Ledger::new(4), Gate::new());
-        let pool = occupied(&gate, 8);
+        let ledger = Ledger::new(4);
+        let (pool, gate) = held(8);
         let soon = pool.with_deadline(ms(10)).labeled("late");
         let group = soon.group();
         must_submit(soon, ledger.task(0));
@@ -178,8 +177,7 @@ fn law17_running_past_the_deadline() {
 #[test]
 fn law17_the_deadline_bounds_the_wait_and_the_call() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let waits = pool.when_full(WhenFull::Block);
         let start = Instant::now();
         saturated(waits.with_deadline(ms(20)).serve(|| ()));
@@ -249,8 +247,7 @@ fn law17_a_deadline_by_the_clock() {
 #[test]
 fn law17_a_run_limit_counts_from_the_start() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 8);
+        let (pool, gate) = held(8);
         let brief = pool.run_limit(ms(1));
         let group = brief.labeled("brief").group();
         let ran = Tally::default();
@@ -388,10 +385,9 @@ fn law18_a_task_with_too_little_time_left_is_not_started() {
 /// A queued task without enough time left is not started, and tasks that have enough time run. The
 /// deadline may come from `with_deadline`.
 #[test]
-fn law18_in_the_queue() {
+fn law18_a_queued_task_with_too_little_time_left_is_not_started() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 8));
+        let (pool, gate) = held(8);
         let ran = Tally::default();
         let call = |least| {
             let (pool, task): (Arc<Pool>, _) = (Arc::clone(&pool), ran.task());

@@ -1,27 +1,26 @@
 //! What became of a submission: each function returns its part, and panics at any other outcome.
 
-use lazypool::{DeadlineError, Refusal, Refused};
+use lazypool::{DeadlineError, Refused};
 
 use super::gates::expired;
 
 /// Returns the refusal. Panics if its reason is not `Saturated`.
 #[track_caller]
 pub fn saturated<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
-    match outcome {
-        Err(refused) if refused.is_saturated() => refused,
-        Err(refused) => panic!("expected Saturated, got {refused:?}"),
-        Ok(()) => panic!("expected Saturated, got Ok"),
-    }
+    refused_as("saturated", outcome)
 }
 
 /// Returns the refusal. Panics if its reason is not `OnWorker`.
 #[track_caller]
 pub fn nested<F>(outcome: Result<(), Refused<F>>) -> Refused<F> {
-    match outcome {
-        Err(refused) if matches!(refused.reason(), Refusal::OnWorker) => refused,
-        Err(refused) => panic!("expected OnWorker, got {refused:?}"),
-        Ok(()) => panic!("expected OnWorker, got Ok"),
-    }
+    refused_as("on_worker", outcome)
+}
+
+#[track_caller]
+fn refused_as<F>(reason: &str, outcome: Result<(), Refused<F>>) -> Refused<F> {
+    let refused = outcome.expect_err("refused");
+    assert_eq!(refused.reason().as_str(), reason);
+    refused
 }
 
 /// Returns the word for the reason of a refusal.

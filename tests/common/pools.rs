@@ -1,11 +1,12 @@
 //! Pools, submissions to them, and workers that are kept busy.
 
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Duration;
 
 use lazypool::{Awaitable, Builder, Group, Handle, Pool, Refused};
 
+use super::gates::held;
 use super::{saturated, settle, Gate};
 
 /// Returns a pool whose idle workers never retire.
@@ -27,12 +28,14 @@ pub fn occupied(gate: &Gate, queue: usize) -> Pool {
     pool
 }
 
-/// Returns a pool of one worker, which is occupied by a task at the gate, and a full queue.
-pub fn full(gate: &Gate, queue: usize) -> Pool {
-    let pool = occupied(gate, queue);
+/// Returns a pool of one worker with a full queue, and the gate at which the worker's task waits.
+///
+/// Bind both in one pattern, so that the gate is dropped before the pool.
+pub fn full(queue: usize) -> (Arc<Pool>, Gate) {
+    let (pool, gate) = held(queue);
     (0..queue).for_each(|_| must_serve(&pool, || ()));
     saturated(pool.serve(|| ()));
-    pool
+    (pool, gate)
 }
 
 /// Occupies `n` workers with tasks at the gate.
@@ -53,7 +56,7 @@ pub fn run_at_once(pool: &Pool, n: usize) {
 }
 
 /// Drops the pool on another thread. The receiver gets a message when the drop returns.
-pub fn drop_aside(pool: Pool) -> mpsc::Receiver<()> {
+pub fn drop_aside(pool: impl Send + 'static) -> mpsc::Receiver<()> {
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {
         drop(pool);
