@@ -244,44 +244,10 @@ fn law01_law06_calls_race_retirement() {
                 (2, 0, ms(1)),
                 (3, 2, ms(1)),
             ] {
-                s.spawn(move || {
-                    callers_never_refused(&retiring(max, queue, idle), rounds(700), 3000);
-                });
+                let pool = retiring(max, queue, idle);
+                s.spawn(move || callers_never_refused(&pool, rounds(700), 3000));
             }
         });
-    });
-}
-
-/// Law 1: the one free worker is found although it is a different one all the time, also by threads
-/// that the pool has never seen.
-#[test]
-fn law01_the_free_place_moves_and_is_found() {
-    timed(|| {
-        for idle in [Duration::MAX, ms(1)] {
-            let pool = retiring(3, 0, idle);
-            let mut gates = [Gate::new(), Gate::new()];
-            for gate in &gates {
-                must_serve(&pool, gate.task());
-            }
-            for turn in 0..rounds(1200) as usize {
-                let call = || pool.do_with_deadline(|| (), Duration::MAX).unwrap();
-                match turn % 3 {
-                    0 => thread::scope(|s| s.spawn(call).join().unwrap()),
-                    _ => call(),
-                }
-                let gate = Gate::new();
-                must_serve(&pool, gate.task());
-                let before = pool.stats().completed;
-                // The oldest task ends, so another worker is the free one.
-                drop(std::mem::replace(&mut gates[turn % 2], gate));
-                wait_until("the oldest task to end", || {
-                    let s = pool.stats();
-                    s.completed == before + 1 && s.running == 2
-                });
-            }
-            drop(gates);
-            assert_eq!(settle(&pool).refused, 0);
-        }
     });
 }
 
@@ -357,15 +323,9 @@ fn law01_cancelled_tasks_leave_their_room() {
 #[test]
 fn a_long_queue_takes_no_memory_before_it_is_used() {
     timed(|| {
-        let resident = || {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-            let kib = line.and_then(|l| l.split_whitespace().next());
-            kib.and_then(|n| n.parse::<u64>().ok()).expect("a number")
-        };
-        let before = resident();
+        let before = memory("VmRSS");
         let (pool, gate) = held(1 << 22);
-        let grown = resident().saturating_sub(before);
+        let grown = memory("VmRSS").saturating_sub(before);
         assert!(grown < 64 * 1024, "{grown} KiB of 256 MiB");
         let ledger = Ledger::new(1000);
         for id in 0..1000 {

@@ -1,15 +1,16 @@
-//! Law 14 (blocking): submissions that wait for room, and those on a worker, which do not.
+//! Laws 14 (blocking) and 20 (in line): submissions that wait for room, and those on a worker, which
+//! do not.
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{mpsc, Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::gates::*;
 use common::*;
-use lazypool::{Pool, Refusal, Refused, WhenFull};
+use lazypool::{Pool, Refusal, WhenFull};
 
 fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
     let builder = builder(max, queue).when_full(policy);
@@ -17,7 +18,7 @@ fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
 }
 
 // ---------------------------------------------------------------------------------------------
-// On threads that are no workers of the pool
+// Law 14, on threads that are no workers of the pool
 // ---------------------------------------------------------------------------------------------
 
 /// Law 14: `serve` waits for room. One place that becomes free lets one caller in; the others go on
@@ -55,29 +56,40 @@ fn law14_one_place_lets_one_caller_in() {
     });
 }
 
-/// Law 14: with many more callers than room, no caller is refused and every task runs once.
+/// Law 14: with more callers than room, no caller is refused and every task runs once. Room that
+/// comes up as a caller joins the line is not missed, even if no other caller looks for it.
 #[test]
 fn law14_every_waiting_caller_gets_in() {
     timed(|| {
-        for (max, queue, idle) in [
-            (1, 0, ms(1)),
-            (2, 0, Duration::MAX),
-            (1, 2, Duration::MAX),
-            (2, 3, ms(1)),
+        for (max, queue, idle, callers) in [
+            (1, 0, ms(1), 10),
+            (1, 0, Duration::MAX, 2),
+            (2, 0, Duration::MAX, 10),
+            (1, 0, Duration::MAX, 1),
+            (1, 2, Duration::MAX, 10),
+            (2, 3, ms(1), 10),
         ] {
             let builder = builder(max, queue).idle_timeout(idle);
             let pool = builder.when_full(WhenFull::Block).build().expect("pool");
-            let n = rounds(250) as usize;
-            let ledger = Ledger::new(10 * n);
+            // Beside few callers, tasks end at any moment of the next caller's attempt.
+            let (tasks, most) = if callers > 2 { (3000, 1) } else { (15_000, 40) };
+            let n = rounds(tasks) as usize / callers;
+            let ledger = Ledger::new(callers * n);
             thread::scope(|s| {
-                for part in 0..10 {
+                for caller in 0..callers {
                     let (pool, ledger) = (&pool, &ledger);
                     s.spawn(move || {
-                        for id in part * n..(part + 1) * n {
-                            let task = mark(ledger, id);
-                            match part {
-                                0 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
-                                1..5 => pool.do_with_deadline(task, LONG).unwrap(),
+                        let mut rng = Rng::new(caller as u64);
+                        for id in caller * n..(caller + 1) * n {
+                            let work = Duration::from_micros(rng.below(most));
+                            let run = mark(ledger, id);
+                            let task = move || {
+                                spin(work);
+                                run();
+                            };
+                            match caller {
+                                2 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
+                                3..7 => pool.do_with_deadline(task, LONG).unwrap(),
                                 _ => must_serve(pool, task),
                             }
                         }
@@ -86,7 +98,7 @@ fn law14_every_waiting_caller_gets_in() {
             });
             let s = settle(&pool);
             ledger.assert_all_ran();
-            assert_eq!((s.refused, s.completed), (0, 10 * n as u64), "{s:?}");
+            assert_eq!((s.refused, s.completed), (0, (callers * n) as u64), "{s:?}");
         }
     });
 }
@@ -125,7 +137,8 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
-/// Law 14: a queued task that expires makes room as one that runs does: each lets one caller in.
+/// Law 14: a queued task that expires at its turn makes room as one that runs does: each lets one
+/// caller in.
 #[test]
 fn law14_a_task_that_does_not_start_makes_room_too() {
     timed(|| {
@@ -135,18 +148,15 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
         first.wait_entered(1);
         thread::scope(|s| {
             let _openers = (first.opener(), second.opener());
-            // It is too late for this task when its turn comes, not before.
-            let doomed = s.spawn(|| {
-                let never = pool.min_remaining(2 * LONG);
-                drop(expired(never.do_with_deadline(|| (), LONG)));
-            });
+            let late = pool.min_remaining(2 * LONG);
+            let doomed = s.spawn(move || drop(expired(late.do_with_deadline(|| (), LONG))));
             wait_until("the task to be queued", || pool.stats().queued == 1);
             must_serve(&pool, second.task());
-            let blocked = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
+            let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
             wait_in_line(&pool, 2);
             first.open();
             second.wait_entered(1);
-            for caller in blocked {
+            for caller in callers {
                 caller.join().unwrap();
             }
             doomed.join().unwrap();
@@ -154,37 +164,6 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
         });
         let s = settle(&pool);
         assert_eq!((s.completed, s.expired), (4, 1), "{s:?}");
-    });
-}
-
-/// Law 14: callers that give up take no room. It goes to a caller that still waits.
-#[test]
-fn law14_callers_that_give_up_take_no_room() {
-    timed(|| {
-        for queue in [0, 1] {
-            let pool = pool(1, queue, WhenFull::Block);
-            for round in 1..=rounds(30) {
-                let gate = Gate::new();
-                fill(&pool, &gate);
-                thread::scope(|s| {
-                    let _opener = gate.opener();
-                    for i in 0..4 {
-                        let pool = &pool;
-                        let d = Duration::from_micros(200 + 300 * i);
-                        let call = move || pool.do_with_deadline(|| (), d);
-                        s.spawn(move || drop(expired(call())));
-                    }
-                    let stays = s.spawn(|| must_serve(&pool, || ()));
-                    wait_until("the other callers to leave", || {
-                        let s = pool.stats();
-                        (s.refused, s.waiting) == (4 * round, 1)
-                    });
-                    gate.open();
-                    stays.join().unwrap();
-                });
-                assert_eq!(settle(&pool).completed, round * (2 + queue as u64));
-            }
-        }
     });
 }
 
@@ -231,7 +210,7 @@ fn law14_block_for_waits_only_so_long() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// On workers
+// Law 14, on workers
 // ---------------------------------------------------------------------------------------------
 
 /// Law 14: on a worker of its own pool, nothing waits for room. `serve` may queue its task; beyond
@@ -322,26 +301,190 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
     });
 }
 
-/// Law 14: on a worker of another pool the policy holds as on any other thread.
-#[test]
-fn law14_a_worker_of_another_pool_waits() {
-    timed(|| {
-        let [other, own] = [(); 2].map(|()| Arc::new(pool(1, 0, WhenFull::Block)));
-        let gate = Gate::new();
-        fill(&other, &gate);
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let (inner, key) = (Arc::clone(&other), gate.key());
-            let call = s.spawn(|| {
-                on_worker(&own, move |_| {
-                    let first = inner.serve(|| ()).map_err(Refused::without_closure);
-                    let value = inner.do_with_deadline(|| 9, LONG);
-                    (first.is_ok(), key.is_open(), value.ok())
-                })
-            });
-            wait_in_line(&other, 1);
-            gate.open();
-            assert_eq!(call.join().unwrap(), (true, true, Some(9)));
+// ---------------------------------------------------------------------------------------------
+// Law 20. The order of the line: `serve_async.rs`, `line_crowd.rs`
+// ---------------------------------------------------------------------------------------------
+
+/// Returns the CPU time that the calling thread has used so far.
+#[cfg(target_os = "linux")]
+fn own_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(failed, 0, "the system measures the thread's CPU time");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Asserts that the call waits while the gate is shut, and hardly uses the CPU.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
+    // About a thousand times as long as a submission may spin.
+    const SHUT: Duration = ms(200);
+    thread::scope(|s| {
+        let _opener = gate.opener();
+        let key = gate.key();
+        let call = s.spawn(move || {
+            let before = own_time();
+            call();
+            assert!(key.is_open(), "{what}: the call did not wait");
+            own_time() - before
         });
+        thread::sleep(SHUT);
+        gate.open();
+        let used = call.join().unwrap();
+        assert!(used < SHUT / 4, "{what}: {used:?} of processor time");
+    });
+}
+
+/// Law 20: a thread sleeps while it waits for room, for an outcome, or for the end of another
+/// thread's task or hook.
+#[cfg(target_os = "linux")]
+#[test]
+fn law20_a_thread_that_waits_for_longer_does_not_spin() {
+    timed(|| {
+        for queue in [0, 2] {
+            let call = |pool: &Pool| pool.do_with_deadline(|| (), LONG).unwrap();
+            let blocking = pool(1, queue, WhenFull::Block);
+            for with_value in [false, true] {
+                let gate = Gate::new();
+                fill(&blocking, &gate);
+                assert_sleeps("for room", &gate, || match with_value {
+                    false => must_serve(&blocking, || ()),
+                    true => call(&blocking),
+                });
+                settle(&blocking);
+            }
+            let gate = Gate::new();
+            assert_sleeps("for its outcome", &gate, || {
+                blocking.do_with_deadline(gate.task(), LONG).unwrap();
+            });
+
+            let gate = Gate::new();
+            let key = gate.key();
+            let builder = builder(1, queue).on_worker_start(move |_| key.pass());
+            let hooked = builder.build().expect("pool");
+            assert_sleeps("for a start hook", &gate, || call(&hooked));
+
+            let gate = Gate::new();
+            let key = gate.key();
+            let builder = self::builder(1, queue).on_worker_stop(move |_| key.pass());
+            let builder = builder
+                .idle_timeout(Duration::ZERO)
+                .when_full(WhenFull::Block);
+            let hooked = builder.build().expect("pool");
+            must_serve(&hooked, || ());
+            gate.wait_entered(1);
+            assert_sleeps("for a stop hook", &gate, || call(&hooked));
+        }
+        let (pool, gate) = held(2);
+        assert_sleeps("in the queue", &gate, || {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+        });
+        let (group, gate) = (pool.group(), Gate::new());
+        must_serve_in(&group, gate.task());
+        assert_sleeps("for a group", &gate, || group.wait());
+        let gate = Gate::new();
+        assert_sleeps("for a scope", &gate, || {
+            pool.scope(|s| s.serve(gate.task()).unwrap());
+        });
+    });
+}
+
+/// Law 20: the release of a finished task's caller waits for no thread except its worker. It does
+/// not wait for workers in hooks or at their tasks, or for submitters that wait for room.
+#[test]
+fn law20_a_caller_is_released_whoever_else_is_held_up() {
+    timed(|| {
+        for queue in [0, 2] {
+            let gate = Gate::new();
+            // Each slot is held up at a different place. The caller's worker has slot 0.
+            let (start, panicked) = (gate.key(), gate.key());
+            let pool = builder(4, queue)
+                .when_full(WhenFull::Block)
+                .on_worker_start(move |slot| match slot {
+                    1 => start.pass(),
+                    _ => {}
+                })
+                .on_panic(move |_| panicked.pass())
+                .build()
+                .expect("pool");
+            let own = Gate::new();
+            thread::scope(|s| {
+                let _openers = (gate.opener(), own.opener());
+                let call = s.spawn(|| pool.do_with_deadline(own.task(), LONG).unwrap());
+                own.wait_entered(1);
+                must_serve(&pool, || ()); // in its start hook
+                gate.wait_entered(1);
+                must_serve(&pool, || quiet_panic("on purpose")); // in the panic hook
+                gate.wait_entered(2);
+                (0..=queue).for_each(|_| must_serve(&pool, gate.task()));
+                gate.wait_entered(3);
+                // Two submitters are in line. The first gets the room that the caller's worker
+                // makes.
+                for _ in 0..2 {
+                    s.spawn(|| must_serve(&pool, gate.task()));
+                }
+                wait_in_line(&pool, 2);
+                own.open();
+                wait_until("the caller's release", || call.is_finished());
+                assert!(!gate.key().is_open());
+            });
+            let s = settle(&pool);
+            assert_eq!((s.completed, s.panicked), (5 + queue as u64, 1), "{s:?}");
+            check_at_rest(&pool, &s);
+        }
+    });
+}
+
+/// Law 20: threads that do not wait, but retry in a loop, do not overtake a waiting submission
+/// without end. Its turn comes within milliseconds.
+#[test]
+fn law20_threads_that_retry_do_not_overtake_the_line() {
+    // The retrying threads may get some places before the waiting task's turn comes and this thread
+    // wakes. Without the guarantee they got hundreds of thousands.
+    const MANY: u64 = 50_000;
+    timed(|| {
+        for (retry, queue) in [(1, 0), (1, 1), (2, 1), (2, 16)] {
+            let pool = pool(1, queue, WhenFull::Block);
+            let (over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+            thread::scope(|s| {
+                let _over = on_drop(|| over.store(true, Ordering::SeqCst));
+                for _ in 0..retry {
+                    s.spawn(|| {
+                        let refusing = pool.when_full(WhenFull::Refuse);
+                        while !over.load(Ordering::SeqCst) {
+                            let served = refusing.serve(|| spin(Duration::from_micros(5)));
+                            taken.fetch_add(u64::from(served.is_ok()), Ordering::SeqCst);
+                        }
+                    });
+                }
+                wait_until("the retrying threads to run", || {
+                    taken.load(Ordering::SeqCst) > 100
+                });
+                for _ in 0..rounds(50) {
+                    let (told, served) = mpsc::channel();
+                    let waits = || {
+                        must_serve(&pool, || ());
+                        told.send(()).unwrap_or_default();
+                    };
+                    thread::scope(|s| {
+                        s.spawn(waits);
+                        // Places that are taken in the first 10 ms do not count.
+                        if served.recv_timeout(ms(10)).is_ok() {
+                            return;
+                        }
+                        let before = taken.load(Ordering::SeqCst);
+                        served.recv().unwrap();
+                        let most = taken.load(Ordering::SeqCst) - before;
+                        assert!(most < MANY, "overtaken {most} times");
+                    });
+                }
+            });
+            check_at_rest(&pool, &settle(&pool));
+        }
     });
 }

@@ -3,16 +3,14 @@
 
 mod common;
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::futures::block_on;
 use common::gates::*;
 use common::*;
-use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
+use lazypool::{CancelGuard, Group, Handle, Pool, Shutdown, TaskError};
 
 /// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the
 /// group.
@@ -45,47 +43,74 @@ fn law08_discarded_captures_drop_where_they_are_discarded() {
             "pool's drop",
         ] {
             let builder = builder(1, 6).shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
-            let (pool, busy) = (builder.build().expect("pool"), Gate::new());
-            must_serve(&pool, busy.task());
+            let mut owner = Some(builder.build().expect("pool"));
+            let (pool, busy) = (owner.as_ref().unwrap(), Gate::new());
+            must_serve(pool, busy.task());
             busy.wait_entered(1);
             let group = pool.group();
             let (tell, told) = mpsc::channel();
-            let handles: Vec<_> = (0..6)
-                .map(|_| {
-                    let tell = tell.clone();
-                    let here = on_drop(move || tell.send(thread::current().id()).unwrap());
-                    let captures = (Bomb("of a capture"), here);
-                    must_await(group.awaitable(), move || drop(captures))
-                })
-                .collect();
+            let task = |_| {
+                let tell = tell.clone();
+                let here = on_drop(move || tell.send(thread::current().id()).unwrap());
+                let captures = (Bomb("of a capture"), here);
+                must_await(group.awaitable(), move || drop(captures))
+            };
+            let handles: Vec<_> = (0..6).map(task).collect();
             match way {
                 "group" => group.cancel(),
                 "shutdown" => drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO)),
                 "handle" => handles.iter().for_each(Handle::cancel),
                 "handle's drop" => drop(handles),
-                _ => {
-                    drop(pool);
-                    assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
-                    assert_eq!(Vec::from_iter(told.try_iter()), [thread::current().id(); 6]);
-                    continue;
-                }
+                _ => drop(owner.take()),
             }
-            assert_eq!(Vec::from_iter(told.try_iter()), [thread::current().id(); 6]);
-            let s = pool.stats();
-            assert_eq!((s.discarded, s.queued, s.panicked), (6, 0, 0), "{way}");
+            let here = thread::current().id();
+            assert_eq!(Vec::from_iter(told.try_iter()), [here; 6], "{way}");
             assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
+            let Some(pool) = owner else { continue };
             busy.open();
             let s = settle(&pool);
-            assert_eq!((s.panicked, s.hook_panics), (0, 0), "{way}");
+            assert_eq!((s.discarded, s.panicked, s.hook_panics), (6, 0, 0), "{way}");
             check_at_rest(&pool, &s);
         }
     });
 }
 
-/// The drop of a capture waits, in each possible way, for a task further back in the same discard.
+type Waits = fn(Handle<()>) -> Result<(), TaskError>;
+type Cancels = fn(&Group, &Handle<()>);
+
+/// Discards two tasks. A capture of the first waits for the second one, which it may have cancelled
+/// itself.
+fn wait_for_another(by_shutdown: bool, cancels: Option<Cancels>, waits: Waits) {
+    let (pool, _busy) = held(2);
+    let outer = pool.group();
+    let inner = cancels.map_or(outer.clone(), |_| pool.group());
+    let (give, take) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let its = inner.clone();
+    let joins = move || {
+        let handle = take.recv().unwrap();
+        if let Some(cancels) = cancels {
+            cancels(&its, &handle);
+        }
+        tell.send(waits(handle)).unwrap();
+    };
+    must_serve_in(&outer, dropping(joins));
+    give.send(must_await(inner.awaitable(), || ())).unwrap();
+    match by_shutdown {
+        true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
+        false => outer.cancel(),
+    }
+    match told.recv().unwrap() {
+        Err(TaskError::Discarded) => assert!(by_shutdown),
+        Err(TaskError::Cancelled) => assert!(!by_shutdown),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(pool.stats().discarded, 2);
+}
+
+/// A capture waits, in each possible way, for a task that is dropped after it.
 #[test]
-fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
-    type Waits = fn(Handle<()>) -> Result<(), TaskError>;
+fn law10_a_capture_may_wait_in_any_way_for_a_discarded_task() {
     let ways: [Waits; 4] = [
         Handle::join,
         |handle| block_on(handle),
@@ -98,52 +123,18 @@ fn law10_a_capture_may_wait_in_any_way_for_a_task_that_is_discarded_with_it() {
         },
     ];
     timed(move || {
-        for (by_shutdown, waits) in [true, false]
-            .into_iter()
-            .flat_map(|by| ways.map(|w| (by, w)))
-        {
-            discard(by_shutdown, 2, |_, group| {
-                let (give, take) = mpsc::channel();
-                let joins = move || match waits(take.recv().unwrap()) {
-                    Err(TaskError::Discarded) => assert!(by_shutdown),
-                    Err(TaskError::Cancelled) => assert!(!by_shutdown),
-                    other => panic!("{other:?}"),
-                };
-                must_serve_in(group, dropping(joins));
-                give.send(must_await(group.awaitable(), || ())).unwrap();
-            });
+        for waits in ways {
+            for by_shutdown in [true, false] {
+                wait_for_another(by_shutdown, None, waits);
+                wait_for_another(by_shutdown, Some(|group, _| group.cancel()), waits);
+                wait_for_another(by_shutdown, Some(|_, handle| handle.cancel()), waits);
+            }
         }
     });
 }
 
-/// A capture joins a task that it has just cancelled itself, which is dropped after it.
-#[test]
-fn law10_a_capture_may_join_a_task_that_it_cancels() {
-    timed(|| {
-        let by_itself: [fn(&Group, &Handle<()>); 2] =
-            [|group, _| group.cancel(), |_, handle| handle.cancel()];
-        for cancels in by_itself {
-            let (pool, _busy) = held(2);
-            let (outer, inner) = (pool.group(), pool.group());
-            let (give, take) = mpsc::channel();
-            let (tell, told) = mpsc::channel();
-            let its = inner.clone();
-            let joins = move || {
-                let handle: Handle<()> = take.recv().unwrap();
-                cancels(&its, &handle);
-                tell.send(handle.join()).unwrap();
-            };
-            must_serve_in(&outer, dropping(joins));
-            give.send(must_await(inner.awaitable(), || ())).unwrap();
-            outer.cancel();
-            let outcome = told.recv().unwrap();
-            assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
-        }
-    });
-}
-
-/// A capture waits for a group whose tasks are discarded with it, before and behind it: the wait may
-/// return before their captures are dropped.
+/// A capture waits for a group whose tasks are discarded with it, its own task included. The wait
+/// may return before their captures are dropped.
 #[test]
 fn law10_a_capture_may_wait_for_a_group_that_is_discarded_with_it() {
     let ways: [fn(&Group); 3] = [
@@ -155,38 +146,21 @@ fn law10_a_capture_may_wait_for_a_group_that_is_discarded_with_it() {
         },
     ];
     timed(move || {
-        for waits in ways {
+        for (waits, discard) in ways.into_iter().flat_map(|w| [0, 1, 2].map(|d| (w, d))) {
             let (pool, _busy) = held(3);
             let group = pool.group();
             let its = group.clone();
-            must_serve_in(&group, || ());
-            must_serve(&pool, dropping(move || waits(&its)));
-            must_serve_in(&group, || ());
-            let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
-            assert_eq!(report.discarded, 3);
-            assert_eq!((group.discarded(), group.pending()), (2, 0));
-        }
-    });
-}
-
-/// A task's handle is dropped or cancelled, and the drop of the task's capture waits for the task's
-/// own group.
-#[test]
-fn law10_a_capture_may_wait_for_its_group_as_its_handle_goes() {
-    timed(|| {
-        for by_drop in [false, true] {
-            let (pool, _busy) = held(1);
-            let group = pool.group();
-            let its = group.clone();
-            let handle = must_await(group.awaitable(), dropping(move || its.wait()));
-            if by_drop {
-                drop(handle);
-            } else {
-                handle.cancel();
-                let outcome = handle.join();
-                assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
+            // Handles discard one task, a shutdown those before and behind it, too.
+            let others = usize::from(discard == 0);
+            (0..others).for_each(|_| must_serve_in(&group, || ()));
+            let handle = must_await(group.awaitable(), dropping(move || waits(&its)));
+            (0..others).for_each(|_| must_serve_in(&group, || ()));
+            match discard {
+                0 => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
+                1 => handle.cancel(),
+                _ => drop(handle),
             }
-            assert_eq!((group.discarded(), group.pending()), (1, 0));
+            assert_eq!((group.discarded(), group.pending()), (1 + 2 * others, 0));
         }
     });
 }
@@ -199,27 +173,18 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
             let (other, gate) = (pool(1, 0), Gate::new());
             let running = must_await(other.awaitable(), gate.task());
             gate.wait_entered(1);
-            let log = Arc::new(Mutex::new(Vec::new()));
-            let back = Arc::new(Mutex::new(None));
+            let (tell, told) = mpsc::channel();
             discard(by_shutdown, 2, |_, group| {
-                let (first, second) = (Arc::clone(&log), Arc::clone(&log));
-                let keep = Arc::clone(&back);
-                must_serve_in(
-                    group,
-                    dropping(move || {
-                        let running = running.join_timeout(ms(10)).expect_err("it still runs");
-                        *keep.lock().unwrap() = Some(running);
-                        first.lock().unwrap().push("joined");
-                    }),
-                );
-                must_serve_in(
-                    group,
-                    dropping(move || second.lock().unwrap().push("dropped")),
-                );
+                let tells = tell.clone();
+                let joins = move || {
+                    let running = running.join_timeout(ms(10)).expect_err("it still runs");
+                    running.detach();
+                    tells.send("joined").unwrap();
+                };
+                must_serve_in(group, dropping(joins));
+                must_serve_in(group, dropping(move || tell.send("dropped").unwrap()));
             });
-            assert_eq!(*log.lock().unwrap(), ["joined", "dropped"]);
-            gate.open();
-            back.lock().unwrap().take().unwrap().join().unwrap();
+            assert_eq!(Vec::from_iter(told.try_iter()), ["joined", "dropped"]);
         }
     });
 }
@@ -321,13 +286,9 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
             .expect("pool");
         let its_busy = Gate::new();
         let (tell, told) = mpsc::channel();
-        let wait = its_busy.task();
-        must_serve(&its, move || {
-            // Dropped when the thread ends, after it has released its pool.
-            thread_local!(static END: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) });
-            END.set(Some(Box::new(on_drop(move || tell.send(()).unwrap()))));
-            wait();
-        });
+        // Called after the worker's thread has released its pool.
+        let end = || at_thread_end(move || tell.send(()).unwrap());
+        must_serve(&its, after(&its_busy, end));
         its_busy.wait_entered(1);
         let ledger = Ledger::new(1);
         must_serve(&its, mark(&ledger, 0));
@@ -345,5 +306,177 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
         let group = pool.group();
         must_serve_in(&group, || ());
         assert!(group.wait_timeout(ms(1)).is_err());
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Many tasks: the stack does not grow with their number, nor the time faster than it
+// ---------------------------------------------------------------------------------------------
+
+/// With this many tasks, a stack overflows if each of them adds a level of calls.
+const MANY: usize = cut(20_000) as usize;
+
+/// Discards many tasks. `make` returns the group of one of them, and the action of its captures as
+/// they are dropped.
+fn discard_many<F>(by_shutdown: bool, make: impl Fn(&Arc<Pool>, &Group) -> (Group, F))
+where
+    F: FnOnce() + Send + 'static,
+{
+    let (pool, _busy) = held(MANY + MANY / 100);
+    let [group, other] = [(); 2].map(|()| pool.group());
+    for n in 0..MANY {
+        let (its, action) = make(&pool, &group);
+        must_serve_in(&its, dropping(action));
+        // Tasks of another group lie in between. A cancel leaves them queued.
+        if n % 100 == 0 {
+            must_serve_in(&other, || ());
+        }
+    }
+    let start = Instant::now();
+    match by_shutdown {
+        true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
+        false => group.cancel(),
+    }
+    let took = start.elapsed();
+    // Many times as long as it takes.
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let s = pool.stats();
+    let others = s.discarded - MANY as u64;
+    assert_eq!(others, other.discarded() as u64, "{s:?}");
+    assert_eq!(other.discarded() > 0, by_shutdown);
+    assert_eq!((group.pending(), s.completed), (0, 0), "{s:?}");
+    assert_eq!(Arc::strong_count(&pool), 1, "an action was not dropped");
+}
+
+/// Each task of a group cancels the group again as it is dropped.
+#[test]
+fn law10_tasks_that_each_guard_their_group() {
+    isolated("law10_tasks_that_each_guard_their_group", || {
+        for by_shutdown in [true, false] {
+            discard_many(by_shutdown, |_, group| {
+                let guard = group.drop_guard();
+                (group.clone(), move || drop(guard))
+            });
+        }
+    });
+}
+
+/// Each task is the only one of its group, which it cancels as it is dropped.
+#[test]
+fn law10_tasks_that_each_guard_a_group_of_their_own() {
+    isolated("law10_tasks_that_each_guard_a_group_of_their_own", || {
+        discard_many(true, |pool, _| {
+            let group = pool.group();
+            let guard = group.drop_guard();
+            (group, move || drop(guard))
+        });
+    });
+}
+
+/// Each task shuts the pool down again as it is dropped.
+#[test]
+fn law10_tasks_that_each_end_the_pool() {
+    isolated("law10_tasks_that_each_end_the_pool", || {
+        discard_many(true, |pool, group| {
+            let pool = Arc::clone(pool);
+            let end = move || drop(pool.shutdown(Shutdown::Discard, Duration::ZERO));
+            (group.clone(), end)
+        });
+    });
+}
+
+/// Each task joins the next one as it is dropped.
+#[test]
+fn law10_captures_that_join_one_another() {
+    isolated("law10_captures_that_join_one_another", || {
+        for by_shutdown in [true, false] {
+            let (pool, _busy) = held(MANY);
+            let group = pool.group();
+            let mut before = None::<mpsc::Sender<Handle<()>>>;
+            for _ in 0..MANY {
+                let (give, take) = mpsc::channel::<Handle<()>>();
+                let joins = move || {
+                    if let Ok(next) = take.try_recv() {
+                        assert!(next.join().is_err());
+                    }
+                };
+                let handle = must_await(group.awaitable(), dropping(joins));
+                match before.replace(give) {
+                    Some(before) => before.send(handle).unwrap(),
+                    None => handle.detach(),
+                }
+            }
+            match by_shutdown {
+                true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
+                false => group.cancel(),
+            }
+            assert_eq!((group.pending(), group.discarded()), (0, MANY));
+        }
+    });
+}
+
+/// Many groups of one task each, which holds the guard of another group. The first guard is dropped
+/// here or on a worker.
+#[test]
+fn law10_groups_that_cancel_one_another() {
+    isolated("law10_groups_that_cancel_one_another", || {
+        for on_worker in [false, true] {
+            let pool = pool(2, MANY);
+            let (busy, start) = (Gate::new(), Gate::new());
+            must_serve(&pool, busy.task());
+            let (give, take) = mpsc::channel::<CancelGuard>();
+            let drops = move || drop(take.try_recv());
+            let worker = must_await(pool.awaitable(), after(&start, drops));
+            busy.wait_entered(1);
+            start.wait_entered(1);
+            let mut last = pool.group().drop_guard();
+            for _ in 0..MANY {
+                let group = pool.group();
+                let before = std::mem::replace(&mut last, group.drop_guard());
+                must_serve_in(&group, move || drop(before));
+            }
+            match on_worker {
+                true => give.send(last).unwrap(),
+                false => drop(last),
+            }
+            start.open();
+            worker.join().unwrap();
+            assert_eq!(pool.stats().discarded, MANY as u64);
+        }
+    });
+}
+
+/// Discards `tasks` tasks of which each holds the handle of the one before. Returns how long that
+/// took.
+fn cancel_chain(tasks: usize, by_shutdown: bool) -> Duration {
+    let (pool, _busy) = held(tasks);
+    let mut last = None::<Handle<()>>;
+    for _ in 0..tasks {
+        let before = last.take();
+        last = Some(must_await(pool.awaitable(), move || drop(before)));
+    }
+    let start = Instant::now();
+    if by_shutdown {
+        pool.shutdown(Shutdown::Discard, Duration::ZERO);
+    }
+    drop(last);
+    let took = start.elapsed();
+    assert_eq!(pool.stats().discarded, tasks as u64);
+    took
+}
+
+/// Each task cancels the next one as it is dropped. In quadratic time all would take a hundred times
+/// as long as a tenth of them.
+#[test]
+fn law10_tasks_that_cancel_one_another() {
+    isolated("law10_tasks_that_cancel_one_another", || {
+        const ALL: usize = cut(200_000) as usize;
+        for by_shutdown in [true, false] {
+            let tenth = cancel_chain(ALL / 10, by_shutdown);
+            let all = cancel_chain(ALL, by_shutdown);
+            // The constant covers first accesses to memory pages, and a busy machine.
+            let limit = 40 * tenth + Duration::from_secs(3);
+            assert!(all < limit, "{all:?}, a tenth {tenth:?}");
+        }
     });
 }

@@ -153,24 +153,6 @@ fn law02_every_size_and_alignment_on_every_path() {
     });
 }
 
-/// Law 2: closures without captures run once.
-#[test]
-fn law02_closures_without_captures() {
-    static RAN: AtomicU32 = AtomicU32::new(0);
-    timed(|| {
-        let pool = pool(1, 0);
-        for i in 0..100 {
-            let before = pool.do_with_deadline(|| RAN.fetch_add(1, Ordering::SeqCst), LONG);
-            assert_eq!(before.unwrap(), 2 * i);
-            must_serve(&pool, || {
-                RAN.fetch_add(1, Ordering::SeqCst);
-            });
-            settle(&pool);
-        }
-        assert_eq!(RAN.load(Ordering::SeqCst), 200);
-    });
-}
-
 /// Law 2: a refused closure comes back without having run. It can be submitted again, or the caller
 /// runs it. See JDK ThreadPoolExecutorTest.
 #[test]

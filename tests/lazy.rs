@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Barrier};
 use std::thread;
@@ -54,36 +53,6 @@ fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
             });
             assert!(all);
             assert_eq!(settle(&pool).spawned, 2, "queue {queue}");
-        }
-    });
-}
-
-/// Law 5: a sequential caller soon uses one worker only, even if several are idle and wait for its
-/// call.
-#[test]
-fn law05_a_sequential_caller_keeps_to_one_of_several() {
-    timed(|| {
-        for queue in [0, 4, 64] {
-            let pool = pool(8, queue);
-            // Another thread starts the workers; this one has not submitted a task yet.
-            thread::scope(|s| {
-                s.spawn(|| {
-                    let gate = Gate::new();
-                    (0..8).for_each(|_| must_serve(&pool, gate.task()));
-                    gate.wait_entered(8);
-                });
-            });
-            settle(&pool);
-            let used = || {
-                let slots = (0..20).map(|round| {
-                    // Sometimes the worker sleeps by the time of the next call.
-                    thread::sleep(ms(if round % 4 == 0 { 2 } else { 0 }));
-                    pool.do_with_deadline(task::slot, LONG).unwrap()
-                });
-                slots.collect::<HashSet<_>>().len()
-            };
-            // Another worker may still be awake and be faster, but not for long.
-            wait_until("one worker to be used", || used() == 1);
         }
     });
 }

@@ -4,13 +4,13 @@ mod common;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use common::gates::*;
 use common::*;
-use lazypool::{task, DeadlineError, Shutdown};
+use lazypool::{DeadlineError, Shutdown};
 
 /// A payload whose drop panics with a payload whose drop panics, and so on.
 struct Nested(u32);
@@ -43,11 +43,7 @@ fn law07_slots_are_usable_at_once() {
             for _ in 0..=room {
                 let gate = Gate::new();
                 for _ in 0..room {
-                    let wait = gate.task();
-                    must_serve(&pool, move || {
-                        wait();
-                        quiet_panic("on purpose")
-                    });
+                    must_serve(&pool, after(&gate, || quiet_panic("on purpose")));
                 }
                 saturated(pool.serve(|| ()));
                 gate.open();
@@ -107,24 +103,12 @@ fn law07_drops_that_panic() {
                 check(2 + u64::from(depth), 0);
             }
             let gate = Gate::new();
-            abandon(&pool, || {
-                let wait = gate.task();
-                move || {
-                    wait();
-                    nested_panic(3)
-                }
-            });
+            abandon(&pool, || after(&gate, || nested_panic(3)));
             gate.open();
             check(7, 1);
 
             let gate = Gate::new();
-            abandon(&pool, || {
-                let wait = gate.task();
-                move || {
-                    wait();
-                    Bomb("result")
-                }
-            });
+            abandon(&pool, || after(&gate, || Bomb("result")));
             gate.open();
             check(8, 2);
 
@@ -144,48 +128,34 @@ fn law07_drops_that_panic() {
 fn law07_on_panic_runs_before_the_caller_is_released() {
     timed(|| {
         for queue in [0, 2] {
-            type Report = (usize, Option<&'static str>, Option<i32>, ThreadId);
-            let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
-            let sink = Arc::clone(&reports);
-            let pool = builder(2, queue)
+            let (tx, reports) = mpsc::sync_channel(1);
+            let pool = builder(1, queue)
                 .on_panic(|_| panic!("replaced: a hook set twice counts once"))
                 .on_panic(move |panic| {
                     // Long enough for the test to notice a caller that is released too early.
                     thread::sleep(ms(2));
-                    let payload = panic.payload.downcast_ref().copied();
+                    let payload = panic.payload.downcast_ref::<ThreadId>().copied();
                     let report = (panic.slot, panic.label, payload, thread::current().id());
-                    sink.lock().unwrap().push(report);
+                    tx.send(report).unwrap();
                 })
                 .build()
                 .expect("pool");
-            let report = || reports.lock().unwrap().pop();
-            for i in 0..20 {
-                let (tx, rx) = mpsc::channel();
-                let task = move || {
-                    let place = (task::slot().unwrap(), thread::current().id());
-                    tx.send(place).unwrap();
-                    panic::resume_unwind(Box::new(i))
-                };
-                let (label, outcome) = match i % 2 {
-                    0 => (None, pool.do_with_deadline(task, LONG)),
-                    _ => (
-                        Some("named"),
-                        pool.labeled("named").do_with_deadline(task, Duration::MAX),
-                    ),
-                };
-                let report = report();
-                assert_eq!(*panicked(outcome).downcast::<i32>().unwrap(), i);
-                let (slot, thread) = rx.recv().unwrap();
-                assert_eq!(report, Some((slot, label, Some(i), thread)));
+            let task = || panic::resume_unwind(Box::new(thread::current().id()));
+            for (label, d) in [("brief", LONG), ("far", Duration::MAX)] {
+                for _ in 0..10 {
+                    let outcome = pool.labeled(label).do_with_deadline(task, d);
+                    let report = reports.try_recv().expect("a report by now");
+                    let ran: ThreadId = *panicked::<_, ()>(outcome).downcast().unwrap();
+                    assert_eq!(report, (0, Some(label), Some(ran), ran));
+                }
             }
-            let served = pool.labeled("served").serve(|| quiet_panic("a message"));
-            served.unwrap();
+            must_serve(&pool, || quiet_panic("a message"));
             settle(&pool);
-            let (_, label, payload, _) = report().expect("a report");
-            assert_eq!((label, payload), (Some("served"), None));
+            let (_, label, payload, _) = reports.try_recv().expect("a report");
+            assert_eq!((label, payload), (None, None));
             // A task that does not panic is not reported.
             pool.do_with_deadline(|| (), LONG).unwrap();
-            assert_eq!(report(), None);
+            assert!(reports.try_recv().is_err());
             assert_eq!(pool.stats().hook_panics, 0);
         }
     });

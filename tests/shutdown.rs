@@ -1,5 +1,5 @@
-//! Law 10 (shutdown), called on a thread that is no worker. On a worker, and as the pool is
-//! dropped: `shutdown_within.rs`. In a worker's destructors: `thread_ends.rs`.
+//! Law 10 (shutdown), called on a thread that is no worker, or as the pool is dropped there. On its
+//! own threads: `own_threads.rs`. Beside abandoned tasks: `abandoned.rs`.
 
 mod common;
 
@@ -36,43 +36,16 @@ fn assert_closed(pool: &Pool) {
     assert_eq!(pool.stats().refusals.closed, before + 5);
 }
 
-/// Law 10: once `shutdown` is called, every submission is refused as `Closed`. That is so while
-/// tasks still run, in a full pool, and after the end.
+/// Law 10: once `shutdown` is called, every submission is refused as `Closed`, those that wait for
+/// room at once. That is so while tasks still run, in a full pool, and after the end.
 #[test]
 fn law10_a_closed_pool_refuses() {
     timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block] {
-            for mode in MODES {
-                for (max, queue) in [(1, 0), (2, 3)] {
-                    let builder = builder(max, queue).when_full(policy);
-                    let pool = builder.build().expect("pool");
-                    assert!(!pool.is_closed());
-                    let gate = Gate::new();
-                    fill(&pool, &gate);
-                    assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
-                    assert_closed(&pool);
-                    gate.open();
-                    assert!(pool.shutdown(mode, LIMIT).is_clean());
-                    assert_closed(&pool);
-                    check_at_rest(&pool, &pool.stats());
-                }
-            }
-        }
-        let unused = pool(4, 4);
-        assert!(unused.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
-        assert_closed(&unused);
-        assert_eq!(unused.stats().spawned, 0);
-    });
-}
-
-/// Law 10: submissions that wait for room are refused as `Closed` at once.
-#[test]
-fn law10_blocked_submissions_are_refused() {
-    timed(|| {
         for mode in MODES {
-            for queue in [0, 1] {
-                let builder = builder(1, queue).when_full(WhenFull::Block);
+            for (max, queue) in [(1, 0), (2, 3)] {
+                let builder = builder(max, queue).when_full(WhenFull::Block);
                 let pool = builder.build().expect("pool");
+                assert!(!pool.is_closed());
                 let gate = Gate::new();
                 fill(&pool, &gate);
                 thread::scope(|s| {
@@ -83,16 +56,22 @@ fn law10_blocked_submissions_are_refused() {
                         s.spawn(move || refused(pool.do_with_deadline(|| (), d)).is_closed())
                     });
                     wait_in_line(pool, 3);
-                    pool.shutdown(mode, Duration::ZERO);
-                    // The gate is still shut, so the calls are refused because the pool is closed.
+                    assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
+                    // The gate is still shut.
                     assert!(serve.join().unwrap());
-                    for call in calls {
-                        assert!(call.join().unwrap());
-                    }
+                    assert!(calls.map(|call| call.join().unwrap()).iter().all(|&it| it));
+                    assert_closed(pool);
                 });
-                assert_eq!(pool.stats().refusals.closed, 3);
+                assert!(pool.shutdown(mode, LIMIT).is_clean());
+                assert_closed(&pool);
+                assert_eq!(pool.stats().refusals.closed, 13);
+                check_at_rest(&pool, &pool.stats());
             }
         }
+        let unused = pool(4, 4);
+        assert!(unused.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
+        assert_closed(&unused);
+        assert_eq!(unused.stats().spawned, 0);
     });
 }
 
@@ -106,11 +85,7 @@ fn law10_drain_runs_everything() {
             let gate = Gate::new();
             let ledger = Ledger::new(max + queue);
             for id in 0..max + queue {
-                let (wait, run) = (gate.task(), mark(&ledger, id));
-                must_serve(&pool, move || {
-                    wait();
-                    run();
-                });
+                must_serve(&pool, after(&gate, mark(&ledger, id)));
             }
             gate.wait_entered(max);
             thread::scope(|s| {
@@ -149,11 +124,7 @@ fn law10_discard_hands_queued_tasks_back() {
                 let gate = Gate::new();
                 let ledger = Ledger::new(8);
                 for id in 0..2 {
-                    let (wait, run) = (gate.task(), mark(&ledger, id));
-                    must_serve(&pool, move || {
-                        wait();
-                        run();
-                    });
+                    must_serve(&pool, after(&gate, mark(&ledger, id)));
                 }
                 gate.wait_entered(2);
                 let fate = |id| (ledger.runs(id), ledger.drops(id));
@@ -284,18 +255,13 @@ fn law10_the_strictest_mode_stays() {
         // After `Cancel` and then milder modes, running tasks stay cancelled.
         let pool = self::pool(1, 0);
         let gate = Gate::new();
-        let (tx, rx) = mpsc::channel();
-        let wait = gate.task();
-        must_serve(&pool, move || {
-            wait();
-            tx.send(task::is_cancelled()).unwrap();
-        });
+        let task = must_await(pool.awaitable(), after(&gate, task::is_cancelled));
         gate.wait_entered(1);
         for mode in [Shutdown::Cancel, Shutdown::Discard, Shutdown::Drain] {
             assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
         }
         gate.open();
-        assert!(arrives("the task", &rx));
+        assert!(task.join().unwrap());
     });
 }
 
@@ -349,14 +315,12 @@ fn law10_no_thread_outlives_a_clean_report() {
                 .expect("pool");
             let gate = Gate::new();
             for _ in 0..4 {
-                let (ended, wait) = (Arc::clone(&ended), gate.task());
-                must_serve(&pool, move || {
-                    at_thread_end(move || {
-                        thread::sleep(ms(30));
-                        ended.fetch_add(1, Ordering::SeqCst);
-                    });
-                    wait();
-                });
+                let ended = Arc::clone(&ended);
+                let slow_end = move || {
+                    thread::sleep(ms(30));
+                    ended.fetch_add(1, Ordering::SeqCst);
+                };
+                must_serve(&pool, after(&gate, || at_thread_end(slow_end)));
             }
             gate.wait_entered(4);
             gate.open();
@@ -414,45 +378,47 @@ fn law10_from_many_threads() {
     });
 }
 
-/// Law 10: within a task of another pool `shutdown` waits as it does on any other thread.
+/// Law 10: dropping the pool does what `shutdown_on_drop` says, and stops waiting at the timeout.
+/// The tasks that still run are not affected.
 #[test]
-fn law10_inside_another_pools_task() {
+fn law10_a_drop_does_as_told() {
     timed(|| {
-        let (other, gate) = held(0);
-        let own = Arc::new(pool(1, 0));
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let (inner, key) = (Arc::clone(&other), gate.key());
-            let call = s.spawn(|| {
-                on_worker(&own, move |_| {
-                    let report = inner.shutdown(Shutdown::Drain, Duration::MAX);
-                    (report.is_clean(), key.is_open())
-                })
-            });
-            wait_until("the shutdown", || other.is_closed());
-            gate.open();
-            assert_eq!(call.join().unwrap(), (true, true));
-        });
-    });
-}
-
-/// Many pools, one after the other, leave no thread behind. See ants 113.
-#[cfg(target_os = "linux")]
-#[test]
-fn law10_many_pools_leave_no_thread() {
-    isolated("law10_many_pools_leave_no_thread", || {
-        let before = os::thread_total();
-        for turn in 0..1600 {
-            let idle = if turn % 4 == 0 { ms(1) } else { ms(10_000) };
-            let builder = builder(2, turn % 3).idle_timeout(idle);
-            let pool = builder.build().expect("pool");
-            must_serve(&pool, || ());
-            assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
-            match MODES.get(turn % 4) {
-                Some(&mode) => assert!(pool.shutdown(mode, Duration::MAX).is_clean()),
-                None => drop(pool),
+        for mode in MODES {
+            let pool = builder(1, 4)
+                .shutdown_on_drop(Shutdown::Drain, Duration::MAX)
+                .shutdown_on_drop(mode, ms(40))
+                .build()
+                .expect("pool");
+            let gate = Gate::new();
+            let task = must_await(pool.awaitable(), after(&gate, task::is_cancelled));
+            gate.wait_entered(1);
+            let ledger = Ledger::new(4);
+            (0..4).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+            let start = Instant::now();
+            drop(pool);
+            assert!(start.elapsed() >= ms(40), "gave up early");
+            let discards = mode != Shutdown::Drain;
+            for id in 0..4 {
+                let fate = (ledger.runs(id), ledger.drops(id));
+                assert_eq!(fate, (0, u32::from(discards)), "{mode:?}");
             }
+            gate.open();
+            assert_eq!(task.join().unwrap(), mode == Shutdown::Cancel);
+            wait_until("the remaining tasks to end", || {
+                (0..4).all(|id| ledger.drops(id) == 1)
+            });
+            assert_eq!(ledger.total_runs(), if discards { 0 } else { 4 });
         }
-        wait_until("every thread to end", || os::thread_total() == before);
+        // By default it drains, however long that takes.
+        let (pool, ledger) = (pool(2, 20), Ledger::new(22));
+        for id in 0..22 {
+            let run = mark(&ledger, id);
+            must_serve(&pool, move || {
+                thread::sleep(ms(1));
+                run();
+            });
+        }
+        drop(pool);
+        ledger.assert_all_ran();
     });
 }

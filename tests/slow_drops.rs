@@ -52,22 +52,34 @@ fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(),
     told
 }
 
-/// Laws 10 and 14: a shutdown answers blocked submitters before it drops captures, which may well
-/// wait for those submitters.
+/// Laws 10 and 14: a shutdown answers a blocked submitter, and a caller whose task it hands back,
+/// before it drops captures, whether the task of these was queued before or behind the caller's.
 #[test]
-fn law10_blocked_submitters_are_refused_before_captures_are_dropped() {
+fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     timed(|| {
-        for mode in DISCARDING {
-            let (pool, _busy) = held(1);
+        for (mode, slow_is_first) in [(DISCARDING[0], false), (DISCARDING[1], true)] {
+            let (pool, _busy) = held(2);
             let slow = Gate::new();
-            must_serve(&pool, dropping(slow.task()));
-            let outcome = blocked(&pool, None);
+            if slow_is_first {
+                must_serve(&pool, dropping(slow.task()));
+            }
+            let (tell, told) = mpsc::channel();
+            let caller = Arc::clone(&pool);
+            thread::spawn(move || tell.send(caller.do_with_deadline(|| (), LONG)));
+            let queued = 1 + usize::from(slow_is_first);
+            wait_until("the call to queue", || pool.stats().queued == queued);
+            if !slow_is_first {
+                must_serve(&pool, dropping(slow.task()));
+            }
+            let submitter = blocked(&pool, None);
             let shutdown = shut_down(&pool, mode, Duration::ZERO, &slow);
-            let refused = arrives("the submitter's answer", &outcome);
+            let returned = refused(arrives("the caller's answer", &told));
+            assert!(returned.is_closed());
+            let refused = arrives("the submitter's answer", &submitter);
             assert!(refused.unwrap_err().is_closed());
             assert!(!shutdown.is_finished());
             slow.open();
-            assert_eq!(shutdown.join().unwrap().discarded, 1);
+            assert_eq!(shutdown.join().unwrap().discarded, 2);
         }
     });
 }
@@ -98,34 +110,6 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
             slow.open();
             cancel.join().unwrap();
             assert_eq!((group.discarded(), group.pending()), (discarded, 0));
-        }
-    });
-}
-
-/// Law 10: a caller whose task a shutdown hands back does not wait for the drop of another task's
-/// captures, whether that task was queued before or behind its own.
-#[test]
-fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
-    timed(|| {
-        for slow_is_first in [false, true] {
-            let (pool, _busy) = held(2);
-            let slow = Gate::new();
-            if slow_is_first {
-                must_serve(&pool, dropping(slow.task()));
-            }
-            let (tell, told) = mpsc::channel();
-            let caller = Arc::clone(&pool);
-            thread::spawn(move || tell.send(caller.do_with_deadline(|| (), LONG)));
-            let queued = 1 + usize::from(slow_is_first);
-            wait_until("the call to queue", || pool.stats().queued == queued);
-            if !slow_is_first {
-                must_serve(&pool, dropping(slow.task()));
-            }
-            let shutdown = shut_down(&pool, Shutdown::Discard, Duration::ZERO, &slow);
-            let refused = refused(arrives("the caller's answer", &told));
-            assert!(refused.is_closed());
-            slow.open();
-            assert_eq!(shutdown.join().unwrap().discarded, 2);
         }
     });
 }

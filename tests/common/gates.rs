@@ -74,6 +74,18 @@ pub fn mark(ledger: &Ledger, id: usize) -> impl FnOnce() + Send + 'static {
     move || entry.run()
 }
 
+/// Returns a task that waits at the gate, then calls `f`.
+pub fn after<R>(
+    gate: &Gate,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> impl FnOnce() -> R + Send + 'static {
+    let key = gate.key();
+    move || {
+        key.pass();
+        f()
+    }
+}
+
 /// Returns a value that calls `f` when it is dropped.
 pub fn on_drop<F: FnOnce()>(f: F) -> OnDrop<F> {
     OnDrop(Some(f))
@@ -92,6 +104,15 @@ thread_local! {
 /// Lets the thread-local destructors of this thread call `f`.
 pub fn at_thread_end(f: impl FnOnce() + 'static) {
     AT_END.set(Some(OnDrop(Some(Box::new(f)))));
+}
+
+/// Returns a figure in KiB of `/proc/self/status`.
+#[cfg(target_os = "linux")]
+pub fn memory(figure: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let line = status.lines().find_map(|line| line.strip_prefix(figure));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.expect("a figure").parse().expect("a number")
 }
 
 /// Returns the next message.

@@ -1,9 +1,9 @@
-//! A worker's thread after its last task: thread-local destructors, its stack, its count of tasks.
-//! Laws 1, 3, 4, 6 and 10.
+//! A pool's own threads: a shutdown or drop on one of them, which does not wait, and their ends with
+//! thread-local destructors. Laws 1, 3, 4, 6 and 10.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Duration;
@@ -28,6 +28,116 @@ fn drain(pool: &Pool) -> ShutdownReport {
 fn leave(pool: &Pool, f: impl FnOnce() + Send + 'static) {
     let outcome = pool.do_with_deadline(|| at_thread_end(f), LONG);
     outcome.expect("the task");
+}
+
+/// Law 10: within a task, `shutdown` closes the pool and returns at once, with any timeout. Its own
+/// worker is among the stragglers. See pond 49.
+#[test]
+fn law10_a_shutdown_inside_a_task() {
+    timed(|| {
+        for mode in MODES {
+            for queue in [0, 3] {
+                let pool = Arc::new(pool(2, queue));
+                let gate = Gate::new();
+                must_serve(&pool, gate.task());
+                gate.wait_entered(1);
+                let ledger = Ledger::new(queue);
+                let books = ledger.clone();
+                let report = on_worker(&pool, move |pool| {
+                    (0..queue).for_each(|id| must_serve(pool, mark(&books, id)));
+                    // The other worker is held at the gate, so the call cannot wait for it.
+                    let report = pool.shutdown(mode, Duration::MAX);
+                    assert!(pool.is_closed());
+                    assert!(pool.serve(|| ()).unwrap_err().is_closed());
+                    let own = task::slot().unwrap();
+                    assert!(report.stragglers.iter().any(|w| w.slot == own && w.busy));
+                    assert_eq!(task::is_cancelled(), mode == Shutdown::Cancel);
+                    report
+                });
+                assert!(!report.is_clean());
+                assert_eq!(report.stragglers.len(), 2, "{report:?}");
+                let gone = if mode == Shutdown::Drain { 0 } else { queue };
+                assert_eq!(report.discarded, gone as u64);
+                gate.open();
+                assert!(pool.shutdown(mode, LIMIT).is_clean());
+                assert_eq!(ledger.total_runs(), (queue - gone) as u64);
+                check_at_rest(&pool, &pool.stats());
+            }
+        }
+    });
+}
+
+/// Law 10: within the pool's hooks, which run on its workers, `shutdown` returns at once. No worker
+/// joins itself.
+#[test]
+fn law10_a_shutdown_inside_a_hook() {
+    timed(|| {
+        for hook in 0..3 {
+            let own = Own::default();
+            let calls = Arc::new(AtomicUsize::new(0));
+            let (hooked, count) = (own.clone(), Arc::clone(&calls));
+            let close = move || {
+                let Some(pool) = hooked.get() else { return };
+                assert!(!pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+                count.fetch_add(1, Ordering::SeqCst);
+            };
+            let builder = builder(2, 0).idle_timeout(ms(10));
+            let pool = own.build(match hook {
+                0 => builder.on_panic(move |_| close()),
+                1 => builder.around(move |task| {
+                    task();
+                    close();
+                }),
+                _ => builder.on_worker_stop(move |_| close()),
+            });
+            panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
+            wait_until("the hook to close the pool", || pool.is_closed());
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_eq!(calls.load(Ordering::SeqCst), 1, "hook {hook}");
+            assert_eq!(pool.stats().hook_panics, 0);
+        }
+    });
+}
+
+/// Law 10: if the pool is dropped on one of its own workers, the drop does not wait, and no worker
+/// joins itself. Tasks of other workers and of the queue end as the mode says. See pond 49.
+#[test]
+fn law10_dropped_by_its_own_task() {
+    timed(|| {
+        for mode in MODES {
+            for queue in [0, 3] {
+                let builder = builder(2, queue).shutdown_on_drop(mode, Duration::MAX);
+                let pool = builder.thread_name("lp10o").build();
+                let pool = Arc::new(pool.expect("pool"));
+                let (other, start) = (Gate::new(), Gate::new());
+                let ledger = Ledger::new(2 + queue);
+                must_serve(&pool, after(&other, mark(&ledger, 0)));
+                let (inner, run) = (Arc::clone(&pool), mark(&ledger, 1));
+                let (tx, rx) = mpsc::channel();
+                let drops = move || {
+                    drop(inner);
+                    run();
+                    tx.send(()).unwrap();
+                };
+                must_serve(&pool, after(&start, drops));
+                other.wait_entered(1);
+                start.wait_entered(1);
+                (2..2 + queue).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+                drop(pool);
+                start.open();
+                arrives("the drop to return", &rx);
+                assert_eq!(ledger.runs(0), 0);
+                other.open();
+                wait_until("all tasks to end", || {
+                    (0..2 + queue).all(|id| ledger.drops(id) == 1)
+                });
+                let queued = if mode == Shutdown::Drain { queue } else { 0 };
+                assert_eq!(ledger.total_runs(), 2 + queued as u64, "{mode:?}");
+                #[cfg(target_os = "linux")]
+                wait_until("the workers to end", || os::workers_named("lp10o") == 0);
+            }
+        }
+    });
 }
 
 /// Laws 1, 3, 4, 6 and 9: a worker in a thread-local destructor has left its slot and the counts.
@@ -149,16 +259,14 @@ fn law10_a_shutdown_in_a_destructor_returns_and_is_never_clean() {
             let pool = Arc::new(retiring(2, 0));
             let (first, gate) = (Gate::new(), Gate::new());
             let (tx, rx) = mpsc::channel();
-            let (own, wait) = (Arc::clone(&pool), first.task());
-            must_serve(&pool, move || {
-                wait();
-                at_thread_end(move || {
-                    wait_until("no worker", || own.stats().workers == 0);
-                    // Gives the shutdown outside time to begin its join.
-                    thread::sleep(ms(20));
-                    let _ = tx.send(drain(&own));
-                });
-            });
+            let own = Arc::clone(&pool);
+            let inside = move || {
+                wait_until("no worker", || own.stats().workers == 0);
+                // Gives the shutdown outside time to begin its join.
+                thread::sleep(ms(20));
+                let _ = tx.send(drain(&own));
+            };
+            must_serve(&pool, after(&first, || at_thread_end(inside)));
             first.wait_entered(1);
             for _ in 0..others {
                 // This worker leaves its slot before the other does, and so joins no thread.
@@ -187,11 +295,7 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
         let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
         let (pool, gate) = (Arc::new(pool), Gate::new());
         let (ended, end) = mpsc::channel();
-        let wait = gate.task();
-        must_serve(&pool, move || {
-            wait();
-            let _ = ended.send(());
-        });
+        must_serve(&pool, after(&gate, move || ended.send(()).unwrap()));
         gate.wait_entered(1);
         let (dropped, drops) = mpsc::channel();
         let own = Arc::clone(&pool);
@@ -208,49 +312,24 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
     });
 }
 
-/// Returns how many of the addresses lie in memory that is mapped and writable.
-#[cfg(target_os = "linux")]
-fn mapped(addresses: &[usize]) -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps");
-    let range = |line: &str| {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
-        let address = |s| usize::from_str_radix(s, 16).ok();
-        let range = address(from)?..address(to)?;
-        rest.starts_with("rw").then_some(range)
-    };
-    let writable: Vec<_> = maps.lines().filter_map(range).collect();
-    let is_mapped = |a: &&usize| writable.iter().any(|range| range.contains(a));
-    addresses.iter().filter(is_mapped).count()
-}
-
 /// Law 6: retired workers leave nothing behind: their threads are joined and their stacks freed
 /// while the pool lives.
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_retired_workers_give_their_stacks_back() {
-    const WORKERS: usize = 100;
-    // Runs in another process, in which nothing else is mapped at the address of a former stack.
     isolated("law06_retired_workers_give_their_stacks_back", || {
+        let before = memory("VmData");
         // The C library keeps up to 40 MB of stacks for later threads.
-        let builder = builder(WORKERS, 0).stack_size(3 << 20);
+        let builder = builder(100, 0).stack_size(3 << 20);
         let pool = builder.idle_timeout(ms(20)).build().expect("pool");
         let gate = Gate::new();
-        let (tx, rx) = mpsc::channel();
-        for _ in 0..WORKERS {
-            let (tx, wait) = (tx.clone(), gate.task());
-            must_serve(&pool, move || {
-                let local = 0_u8;
-                let _ = tx.send(std::ptr::from_ref(std::hint::black_box(&local)).addr());
-                wait();
-            });
-        }
-        let stacks: Vec<_> = (0..WORKERS).map(|_| arrives("a stack", &rx)).collect();
-        assert_eq!(mapped(&stacks), WORKERS);
+        fill(&pool, &gate);
+        let stacks = memory("VmData") - before;
+        assert!(stacks > 100 * (3 << 10), "{stacks} KiB");
         gate.open();
         wait_all_retired(&pool);
         wait_until("the stacks to be given back", || {
-            mapped(&stacks) <= WORKERS / 3
+            memory("VmData") - before < stacks / 3
         });
     });
 }
