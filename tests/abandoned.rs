@@ -14,7 +14,7 @@ fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 
-/// What abandons a task: its caller leaves, its group is cancelled, its deadline or its run limit
+/// Why a task is abandoned: its caller leaves, its group is cancelled, its deadline or its run limit
 /// passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Pool, Refused, Submitter, WhenFull};
+use lazypool::{Pool, Submitter, WhenFull};
 
 struct Counting;
 
@@ -159,17 +159,12 @@ fn bytes<const N: usize>() -> impl FnOnce() + Send + Copy + 'static {
 /// it: refusals must not allocate either. A closure that costs an allocation is submitted to a pool
 /// at rest, so that exactly one call is counted.
 #[track_caller]
-fn serve_costs<F: Copy>(
-    pool: &Pool,
-    f: F,
-    expect: (u64, u64),
-    serve: impl Fn(F) -> Result<(), Refused<F>>,
-) {
+fn serve_costs<F: Copy>(pool: &Pool, f: F, expect: (u64, u64), serve: impl Fn(F) -> bool) {
     let counted = count(pool, TURNS, || {
         if expect != NONE {
             rest(pool);
         }
-        while serve(f).is_err() {
+        while !serve(f) {
             thread::yield_now();
         }
     });
@@ -274,16 +269,26 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
     let pool = &pool_with(max, queue, |b| b.when_full(policy));
     fill_once(pool);
 
-    serve_costs(pool, || (), NONE, |f| pool.serve(f));
-    serve_costs(pool, bytes::<{ 47 - 8 * TAKEN }>(), NONE, |f| pool.serve(f));
-    serve_costs(pool, bytes::<{ 48 - 8 * TAKEN }>(), NONE, |f| pool.serve(f));
-    serve_costs(pool, words::<{ 6 - TAKEN }>(), NONE, |f| pool.serve(f));
-    serve_costs(pool, words::<{ 7 - TAKEN }>(), ONE, |f| pool.serve(f));
-    serve_costs(pool, words::<512>(), ONE, |f| pool.serve(f));
+    serve_costs(pool, || (), NONE, |f| pool.serve(f).is_ok());
+    serve_costs(pool, bytes::<{ 47 - 8 * TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, bytes::<{ 48 - 8 * TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<{ 6 - TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<{ 7 - TAKEN }>(), ONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<512>(), ONE, |f| pool.serve(f).is_ok());
 
     let on = pool.labeled("label");
-    serve_costs(pool, words::<{ 4 - TAKEN }>(), NONE, |f| on.serve(f));
-    serve_costs(pool, words::<8>(), ONE, |f| on.serve(f));
+    serve_costs(pool, words::<{ 4 - TAKEN }>(), NONE, |f| {
+        on.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<8>(), ONE, |f| on.serve(f).is_ok());
     call_costs(on, pool, words::<{ 2 - TAKEN }>(), LONG, NONE);
 
     let group = pool.group();
@@ -297,10 +302,12 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
         gate.open();
         group.wait();
     }
-    serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| group.serve(f));
-    serve_costs(pool, words::<8>(), ONE, |f| group.serve(f));
-    pool.scope(|s| serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| s.serve(f)));
-    pool.scope(|s| serve_costs(pool, words::<8>(), ONE, |f| s.serve(f)));
+    serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| {
+        group.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<8>(), ONE, |f| group.serve(f).is_ok());
+    pool.scope(|s| serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| s.serve(f).is_ok()));
+    pool.scope(|s| serve_costs(pool, words::<8>(), ONE, |f| s.serve(f).is_ok()));
 
     let plain = pool.when_full(policy);
     for d in [LONG, Duration::MAX] {

@@ -223,11 +223,8 @@ fn hooks_frame_a_workers_life() {
         for _ in 0..3 {
             let gate = Gate::new();
             for _ in 0..3 {
-                let (key, task) = (gate.key(), note("task"));
-                must_serve(&pool, move || {
-                    key.pass();
-                    task(task::slot().unwrap());
-                });
+                let task = note("task");
+                must_serve(&pool, after(&gate, move || task(task::slot().unwrap())));
             }
             gate.wait_entered(3);
             gate.open();

@@ -273,12 +273,8 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
     timed(|| {
         let pool = pool(2, 0);
         let (drops, gate) = (Tally::default(), Gate::new());
-        let (key, value) = (gate.key(), on_drop(drops.task()));
-        let task = move || {
-            key.pass();
-            value
-        };
-        is_timed_out(pool.do_with_deadline(task, ms(1000)));
+        let value = on_drop(drops.task());
+        is_timed_out(pool.do_with_deadline(after(&gate, move || value), ms(1000)));
         let s = pool.stats();
         assert_eq!((s.timed_out, s.running, s.completed), (1, 1, 0), "{s:?}");
         let workers = pool.workers();

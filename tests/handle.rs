@@ -24,11 +24,7 @@ assert_impl_all!(TaskError: std::error::Error, Send, Sync);
 
 /// Serves a task that waits at the gate, and waits until it is there. Its value is `value`.
 fn at_the_gate<R: Send + 'static>(on: Awaitable<'_>, gate: &Gate, value: R) -> Handle<R> {
-    let key = gate.key();
-    let handle = must_await(on, move || {
-        key.pass();
-        value
-    });
+    let handle = must_await(on, after(gate, move || value));
     gate.wait_entered(1);
     handle
 }

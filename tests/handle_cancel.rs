@@ -217,11 +217,7 @@ fn law21_a_group_counts_its_awaited_tasks() {
             assert!(handles.iter().all(Handle::is_finished), "round {n}");
         }
         let gate = Gate::new();
-        let key = gate.key();
-        let running = must_await(group.awaitable(), move || {
-            key.pass();
-            task::is_cancelled()
-        });
+        let running = must_await(group.awaitable(), after(&gate, task::is_cancelled));
         gate.wait_entered(1);
         let queued = must_await(group.awaitable(), || 4);
         group.cancel();

@@ -161,12 +161,14 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
     });
 }
 
+type Awaited = Pin<Box<ServeAsync<fn(), ()>>>;
+
 /// A future in line, whose waker polls it, and then a second one of the same kind, as the waker of
 /// an executor that polls inline.
 struct Chain {
     pool: Arc<Pool>,
     served: Arc<Mutex<Vec<Handle<()>>>>,
-    awaited: Mutex<Option<Pin<Box<ServeAsync<fn(), ()>>>>>,
+    awaited: Mutex<Option<Awaited>>,
     left: Mutex<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Laws 6 (retirement) and 11 (idle cost): what becomes of idle workers.
+//! Laws 6 (retirement) and 11 (idle cost): workers without a task.
 
 mod common;
 

@@ -32,7 +32,9 @@ pub use checks::*;
 pub(crate) use cut::cut;
 use cut::limit;
 pub use gate::{Gate, Key, Opener};
-pub use gates::{abandon, expired, held, on_drop, on_worker, panicked, refused, wait_in_line};
+pub use gates::{
+    abandon, after, expired, held, on_drop, on_worker, panicked, refused, wait_in_line,
+};
 pub use ledger::{Entry, Gauge, Inside, Ledger, Tally};
 pub use outcomes::*;
 pub use pools::*;

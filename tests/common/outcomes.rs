@@ -1,4 +1,4 @@
-//! What became of a submission: each function returns its part, and panics at any other outcome.
+//! The outcome of a submission: each function returns its part, and panics at any other outcome.
 
 use lazypool::{DeadlineError, Refused};
 
