@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use common::gates::fill;
 use common::*;
 use lazypool::{Pool, Submitter, WhenFull};
 
@@ -132,10 +133,7 @@ fn rest(pool: &Pool) {
 /// Lets as many tasks run and queue as there is room for, so that all workers are started.
 fn fill_once(pool: &Pool) {
     let gate = Gate::new();
-    for _ in 0..pool.max_workers() + pool.queue_capacity() {
-        must_serve(pool, gate.task());
-    }
-    gate.wait_entered(pool.max_workers());
+    fill(pool, &gate);
     gate.open();
     rest(pool);
 }

@@ -1,5 +1,5 @@
 //! Helpers that the integration tests share. This file: limits, waits for conditions, tests that must
-//! not hang. The modules: pools and submissions to them, gates, outcomes, ledgers, futures, threads.
+//! not hang. The modules: pools, gates and submissions, outcomes, ledgers, futures, threads.
 //!
 //! No test here relies on time alone. Lower limits are exact, upper limits are generous, and a test
 //! waits for each event that must happen.
@@ -12,7 +12,6 @@ mod cut;
 #[cfg(unix)]
 pub mod fork;
 pub mod futures;
-mod gate;
 pub mod gates;
 mod ledger;
 #[cfg(target_os = "linux")]
@@ -31,7 +30,6 @@ use std::time::{Duration, Instant};
 pub use checks::*;
 pub(crate) use cut::cut;
 use cut::limit;
-pub use gate::{Gate, Key, Opener};
 pub use gates::{
     abandon, after, expired, held, on_drop, on_worker, panicked, refused, wait_in_line,
 };
