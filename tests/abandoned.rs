@@ -187,6 +187,24 @@ fn law10_a_drop_waits_for_the_others() {
     });
 }
 
+/// A drop waits for queued tasks even if the only worker runs an abandoned task and has not yet made
+/// sure that another worker looks at the queue.
+#[test]
+fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
+    timed(|| {
+        for _ in 0..rounds(1000) {
+            let pool = pool(2, 16);
+            pool.do_with_deadline(|| (), LONG).unwrap();
+            let (group, ran) = (pool.group(), Tally::default());
+            must_serve_in(&group, || ());
+            must_serve(&pool, ran.task());
+            group.cancel();
+            drop(pool);
+            assert_eq!(ran.get(), 1);
+        }
+    });
+}
+
 /// A drop that waits respects the deadline of a task that starts only during the wait.
 #[test]
 fn law10_a_drop_knows_of_deadlines_that_begin_later() {

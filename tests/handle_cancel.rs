@@ -228,6 +228,29 @@ fn law21_a_group_counts_its_awaited_tasks() {
     });
 }
 
+/// A task that its group's cancel takes out frees its place. Another task may be in that place when
+/// the handle is dropped, which must not cancel it.
+#[test]
+fn law21_a_cancel_takes_no_other_task() {
+    timed(|| {
+        for _ in 0..rounds(20) {
+            let (pool, gate) = held(1);
+            let (group, slow) = (pool.group(), Gate::new());
+            let capture = on_drop(slow.task());
+            let taken = must_await(group.awaitable(), move || drop(capture));
+            let canceller = thread::spawn(move || group.cancel());
+            slow.wait_entered(1);
+            let other = must_await(pool.awaitable(), || 5);
+            assert!(taken.is_finished());
+            drop(taken);
+            slow.open();
+            canceller.join().unwrap();
+            gate.open();
+            assert_eq!(other.join().unwrap(), 5);
+        }
+    });
+}
+
 /// A queued task that is cancelled after its deadline has passed counts as expired, not discarded,
 /// whether its handle is dropped or cancelled, or its group is cancelled. A run limit begins when
 /// the task starts, so it sets no deadline for a queued task.
