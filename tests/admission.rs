@@ -1,4 +1,4 @@
-//! Law 1 (admission): what is accepted, and what is refused as `Saturated`.
+//! Law 1 (admission): which submissions are accepted, and which are refused as `Saturated`.
 
 mod common;
 

@@ -149,7 +149,7 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
         thread::scope(|s| {
             let _openers = (first.opener(), second.opener());
             let late = pool.min_remaining(2 * LONG);
-            let doomed = s.spawn(move || drop(expired(late.do_with_deadline(|| (), LONG))));
+            let doomed = s.spawn(move || expired(late.do_with_deadline(|| (), LONG)));
             wait_until("the task to be queued", || pool.stats().queued == 1);
             must_serve(&pool, second.task());
             let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
@@ -405,9 +405,10 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
             let (start, panicked) = (gate.key(), gate.key());
             let pool = builder(4, queue)
                 .when_full(WhenFull::Block)
-                .on_worker_start(move |slot| match slot {
-                    1 => start.pass(),
-                    _ => {}
+                .on_worker_start(move |slot| {
+                    if slot == 1 {
+                        start.pass();
+                    }
                 })
                 .on_panic(move |_| panicked.pass())
                 .build()

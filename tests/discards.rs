@@ -348,35 +348,22 @@ where
     assert_eq!(Arc::strong_count(&pool), 1, "an action was not dropped");
 }
 
-/// Each task of a group cancels the group again as it is dropped.
+/// As it is dropped, each task cancels its group, which it shares with all others or has alone, or
+/// shuts the pool down again.
 #[test]
-fn law10_tasks_that_each_guard_their_group() {
-    isolated("law10_tasks_that_each_guard_their_group", || {
+fn law10_tasks_that_each_discard_again() {
+    isolated("law10_tasks_that_each_discard_again", || {
         for by_shutdown in [true, false] {
             discard_many(by_shutdown, |_, group| {
                 let guard = group.drop_guard();
                 (group.clone(), move || drop(guard))
             });
         }
-    });
-}
-
-/// Each task is the only one of its group, which it cancels as it is dropped.
-#[test]
-fn law10_tasks_that_each_guard_a_group_of_their_own() {
-    isolated("law10_tasks_that_each_guard_a_group_of_their_own", || {
         discard_many(true, |pool, _| {
             let group = pool.group();
             let guard = group.drop_guard();
             (group, move || drop(guard))
         });
-    });
-}
-
-/// Each task shuts the pool down again as it is dropped.
-#[test]
-fn law10_tasks_that_each_end_the_pool() {
-    isolated("law10_tasks_that_each_end_the_pool", || {
         discard_many(true, |pool, group| {
             let pool = Arc::clone(pool);
             let end = move || drop(pool.shutdown(Shutdown::Discard, Duration::ZERO));

@@ -12,7 +12,7 @@ use common::*;
 use lazypool::{task, Pool, Shutdown};
 
 /// Law 5: no worker exists before the first task. A sequential caller uses one worker, however many
-/// are allowed, whether its tasks panic, and even if each call comes from another thread.
+/// are allowed, even if its tasks panic or its calls come from several threads.
 #[test]
 fn law05_a_sequential_caller_uses_one_worker() {
     timed(|| {

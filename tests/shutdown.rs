@@ -90,7 +90,7 @@ fn law10_drain_runs_everything() {
             gate.wait_entered(max);
             thread::scope(|s| {
                 let _opener = gate.opener();
-                let brief = s.spawn(|| drop(expired(pool.do_with_deadline(|| (), ms(500)))));
+                let brief = s.spawn(|| expired(pool.do_with_deadline(|| (), ms(500))));
                 wait_until("the call to queue", || pool.stats().queued == queue + 1);
                 assert!(!pool.shutdown(Shutdown::Drain, ms(5)).is_clean());
                 let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));

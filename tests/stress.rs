@@ -63,7 +63,6 @@ impl Drop for Ticket {
 
 /// Submits tasks until the load is over. After that, the pool may be closed.
 fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
-    let weight = [rng.below(1 << 40); 24];
     while !pool.is_closed() {
         let check = rng.next();
         let ticket = Ticket::new(totals, check);
@@ -79,10 +78,7 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             ticket.step(RAN, |before| before == NEW && ticket.check == check);
             let inside = totals.inside.enter();
             if work > Duration::from_micros(500) {
-                let start = Instant::now();
-                while start.elapsed() < work && !task::is_cancelled() {
-                    thread::sleep(Duration::from_micros(200));
-                }
+                thread::sleep(work);
             } else {
                 spin(work);
             }
@@ -100,14 +96,7 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
             50..70 => LONG,
             _ => Duration::MAX,
         };
-        let refusal = if kind % 20 == 0 {
-            // This closure is too large for a slot.
-            let body = move || {
-                std::hint::black_box(weight);
-                drop(body());
-            };
-            pool.serve(body).err().map(|refused| refused.into_parts().1)
-        } else if kind % 2 == 0 {
+        let refusal = if kind % 2 == 0 {
             let outcome = pool.serve(move || drop(body()));
             outcome.err().map(|refused| refused.into_parts().1)
         } else {
@@ -175,10 +164,7 @@ fn run(builder: Builder) {
     let s = pool.stats();
     check_at_rest(&pool, &s);
     assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
-    assert!(
-        s.completed > 0 && s.panicked > 0 && s.timed_out > 0,
-        "{s:?}"
-    );
+    assert!(s.completed > 0 && s.expired + s.timed_out > 0, "{s:?}");
 
     // Every closure ran, came back or was discarded, once. The discarded tasks of waiting callers
     // came back, too.

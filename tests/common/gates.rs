@@ -56,7 +56,7 @@ pub fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     (pool, stop)
 }
 
-/// Waits until so many submissions wait for room.
+/// Waits until `n` submissions wait for room.
 #[track_caller]
 pub fn wait_in_line(pool: &Pool, n: usize) {
     wait_until("submissions to wait", || pool.stats().waiting == n);
@@ -97,9 +97,9 @@ pub fn dropping(f: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'st
     move || drop(capture)
 }
 
-thread_local! {
-    static AT_END: RefCell<Option<OnDrop<Box<dyn FnOnce()>>>> = const { RefCell::new(None) };
-}
+type AtEnd = OnDrop<Box<dyn FnOnce()>>;
+
+thread_local!(static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) });
 
 /// Lets the thread-local destructors of this thread call `f`.
 pub fn at_thread_end(f: impl FnOnce() + 'static) {
