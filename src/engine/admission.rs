@@ -221,12 +221,12 @@ impl Core {
 
     /// Makes one attempt to submit the task.
     ///
-    /// The order of the steps is the proof. Each step serves claims of the protocol page:
+    /// The order of the steps is the proof. Each step serves claims of `proofs.md`:
     ///
     /// 1. Laws 10 and 19: a closed pool refuses the task even if a worker is idle, and so does a
     ///    forked child.
     /// 2. T2, A2: if a worker is awake, the task goes into the queue, because that worker looks at
-    ///    the queue before it rests. In a burst, an idle worker is notified instead (step 3 of the
+    ///    the queue before it rests. In a burst, an idle worker is notified instead (way 4 of the
     ///    page).
     /// 3. T2, first reading of the counts. It comes before the look for an idle worker, because a
     ///    worker that searches goes `Idle` before it leaves the count. So a worker that is counted

@@ -8,8 +8,7 @@
 //! | notified | workers told to look at the queue that have not begun to; attempts to tell a worker | before the worker leaves `Idle` or `Held` | when it counts as awake; or when the attempt has found no worker, and before it looks again |
 //! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
-//! A submission is refused as saturated only if all three counts are zero. The protocol page has
-//! the proof.
+//! A submission is refused as saturated only if all three counts are zero. Claim V has the proof.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;

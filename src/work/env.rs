@@ -136,6 +136,10 @@ impl Env {
     /// Returns `true` if this process was forked from the one that built the pool. It has no
     /// workers, and threads that no longer exist may hold the pool's locks, or have stopped in the
     /// middle of any of its steps.
+    ///
+    /// Submissions, `shutdown` and drop ask this first. In a child they take no lock, and return. A
+    /// worker asks after each task, hook and waker, and ends the child before it looks for the next
+    /// task.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.phase() & !(fork::STEP - 1) != fork::generation()
