@@ -68,7 +68,8 @@ impl InFlight {
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn sub(&self, count: Count) {
-        // ORDERING: P1, P2: lowered after that step, and before the worker's last look at the queue.
+        // ORDERING: P1, P2: lowered after that step, and before the worker's last look at
+        // the queue.
         self.0.fetch_sub(count.0, Ordering::SeqCst);
     }
 

@@ -179,8 +179,8 @@ impl Members {
 
     /// Cancels the group for good.
     pub(crate) fn cancel(&self) {
-        // ORDERING: P3: set before the cancel looks for the group's tasks: pending, queued, in line,
-        // running.
+        // ORDERING: P3: set before the cancel looks for the group's tasks, which may be queued, in
+        // line or running.
         self.cancelled.swap(true, Ordering::SeqCst);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! It also says whether the running task is *abandoned*: its caller or handle has left (the
 //! decision), its own deadline has passed (`due`), or its group is cancelled (`group`). A cancel
-//! marks the records of the workers that run the group's tasks. A worker that starts one later reads
-//! the group's flag itself (P3).
+//! marks the records of the workers that run the group's tasks. A worker that starts one later
+//! reads the group's flag itself (P3).
 
 use crate::parts::completion::Decision;
 use crate::parts::members::{Ended, Members};

@@ -79,8 +79,8 @@ impl Decision {
 
     /// Starts the decision: the worker is about to run the task.
     pub(crate) fn start(&self, task_id: u64) {
-        // ORDERING: C1: comes after the worker has copied what it needs of the node. A swap, because
-        // loom reports a store that races a compare-and-swap as a data race.
+        // ORDERING: C1: comes after the worker has copied what it needs of the node. It is a swap,
+        // because loom reports a store that races a compare-and-swap as a data race.
         self.word
             .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
     }
