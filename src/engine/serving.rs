@@ -115,7 +115,7 @@ where
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
         let job: Side<F, R> = if self.members.is_some() {
-            // SAFETY: the task that comes back is the one made by `start`, as a member's.
+            // SAFETY: the task that comes back is the one made by `start`, for a group.
             unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
         } else {
             // SAFETY: the task that comes back is the one made by `start`, without a group.
