@@ -28,8 +28,8 @@ pub(crate) struct Record {
     /// [`NEVER`].
     due: AtomicU64,
     /// The running task's group, which lives while the task runs; null if there is none. The lowest
-    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it: at least
-    /// one of them sees the other (P3).
+    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it: at
+    /// least one of them sees the other (P3).
     group: AtomicPtr<Members>,
 }
 
