@@ -6,7 +6,7 @@ use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Members};
+use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -83,7 +83,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Group {
     core: Arc<Core>,
-    members: Arc<Members>,
+    members: Owner,
     extras: Extras,
 }
 
@@ -112,7 +112,7 @@ impl Group {
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
-            members: Arc::new(Members::new(limit, queued)),
+            members: Owner::new(limit, queued),
             extras,
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
-use crate::parts::members::Members;
+use crate::parts::members::{Members, Pending};
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
@@ -80,7 +80,8 @@ impl Wanted {
         if let (Some(members), true) = (&self.members, self.is_future) {
             // A thread that gets its task back takes it out of its group itself. A future may never
             // be polled again, and the group's waiters must not wait for that.
-            members.leave();
+            // SAFETY: the task is pending, and its own reference is dropped unused (`take_apart`).
+            unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
     }
@@ -88,7 +89,8 @@ impl Wanted {
     /// Returns the task of a future that leaves the line, and takes the task out of its group.
     pub(super) fn withdraw(mut self) -> Task {
         if let Some(members) = &self.members {
-            members.leave();
+            // SAFETY: as in `refuse`.
+            unsafe { Pending::of(members) }.leave();
         }
         self.task.take().expect("a task waits")
     }

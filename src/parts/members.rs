@@ -15,8 +15,10 @@
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{self, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
+use std::ops::Deref;
+use std::ptr::NonNull;
 
 #[derive(Debug)]
 pub(crate) struct Members {
@@ -27,11 +29,12 @@ pub(crate) struct Members {
     /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
+    /// The generation of the process that created the group.
+    generation: u64,
     /// How often `pending` has become zero. Changes only under the lock. It has a cache line of its
     /// own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
-    /// The number of threads that sleep until `zeros` changes.
-    sleeping: Mutex<usize>,
+    rare: Mutex<Rare>,
     all_ended: Condvar,
     /// Queue positions at which tasks of the group were accepted. When the list is full, positions
     /// whose tasks have been popped are dropped from it.
@@ -59,58 +62,121 @@ impl Ended {
     }
 }
 
-/// A pending task's reference to its group. The task calls [`Members::end`] or [`Members::leave`]
+#[derive(Debug, Default)]
+struct Rare {
+    /// The number of threads that sleep until `zeros` changes.
+    sleeping: usize,
+    /// The reference of an owner that was dropped while a task was pending.
+    kept: Option<Arc<Members>>,
+}
+
+/// A reference to a group that may enter tasks: a group's or a scope's own.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner(Arc<Members>);
+
+/// A pending task's reference to its group. The task calls [`Pending::end`] or [`Pending::leave`]
 /// exactly once.
 #[derive(Debug)]
-pub(crate) struct Pending(pub(crate) Arc<Members>);
+pub(crate) struct Pending(NonNull<Members>);
 
-impl Members {
+// SAFETY: a reference to `Members`, which is `Sync`.
+unsafe impl Send for Pending {}
+
+impl Owner {
     /// Creates a group that allows `limit` pending tasks. It can note `queued` queue positions
     /// before it allocates again.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
-        Self {
+        Self(Arc::new(Members {
             pending: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::default(),
             limit,
             cancelled: AtomicBool::new(false),
+            generation: fork::generation(),
             zeros: CachePadded::new(AtomicU64::new(0)),
-            sleeping: Mutex::new(0),
+            rare: Mutex::default(),
             all_ended: Condvar::new(),
             queued: CachePadded::new(Mutex::new(Vec::with_capacity(queued))),
-        }
+        }))
     }
 
-    /// Counts a task that is about to be submitted. Returns `false` if the group is full.
+    /// Counts a task that is about to be submitted. Returns `None` if the group is full.
     #[inline]
-    pub(crate) fn enter(&self) -> bool {
-        // ORDERING: P3: raised before the submission reads whether the group is cancelled.
+    pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
+            // ORDERING: P3: raised before the submission reads whether the group is cancelled.
             self.pending.fetch_add(1, Ordering::SeqCst);
-            return true;
+        } else {
+            let count = |pending| (pending < self.limit).then_some(pending + 1);
+            // ORDERING: P3: as above.
+            (self.pending)
+                .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
+                .ok()?;
         }
-        let count = |pending| (pending < self.limit).then_some(pending + 1);
-        // ORDERING: P3: as above.
-        (self.pending)
-            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
-            .is_ok()
+        // SAFETY: the task has just entered.
+        Some(unsafe { Pending::of(&self.0) })
+    }
+}
+
+impl Deref for Owner {
+    type Target = Arc<Members>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Members> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    /// Leaves the reference to the last pending task. In a forked child no task ends, and a thread
+    /// that no longer exists may hold the lock.
+    fn drop(&mut self) {
+        if self.pending() > 0 && self.generation == fork::generation() {
+            let mut rare = lock(&self.rare);
+            // Under the lock `pending` does not become zero.
+            if self.pending() > 0 {
+                rare.kept = Some(Arc::clone(&self.0));
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Returns the reference of a task that is pending already.
+    ///
+    /// # Safety
+    /// The task stays pending until [`end`](Self::end) or [`leave`](Self::leave) of this reference,
+    /// and a reference to it that is not consumed is not used after that.
+    #[inline]
+    pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
+        // SAFETY: the address of a value in an `Arc` is not null.
+        Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(members).cast_mut()) })
+    }
+
+    #[inline]
+    pub(crate) fn members(&self) -> &Members {
+        // SAFETY: the task is pending, so an owner keeps the group alive, or its `Rare::kept`.
+        unsafe { self.0.as_ref() }
     }
 
     /// Counts a task that has ended, which is then no longer pending. Waiters may return from here
     /// on.
     #[inline]
-    pub(crate) fn end(&self, outcome: Ended) {
+    pub(crate) fn end(self, outcome: Ended) {
         // Relaxed: the step that makes the task no longer pending publishes it.
-        self.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
         self.leave();
     }
 
-    /// Makes a task no longer pending.
+    /// Makes the task no longer pending.
     #[inline]
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(self) {
+        // SAFETY: the group lives until the step below. A reference to the whole group would have
+        // to be valid after it, too; one to an atomic word need not.
+        let pending: &AtomicU64 = unsafe { &(*self.0.as_ptr()).pending };
         let count = |pending| (pending > 1).then(|| pending - 1);
         // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
         // before, for a waiter.
-        let left = (self.pending).fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        let left = pending.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
         if left.is_err() {
             self.leave_last();
         }
@@ -120,19 +186,30 @@ impl Members {
     /// under the lock. Otherwise a waiter could read `zeros` between them, find a new task pending,
     /// and then return for the moment before that task.
     #[inline(never)]
-    fn leave_last(&self) {
-        let sleeping = lock(&self.sleeping);
+    fn leave_last(self) {
+        let members = self.0.as_ptr().cast_const();
+        // SAFETY: `enter` took the pointer from an `Arc`, and the group lives as the task is
+        // pending. This reference of its own keeps it alive until the lock is free again.
+        let members = unsafe {
+            Arc::increment_strong_count(members);
+            Arc::from_raw(members)
+        };
+        let mut rare = lock(&members.rare);
         // ORDERING: G1: as in `leave`.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
+        if members.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
         }
         // ORDERING: G1: releases the work of all ended tasks.
-        self.zeros.fetch_add(1, Ordering::Release);
-        if *sleeping > 0 {
-            self.all_ended.notify_all();
+        members.zeros.fetch_add(1, Ordering::Release);
+        if rare.sleeping > 0 {
+            members.all_ended.notify_all();
         }
+        // Not the last reference, so nothing is dropped under the lock.
+        rare.kept = None;
     }
+}
 
+impl Members {
     pub(crate) fn pending(&self) -> u64 {
         // ORDERING: G1, P3: acquires the work of ended tasks. A cancel reads it after its flag.
         self.pending.load(Ordering::SeqCst)
@@ -147,26 +224,26 @@ impl Members {
     /// Waits until nothing is pending, or was pending at one moment of this call. Returns `false`
     /// if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        let mut sleeping = lock(&self.sleeping);
+        let rare = lock(&self.rare);
         let before = self.zeros();
         if self.pending() == 0 {
             return true;
         }
-        drop(sleeping);
+        drop(rare);
         let mut spin = BoundedSpin::new(parallel, false);
         while self.zeros() == before && spin.step() != Step::Spent {}
-        sleeping = lock(&self.sleeping);
-        *sleeping += 1;
+        let mut rare = lock(&self.rare);
+        rare.sleeping += 1;
         let mut ended = self.zeros() != before;
         while !ended {
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
-            sleeping = sync::wait(&self.all_ended, sleeping, left);
+            rare = sync::wait(&self.all_ended, rare, left);
             ended = self.zeros() != before;
         }
-        *sleeping -= 1;
+        rare.sleeping -= 1;
         ended
     }
 
@@ -219,7 +296,7 @@ impl Members {
 impl Members {
     /// Returns `true` if a thread sleeps in `wait`. Models ask.
     pub(crate) fn is_waited_for(&self) -> bool {
-        *lock(&self.sleeping) > 0
+        lock(&self.rare).sleeping > 0
     }
 }
 

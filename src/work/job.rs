@@ -54,7 +54,7 @@ impl Release {
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
         let remains = self.caller.map_or_else(Remains::default, Answered::release);
         if let Some(pending) = self.group {
-            pending.0.end(Ended::Discarded);
+            pending.end(Ended::Discarded);
         }
         (remains, self.captured)
     }
@@ -121,8 +121,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
             outcome = ended;
         });
         // After the handle has its outcome: another thread may hold the group's lock.
-        if let Some(Pending(members)) = pending {
-            members.end(outcome);
+        if let Some(pending) = pending {
+            pending.end(outcome);
         }
     }
 

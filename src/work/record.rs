@@ -232,6 +232,7 @@ impl Record {
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
     use super::*;
+    use crate::parts::members::Owner;
 
     #[test]
     fn a_task_is_abandoned_from_its_deadline_on() {
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_group_abandons_its_own_task_only() {
-        let (record, own, other) = (Record::new(), Members::new(1, 0), Members::new(1, 0));
+        let (record, own, other) = (Record::new(), Owner::new(1, 0), Owner::new(1, 0));
         record.set_group(&own);
         record.abandon_group(&other);
         assert!(!record.is_abandoned_by_waiter());
