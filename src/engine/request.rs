@@ -78,8 +78,8 @@ impl Wanted {
     /// Takes the task out and returns the refusal with it.
     pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
         if let (Some(members), true) = (&self.members, self.is_future) {
-            // The owner takes a thread's task out of its group. A future may never be polled again,
-            // and the group's waiters must not wait for that.
+            // A thread that gets its task back takes it out of its group itself. A future may never
+            // be polled again, and the group's waiters must not wait for that.
             // SAFETY: the task is pending, and its own reference is dropped unused (`take_apart`).
             unsafe { Pending::of(members) }.leave();
         }
@@ -183,14 +183,15 @@ impl<'a> SubmitOptions<'a> {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Returns `true` if the submission waits for space; `pool` is the answer of the pool's policy.
+    /// Returns `true` if the submission waits for space. `pool` says whether the pool's own policy
+    /// makes submissions wait.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
     /// Returns the refusal of a submission that found no space: `OnWorker` if it would have waited
-    /// but is made on a worker of the pool, otherwise `Saturated`.
+    /// but is made on a worker of the pool, otherwise `Saturated`. `pool`: as in `blocks`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);

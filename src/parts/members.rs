@@ -103,7 +103,7 @@ impl Owner {
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
-            // ORDERING: P3: before the submission reads whether the group is cancelled.
+            // ORDERING: P3: raised before the submission reads whether the group is cancelled.
             self.pending.fetch_add(1, Ordering::SeqCst);
         } else {
             let count = |pending| (pending < self.limit).then_some(pending + 1);
@@ -211,7 +211,7 @@ impl Pending {
 
 impl Members {
     pub(crate) fn pending(&self) -> u64 {
-        // ORDERING: G1, P3: acquires the work of ended tasks; after a cancel has set its flag.
+        // ORDERING: G1, P3: acquires the work of ended tasks. A cancel reads it after its flag.
         self.pending.load(Ordering::SeqCst)
     }
 
@@ -256,15 +256,15 @@ impl Members {
 
     /// Cancels the group for good.
     pub(crate) fn cancel(&self) {
-        // ORDERING: P3: before the cancel looks for the group's tasks: pending, queued, in line,
-        // running.
+        // ORDERING: P3: set before the cancel looks for the group's tasks, which may be queued, in
+        // line or running.
         self.cancelled.swap(true, Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: after a task was accepted, or after its worker has noted that it runs the
-        // task.
+        // ORDERING: P3: read after a task was accepted, or after its worker has noted that it runs
+        // the task.
         self.cancelled.load(Ordering::SeqCst)
     }
 

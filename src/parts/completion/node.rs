@@ -132,7 +132,7 @@ impl WaitNode {
             (*this).alive.touch();
             &(*this).worker_slot
         };
-        // ORDERING: C3: after the decision has been started.
+        // ORDERING: C3: told after the decision has been started.
         told.store(slot as u32 + 1, Ordering::Release);
     }
 
@@ -147,7 +147,7 @@ impl WaitNode {
     /// Returns `true` if the handle has cancelled the task before. A later cancel finds the slot
     /// number.
     pub(crate) fn tell_slot(&self, slot: usize) -> bool {
-        // ORDERING: C3: after the decision has been started; acquires what the handle did before.
+        // ORDERING: C3: told after the decision has been started; acquires what the handle did.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
     }
