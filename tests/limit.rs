@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Shutdown, WhenFull};
+use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
 
 /// Never more than `max_workers` closures run at once, whichever threads submit them and in
 /// whichever way, with abandoned tasks, panics and retirement in between. See ants 374, 26, 154.
@@ -260,5 +260,50 @@ fn law05_a_limit_set_again_starts_no_thread() {
         hook.open();
         busy.open();
         assert_eq!(settle(&pool).completed, 2);
+    });
+}
+
+/// Law 4: if the limit is lowered beside a worker in its start hook and an idle one, the first ends
+/// after its hook, without a task, and the idle one stays. Once, the idle one was told to end.
+#[test]
+fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
+    timed(|| {
+        for queue in [0, 4] {
+            let hook = Gate::new();
+            let key = hook.key();
+            let pool = Pool::builder()
+                .max_workers(2)
+                .queue_capacity(queue)
+                .idle_timeout(Duration::MAX)
+                .on_worker_start(move |slot| {
+                    if slot == 1 {
+                        key.pass();
+                    }
+                })
+                .build()
+                .expect("pool");
+            let _open = hook.opener();
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            // The second worker is started for a call that leaves before the hook is over.
+            let left = pool.do_with_deadline(|| (), ms(10));
+            assert!(matches!(left, Err(DeadlineError::Expired(_))), "{left:?}");
+            hook.wait_entered(1);
+            gate.open();
+            wait_until("an idle worker", || pool.stats().idle == 1);
+            pool.set_limit(1).expect("limit");
+            let s = pool.stats();
+            assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
+            // These tasks run at once, while the hook lasts.
+            for _ in 0..3 {
+                let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
+                assert_eq!(slot.expect("idle"), Some(0));
+            }
+            hook.open();
+            wait_until("the other worker to end", || pool.stats().workers == 1);
+            assert_eq!(pool.workers()[0].slot, 0);
+            check_at_rest(&pool, &settle(&pool));
+        }
     });
 }
