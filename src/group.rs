@@ -170,10 +170,10 @@ impl Group {
     /// Blocks until no task of the group is pending. It returns if no task was pending at one
     /// moment of the call. Tasks that other threads submit after that moment do not matter.
     ///
-    /// By then all tasks have ended and are counted, and their workers are free. A
-    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. The thread that
-    /// discarded a task may still be dropping the values that it captured. The calling thread spins
-    /// for some microseconds at first, then sleeps.
+    /// By then all tasks have ended and are counted, their workers are free, and a
+    /// [`Handle`](crate::Handle) to one of them is ready. The thread that discarded a task may still
+    /// be dropping the values that it captured. The calling thread spins for some microseconds at
+    /// first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its

@@ -74,20 +74,19 @@ fn law14_a_limit_is_exact() {
     });
 }
 
-/// Once the group's wait has ended, its places are free. (A handle may have its value a moment
-/// before that: the group is told after the handle.)
+/// Law 21: a thread that has a task's value finds the task counted, and its place in the group free.
 #[test]
-fn law14_a_place_is_free_once_the_groups_wait_ends() {
+fn law21_a_place_is_free_once_the_value_is_there() {
     timed(|| {
         for queue in [0, 4] {
             let pool = pool(1, queue);
             let group = pool.limited_group(1);
             for n in 0..rounds(300) {
                 let handle = must_await(group.awaitable(), move || n);
-                group.wait();
                 assert_eq!(handle.join().unwrap(), n);
+                assert_eq!(group.pending(), 0);
                 assert_eq!(value_of(group.awaitable().serve_async(move || n)), n);
-                group.wait();
+                assert_eq!(group.completed(), 2 * n as usize + 2);
             }
             assert_eq!(pool.stats().refused, 0);
         }

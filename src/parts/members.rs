@@ -2,16 +2,22 @@
 //! wait for their end.
 //!
 //! A task is *pending* from its submission until its end or its refusal. The time in which it waits
-//! in line is included.
+//! in line is included. It is *inside* from its submission until its handle, if it has one, has been
+//! told of its end, too: a wait ends after that, but a full group has space for the next task before.
 //!
-//! A wait ends if nothing was pending at one moment during it, even if the next task enters right
-//! afterwards. So a task's end that leaves nothing pending takes that step under the lock, and adds
-//! one to `zeros`. A waiter reads `zeros` and then `pending` under the same lock, and sleeps until
-//! `zeros` has changed.
+//! A wait ends if nothing was inside at one moment during it, even if the next task enters right
+//! afterwards. So a task that leaves nothing inside takes that step under the lock, and adds one to
+//! `zeros`. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until `zeros` has
+//! changed.
+//!
+//! A task inside refers to its group without a count of its own: two more steps on a word that
+//! submissions and workers share would double the cost of a member. An [`Owner`] keeps the group
+//! alive. If it is dropped while a task is inside, it leaves its reference in the group, and the task
+//! that leaves nothing inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `pending` |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `tasks` |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -20,10 +26,23 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+/// In [`Members::tasks`], its lower half: a task inside.
+const INSIDE: u64 = 1;
+/// The upper half: a task inside that has ended.
+const ENDED: u64 = 1 << 32;
+
+fn inside(tasks: u64) -> u64 {
+    tasks % ENDED
+}
+
+fn pending(tasks: u64) -> u64 {
+    inside(tasks) - tasks / ENDED
+}
+
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Changed by submissions and workers.
-    pending: CachePadded<AtomicU64>,
+    /// Two counts, [`INSIDE`] and [`ENDED`]. Changed by submissions and workers.
+    tasks: CachePadded<AtomicU64>,
     /// How many tasks have ended, by [`Ended`]. Changed by workers alone.
     ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
@@ -31,7 +50,7 @@ pub(crate) struct Members {
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
-    /// How often `pending` has become zero. Changes only under the lock. It has a cache line of its
+    /// How often nothing was left inside. Changes only under the lock. It has a cache line of its
     /// own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
@@ -66,7 +85,7 @@ impl Ended {
 struct Rare {
     /// The number of threads that sleep until `zeros` changes.
     sleeping: usize,
-    /// The reference of an owner that was dropped while a task was pending.
+    /// The reference of an owner that was dropped while a task was inside.
     kept: Option<Arc<Members>>,
 }
 
@@ -74,8 +93,8 @@ struct Rare {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
-/// A pending task's reference to its group. The task calls [`Pending::end`] or [`Pending::leave`]
-/// exactly once.
+/// A task's reference to its group. It is consumed once: by [`Pending::end`], by
+/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
 #[derive(Debug)]
 pub(crate) struct Pending(NonNull<Members>);
 
@@ -87,7 +106,7 @@ impl Owner {
     /// before it allocates again.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self(Arc::new(Members {
-            pending: CachePadded::new(AtomicU64::new(0)),
+            tasks: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::default(),
             limit,
             cancelled: AtomicBool::new(false),
@@ -104,11 +123,11 @@ impl Owner {
     pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
             // ORDERING: P3: raised before the submission reads whether the group is cancelled.
-            self.pending.fetch_add(1, Ordering::SeqCst);
+            self.tasks.fetch_add(INSIDE, Ordering::SeqCst);
         } else {
-            let count = |pending| (pending < self.limit).then_some(pending + 1);
+            let count = |tasks| (pending(tasks) < self.limit).then_some(tasks + INSIDE);
             // ORDERING: P3: as above.
-            (self.pending)
+            (self.tasks)
                 .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
                 .ok()?;
         }
@@ -127,13 +146,13 @@ impl Deref for Owner {
 }
 
 impl Drop for Owner {
-    /// Leaves the reference to the last pending task. In a forked child no task ends, and a thread
+    /// Leaves the reference to the last task inside. In a forked child no task ends, and a thread
     /// that no longer exists may hold the lock.
     fn drop(&mut self) {
-        if self.pending() > 0 && self.generation == fork::generation() {
+        if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
-            // Under the lock `pending` does not become zero.
-            if self.pending() > 0 {
+            // Under the lock the last task does not leave.
+            if self.is_any_inside() {
                 rare.kept = Some(Arc::clone(&self.0));
             }
         }
@@ -141,10 +160,10 @@ impl Drop for Owner {
 }
 
 impl Pending {
-    /// Returns the reference of a task that is pending already.
+    /// Returns the reference of a task that is inside already.
     ///
     /// # Safety
-    /// The task stays pending until [`end`](Self::end) or [`leave`](Self::leave) of this reference,
+    /// The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this reference,
     /// and a reference to it that is not consumed is not used after that.
     #[inline]
     pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
@@ -154,49 +173,75 @@ impl Pending {
 
     #[inline]
     pub(crate) fn members(&self) -> &Members {
-        // SAFETY: the task is pending, so an owner keeps the group alive, or its `Rare::kept`.
+        // SAFETY: the task is inside, so an owner keeps the group alive, or its `Rare::kept`.
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended, which is then no longer pending. Waiters may return from here
-    /// on.
+    /// Counts a task that has ended and has no handle. Waiters may return from here on.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
-        // Relaxed: the step that makes the task no longer pending publishes it.
-        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.count(outcome);
         self.leave();
     }
 
-    /// Makes the task no longer pending.
+    /// Counts a task that has ended. It is no longer pending, and stays inside until
+    /// [`told`](Self::told).
+    #[inline]
+    pub(crate) fn has_ended(&self, outcome: Ended) {
+        self.count(outcome);
+        // ORDERING: G1: releases the work of this task, for a thread that reads that nothing is
+        // pending.
+        self.members().tasks.fetch_add(ENDED, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn count(&self, outcome: Ended) {
+        // Relaxed: the step that makes the task no longer pending publishes it.
+        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lets a task that has ended leave, once its handle has its outcome. Waiters may return from
+    /// here on.
+    #[inline]
+    pub(crate) fn told(self) {
+        self.leave_by(INSIDE + ENDED);
+    }
+
+    /// Lets a task that is not counted as ended leave.
     #[inline]
     pub(crate) fn leave(self) {
+        self.leave_by(INSIDE);
+    }
+
+    #[inline]
+    fn leave_by(self, step: u64) {
         // SAFETY: the group lives until the step below. A reference to the whole group would have
         // to be valid after it, too; one to an atomic word need not.
-        let pending: &AtomicU64 = unsafe { &(*self.0.as_ptr()).pending };
-        let count = |pending| (pending > 1).then(|| pending - 1);
+        let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
+        let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
         // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
         // before, for a waiter.
-        let left = pending.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        let left = tasks.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
         if left.is_err() {
-            self.leave_last();
+            self.leave_last(step);
         }
     }
 
-    /// Makes the last pending task no longer pending, and counts that moment. Both steps happen
-    /// under the lock. Otherwise a waiter could read `zeros` between them, find a new task pending,
-    /// and then return for the moment before that task.
+    /// Lets the last task leave, and counts that moment. Both steps happen under the lock. Otherwise
+    /// a waiter could read `zeros` between them, find a new task inside, and then return for the
+    /// moment before that task.
     #[inline(never)]
-    fn leave_last(self) {
+    fn leave_last(self, step: u64) {
         let members = self.0.as_ptr().cast_const();
         // SAFETY: `enter` took the pointer from an `Arc`, and the group lives as the task is
-        // pending. This reference of its own keeps it alive until the lock is free again.
+        // inside. This reference of its own keeps it alive until the lock is free again.
         let members = unsafe {
             Arc::increment_strong_count(members);
             Arc::from_raw(members)
         };
         let mut rare = lock(&members.rare);
-        // ORDERING: G1: as in `leave`.
-        if members.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
+        // ORDERING: G1: as in `leave_by`.
+        if inside(members.tasks.fetch_sub(step, Ordering::SeqCst)) > 1 {
             return;
         }
         // ORDERING: G1: releases the work of all ended tasks.
@@ -210,9 +255,18 @@ impl Pending {
 }
 
 impl Members {
+    /// Returns how many tasks have not ended.
     pub(crate) fn pending(&self) -> u64 {
+        pending(self.tasks())
+    }
+
+    fn is_any_inside(&self) -> bool {
+        inside(self.tasks()) > 0
+    }
+
+    fn tasks(&self) -> u64 {
         // ORDERING: G1, P3: acquires the work of ended tasks. A cancel reads it after its flag.
-        self.pending.load(Ordering::SeqCst)
+        self.tasks.load(Ordering::SeqCst)
     }
 
     /// Returns how many tasks have ended in the given way.
@@ -221,12 +275,12 @@ impl Members {
         self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is pending, or was pending at one moment of this call. Returns `false`
+    /// Waits until nothing is inside, or was inside at one moment of this call. Returns `false`
     /// if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
         let rare = lock(&self.rare);
         let before = self.zeros();
-        if self.pending() == 0 {
+        if !self.is_any_inside() {
             return true;
         }
         drop(rare);

@@ -32,9 +32,9 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             }
             // A waiter gets the lock only after both steps, so they are one step for it.
             let rare = lock(&members.rare);
-            members.pending.fetch_sub(1, Ordering::SeqCst);
+            members.tasks.fetch_sub(INSIDE, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);
-            members.pending.fetch_add(1, Ordering::SeqCst);
+            members.tasks.fetch_add(INSIDE, Ordering::SeqCst);
             members.all_ended.notify_all();
             drop(rare);
             assert!(waiter.join().unwrap());
