@@ -6,7 +6,7 @@ use crate::engine::request::Extras;
 use crate::error::{Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Members};
+use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -83,7 +83,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Group {
     core: Arc<Core>,
-    members: Arc<Members>,
+    members: Owner,
     extras: Extras,
 }
 
@@ -112,7 +112,7 @@ impl Group {
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
-            members: Arc::new(Members::new(limit, queued)),
+            members: Owner::new(limit, queued),
             extras,
         }
     }
@@ -170,10 +170,10 @@ impl Group {
     /// Blocks until no task of the group is pending. It returns if no task was pending at one
     /// moment of the call. Tasks that other threads submit after that moment do not matter.
     ///
-    /// By then all tasks have ended and are counted, and their workers are free. A
-    /// [`Handle`](crate::Handle) to one of them is ready now or a moment later. The thread that
-    /// discarded a task may still be dropping the values that it captured. The calling thread spins
-    /// for some microseconds at first, then sleeps.
+    /// By then all tasks have ended and are counted, their workers are free, and a
+    /// [`Handle`](crate::Handle) to one of them is ready. The thread that discarded a task may still
+    /// be dropping the values that it captured. The calling thread spins for some microseconds at
+    /// first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its

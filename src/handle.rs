@@ -6,7 +6,7 @@ use crate::engine::request::Extras;
 use crate::engine::serving::Serving;
 use crate::error::{Refused, TaskError};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::Members;
+use crate::parts::members::Owner;
 use crate::sync::Arc;
 use std::fmt;
 use std::future::Future;
@@ -36,7 +36,7 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Awaitable<'a> {
     core: &'a Arc<Core>,
-    members: Option<&'a Arc<Members>>,
+    members: Option<&'a Owner>,
     extras: Extras,
 }
 
@@ -54,11 +54,7 @@ impl fmt::Debug for Awaitable<'_> {
 }
 
 impl<'a> Awaitable<'a> {
-    pub(crate) fn new(
-        core: &'a Arc<Core>,
-        members: Option<&'a Arc<Members>>,
-        extras: Extras,
-    ) -> Self {
+    pub(crate) fn new(core: &'a Arc<Core>, members: Option<&'a Owner>, extras: Extras) -> Self {
         Self {
             core,
             members,

@@ -42,6 +42,7 @@
 //! | How do I name tasks, or give each a policy or a deadline? | [`Submitter`] |
 //! | How do I get the value of a task, in async code or later? | [`Handle`] |
 //! | How do I wait for many tasks, or cancel them? | [`Group`] |
+//! | How do I get results as the tasks end? | [an example](docs::recipes#results-in-the-order-of-completion) |
 //! | How do tasks borrow? | [`Pool::scope`] |
 //! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [`Builder`](Builder#hooks) |
 //! | How do I set affinity, niceness or signals of the threads? | [`Builder::on_worker_start`]: [an example](docs::recipes#attributes-of-threads) |

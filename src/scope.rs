@@ -10,7 +10,7 @@ use crate::engine::request::{Extras, SubmitOptions};
 use crate::engine::submit::submit_with;
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Members, Pending};
+use crate::parts::members::{Ended, Owner, Pending};
 use crate::sync::{catch_unwind, exposed, lock, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release};
@@ -23,7 +23,7 @@ use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 /// The part of a scope that its tasks share. The scope does not return before they have ended.
 #[derive(Debug)]
 struct Inner {
-    members: Arc<Members>,
+    members: Owner,
     /// The payload of the first task that panicked.
     panic: Mutex<Option<Payload>>,
 }
@@ -140,7 +140,8 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         let Self { inner, f } = self;
         // SAFETY: the task is pending, so the scope has not returned.
         let inner = unsafe { &*inner };
-        let members = Arc::clone(&inner.members);
+        // SAFETY: as above. No other reference of this task exists.
+        let pending = unsafe { Pending::of(&inner.members) };
         // SAFETY: the task was created with a closure, which only this function consumes.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
@@ -155,13 +156,14 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         }
         end(Ended::ran(panicked));
         // This ends the scope's wait, so the scope may be gone after it.
-        members.end(Ended::Completed);
+        pending.end(Ended::Completed);
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the task is pending, so the scope has not returned.
-        let pending = Pending(Arc::clone(unsafe { &(*self.inner).members }));
+        // SAFETY: the task is pending, so the scope has not returned. No other reference of this
+        // task exists.
+        let pending = unsafe { Pending::of(&(*self.inner).members) };
         // SAFETY: the task was created with a closure, which only this function consumes.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
@@ -199,7 +201,7 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
-        self.inner.members.enter();
+        let pending = self.inner.members.enter().expect("a scope has no limit");
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -211,7 +213,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            self.inner.members.leave();
+            pending.leave();
             // SAFETY: the pool has returned the task as it was submitted, with its closure.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
@@ -254,7 +256,7 @@ where
     let scope = Scope {
         core: Arc::clone(core),
         inner: Inner {
-            members: Arc::new(Members::new(u64::MAX, 0)),
+            members: Owner::new(u64::MAX, 0),
             panic: Mutex::new(None),
         },
         extras,

@@ -1,5 +1,5 @@
 //! Law 12 (no allocation). This is a binary of its own because it counts what the whole process
-//! allocates.
+//! allocates, so it has one test, whose parts run one after the other.
 
 mod common;
 
@@ -8,13 +8,14 @@ use std::future::Future;
 use std::hint::black_box;
 use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use common::gates::fill;
 use common::*;
-use lazypool::{DeadlineError, Pool, WhenFull};
+use lazypool::{Pool, Submitter, WhenFull};
 
 struct Counting;
 
@@ -70,30 +71,36 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const TURNS: u64 = 300;
+const NONE: (u64, u64) = (0, 0);
+/// One allocation and one free in each turn.
+const ONE: (u64, u64) = (TURNS, TURNS);
 
 /// The number of words of a closure's room that the feature `metrics` takes, as its documentation
 /// says. Law 12's limits are lower by that.
 const TAKEN: usize = cfg!(feature = "metrics") as usize;
 
+/// Returns how often the process has allocated and freed so far.
+fn so_far() -> (u64, u64) {
+    (
+        ALLOCATED.load(Ordering::SeqCst),
+        FREED.load(Ordering::SeqCst),
+    )
+}
+
+fn since(before: (u64, u64)) -> (u64, u64) {
+    let now = so_far();
+    (now.0 - before.0, now.1 - before.1)
+}
+
 /// Counts the allocations and frees of the whole process during `turns` calls of `op`, after a
 /// warm-up.
 fn count(pool: &Pool, turns: u64, mut op: impl FnMut()) -> (u64, u64) {
-    for _ in 0..50 {
-        op();
-    }
+    (0..50).for_each(|_| op());
     all_come_by(pool);
-    let (allocated, freed) = (
-        ALLOCATED.load(Ordering::SeqCst),
-        FREED.load(Ordering::SeqCst),
-    );
-    for _ in 0..turns {
-        op();
-    }
+    let before = so_far();
+    (0..turns).for_each(|_| op());
     rest(pool);
-    (
-        ALLOCATED.load(Ordering::SeqCst) - allocated,
-        FREED.load(Ordering::SeqCst) - freed,
-    )
+    since(before)
 }
 
 /// Runs one task on every worker. By then each worker has released the group and scope of its
@@ -123,32 +130,12 @@ fn rest(pool: &Pool) {
     });
 }
 
-/// Serves the closure, again and again until the pool accepts it: refusals must not allocate
-/// either. A closure that costs an allocation is submitted to a pool at rest, so that exactly one
-/// call is counted.
-fn serve<F: FnOnce() + Send + 'static>(
-    pool: &Pool,
-    expect: (u64, u64),
-    mut f: F,
-    mut with: impl FnMut(F) -> Result<(), F>,
-) {
-    if expect != NONE {
-        rest(pool);
-    }
-    while let Err(back) = with(f) {
-        f = back;
-        thread::yield_now();
-    }
-}
-
-fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .queue_capacity(queue)
-        .when_full(policy)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("pool")
+/// Lets as many tasks run and queue as there is room for, so that all workers are started.
+fn fill_once(pool: &Pool) {
+    let gate = Gate::new();
+    fill(pool, &gate);
+    gate.open();
+    rest(pool);
 }
 
 /// Returns a closure that captures `N` words.
@@ -166,98 +153,34 @@ fn bytes<const N: usize>() -> impl FnOnce() + Send + Copy + 'static {
     }
 }
 
-/// Checks one way to submit: how many allocations and frees each closure costs.
-fn serve_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let size = size_of::<F>();
-    let what = format!(
-        "a closure of {size} bytes, {} workers, queue {}",
-        pool.max_workers(),
-        pool.queue_capacity()
-    );
-    assert_eq!(
-        count(pool, TURNS, || serve(pool, expect, f, |f| pool
-            .serve(f)
-            .map_err(|refused| refused.into_inner()))),
-        expect,
-        "serve: {what}"
-    );
-}
-
-fn view_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let view = pool.labeled("label");
-    assert_eq!(
-        count(pool, TURNS, || serve(pool, expect, f, |f| view
-            .serve(f)
-            .map_err(|refused| refused.into_inner()))),
-        expect,
-        "labeled serve: {} bytes",
-        size_of::<F>()
-    );
-}
-
-fn group_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let group = pool.group();
-    // In the steady state a group has allocated the memory to note a place for every task that can
-    // be queued.
-    let all = pool.max_workers() + pool.queue_capacity();
-    for tasks in [all, all / 3, all, all / 3, all] {
-        rest(pool);
-        let gate = Gate::new();
-        (0..tasks).for_each(|_| must_serve_in(&group, gate.task()));
-        gate.open();
-        group.wait();
-    }
-    assert_eq!(
-        count(pool, TURNS, || serve(pool, expect, f, |f| group
-            .serve(f)
-            .map_err(|refused| refused.into_inner()))),
-        expect,
-        "group serve: {} bytes",
-        size_of::<F>()
-    );
-    group.wait();
-}
-
-fn scope_within<F: FnOnce() + Send + Copy + 'static>(pool: &Pool, f: F, expect: (u64, u64)) {
-    let counted = pool.scope(|scope| {
-        count(pool, TURNS, || {
-            serve(pool, expect, f, |f| {
-                scope.serve(f).map_err(|refused| refused.into_inner())
-            })
-        })
+/// Checks what a closure costs that is submitted by `serve`, again and again until the pool accepts
+/// it: refusals must not allocate either. A closure that costs an allocation is submitted to a pool
+/// at rest, so that exactly one call is counted.
+#[track_caller]
+fn serve_costs<F: Copy>(pool: &Pool, f: F, expect: (u64, u64), serve: impl Fn(F) -> bool) {
+    let counted = count(pool, TURNS, || {
+        if expect != NONE {
+            rest(pool);
+        }
+        while !serve(f) {
+            thread::yield_now();
+        }
     });
-    assert_eq!(counted, expect, "scope serve: {} bytes", size_of::<F>());
+    assert_eq!(counted, expect, "{} bytes, {pool:?}", size_of::<F>());
 }
 
-fn call_within<F, R>(pool: &Pool, f: F, d: Duration, expect: (u64, u64))
+#[track_caller]
+fn call_costs<F, R>(on: Submitter<'_>, pool: &Pool, f: F, d: Duration, expect: (u64, u64))
 where
     F: FnOnce() -> R + Send + Copy + 'static,
     R: Send + 'static,
 {
+    let call = || drop(black_box(on.do_with_deadline(f, d).expect("room for one")));
+    let (from, to) = (size_of::<F>(), size_of::<R>());
     assert_eq!(
-        count(pool, TURNS, || drop(black_box(
-            pool.do_with_deadline(f, d).expect("room for one")
-        ))),
+        count(pool, TURNS, call),
         expect,
-        "do_with_deadline: {} bytes in, {} out, queue {}",
-        size_of::<F>(),
-        size_of::<R>(),
-        pool.queue_capacity()
-    );
-}
-
-fn labeled_call_within<F>(pool: &Pool, f: F, expect: (u64, u64))
-where
-    F: FnOnce() + Send + Copy + 'static,
-{
-    let view = pool.labeled("label");
-    assert_eq!(
-        count(pool, TURNS, || view
-            .do_with_deadline(f, LONG)
-            .expect("room for one")),
-        expect,
-        "labeled do_with_deadline: {} bytes",
-        size_of::<F>()
+        "{from} bytes in, {to} out, {pool:?}"
     );
 }
 
@@ -273,13 +196,12 @@ fn ready<F: Future>(future: &mut Pin<&mut F>) -> F::Output {
 }
 
 /// Law 22: the handle's allocation is the only one, even if the task has to wait in line.
-fn in_line_within(pool: &Pool) {
+fn in_line_costs_one(pool: &Pool) {
     static HOLDS: AtomicBool = AtomicBool::new(false);
-    let all = pool.max_workers() + pool.queue_capacity();
     let turn = || {
         rest(pool);
         HOLDS.store(true, Ordering::SeqCst);
-        for _ in 0..all {
+        for _ in 0..pool.max_workers() + pool.queue_capacity() {
             let hold = || {
                 while HOLDS.load(Ordering::SeqCst) {
                     thread::yield_now();
@@ -298,57 +220,38 @@ fn in_line_within(pool: &Pool) {
 }
 
 /// Law 21: one allocation a task and none for its waits, for captures and results of any kind.
-fn awaited_within<F, R>(pool: &Pool, f: F)
+fn handles_cost_one<F, R>(pool: &Pool, f: F)
 where
     F: FnOnce() -> R + Send + Copy + 'static,
     R: Send + 'static,
 {
-    let all = pool.labeled("label").with_deadline(LONG).run_limit(LONG);
-    let group = all.group();
-    let (plain, all) = (pool.awaitable(), group.awaitable());
-    for (what, on) in [("plain", plain), ("with all options", all)] {
+    let group = (pool.labeled("label").with_deadline(LONG).run_limit(LONG)).group();
+    for on in [pool.awaitable(), group.awaitable()] {
         let serve = || on.serve(f).map_err(|_| ()).expect("room for one");
         let joined = || drop(black_box(serve().join().expect("a value")));
-        assert_eq!(count(pool, TURNS, joined), ONE, "joined, {what}");
-        let awaited = || {
-            let (mut handle, waker) = (serve(), Waker::noop());
-            let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(waker));
-            while poll().is_pending() {
-                thread::yield_now();
+        assert_eq!(count(pool, TURNS, joined), ONE, "joined, {on:?}");
+        let awaited = || drop(ready(&mut pin!(serve())));
+        assert_eq!(count(pool, TURNS, awaited), ONE, "awaited, {on:?}");
+        let waits = || {
+            if let Err(handle) = serve().join_timeout(Duration::from_nanos(1)) {
+                drop(handle.join());
             }
         };
-        assert_eq!(count(pool, TURNS, awaited), ONE, "awaited, {what}");
-        let waits = || {
-            let handle = match serve().join_timeout(Duration::from_nanos(1)) {
-                Ok(_) => return,
-                Err(handle) => handle,
-            };
-            drop(handle.join());
-        };
-        assert_eq!(count(pool, TURNS, waits), ONE, "with a limit, {what}");
+        assert_eq!(count(pool, TURNS, waits), ONE, "with a limit, {on:?}");
         let space_awaited = || {
-            let mut handle = ready(&mut pin!(on.serve_async(f))).map_err(|_| ()).unwrap();
-            drop(black_box(
-                ready(&mut Pin::new(&mut handle)).expect("a value"),
-            ));
+            let handle = ready(&mut pin!(on.serve_async(f))).map_err(|_| ()).unwrap();
+            drop(black_box(ready(&mut pin!(handle)).expect("a value")));
         };
-        assert_eq!(count(pool, TURNS, space_awaited), ONE, "space, {what}");
+        assert_eq!(count(pool, TURNS, space_awaited), ONE, "space, {on:?}");
     }
 }
 
-const NONE: (u64, u64) = (0, 0);
-/// One allocation and one free in each turn.
-const ONE: (u64, u64) = (TURNS, TURNS);
-
-/// Law 12: one part for each sentence of the law. The parts run one after the other because the
-/// counts are those of the whole process. Each part has a time limit: on a busy machine many of the
+/// One part for each sentence of the law. Each part has a time limit: on a busy machine many of the
 /// turns wait for a time slice.
 #[test]
 fn law12_no_allocation_in_steady_state() {
     for (max, queue, policy) in [
         (1, 0, WhenFull::Refuse),
-        (3, 0, WhenFull::Refuse),
-        (1, 64, WhenFull::Refuse),
         (3, 64, WhenFull::Refuse),
         (2, 0, WhenFull::Block),
         (2, 4, WhenFull::Block),
@@ -361,65 +264,71 @@ fn law12_no_allocation_in_steady_state() {
 }
 
 fn every_call(max: usize, queue: usize, policy: WhenFull) {
-    let pool = pool(max, queue, policy);
-    // In the steady state every worker exists, and its stack and thread-locals have been touched.
-    assert_cap_usable_quietly(&pool);
+    let pool = &pool_with(max, queue, |b| b.when_full(policy));
+    fill_once(pool);
 
-    serve_within(&pool, || (), NONE);
-    serve_within(&pool, bytes::<1>(), NONE);
-    serve_within(&pool, bytes::<{ 47 - 8 * TAKEN }>(), NONE);
-    serve_within(&pool, bytes::<{ 48 - 8 * TAKEN }>(), NONE);
-    serve_within(&pool, words::<3>(), NONE);
-    serve_within(&pool, words::<{ 6 - TAKEN }>(), NONE);
-    serve_within(&pool, words::<{ 7 - TAKEN }>(), ONE);
-    serve_within(&pool, words::<512>(), ONE);
+    serve_costs(pool, || (), NONE, |f| pool.serve(f).is_ok());
+    serve_costs(pool, bytes::<{ 47 - 8 * TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, bytes::<{ 48 - 8 * TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<{ 6 - TAKEN }>(), NONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<{ 7 - TAKEN }>(), ONE, |f| {
+        pool.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<512>(), ONE, |f| pool.serve(f).is_ok());
 
-    view_within(&pool, words::<0>(), NONE);
-    view_within(&pool, words::<{ 4 - TAKEN }>(), NONE);
-    view_within(&pool, words::<8>(), ONE);
+    let on = pool.labeled("label");
+    serve_costs(pool, words::<{ 4 - TAKEN }>(), NONE, |f| {
+        on.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<8>(), ONE, |f| on.serve(f).is_ok());
+    call_costs(on, pool, words::<{ 2 - TAKEN }>(), LONG, NONE);
 
-    group_within(&pool, words::<{ 5 - TAKEN }>(), NONE);
-    group_within(&pool, words::<8>(), ONE);
-    scope_within(&pool, words::<{ 5 - TAKEN }>(), NONE);
-    scope_within(&pool, words::<8>(), ONE);
-
-    for d in [LONG, Duration::MAX] {
-        call_within(&pool, || (), d, NONE);
-        call_within(&pool, words::<1>(), d, NONE);
-        call_within(&pool, words::<{ 4 - TAKEN }>(), d, NONE);
-        call_within(&pool, bytes::<{ 32 - 8 * TAKEN }>(), d, NONE);
-        call_within(&pool, words::<7>(), d, ONE);
-        call_within(&pool, words::<256>(), d, ONE);
-        // Results may be of any size.
-        call_within(&pool, || 1_u8, d, NONE);
-        call_within(&pool, || [black_box(1_u64); 9], d, NONE);
-        call_within(&pool, || [black_box(1_u64); 2048], d, NONE);
-        let load = [black_box(7_u64); 4 - TAKEN];
-        call_within(&pool, move || (load, [1_u8; 777]), d, NONE);
+    let group = pool.group();
+    // In the steady state a group has allocated the memory to note a place for every task that can
+    // be queued.
+    let all = pool.max_workers() + pool.queue_capacity();
+    for tasks in [all, all / 3, all, all / 3, all] {
+        rest(pool);
+        let gate = Gate::new();
+        (0..tasks).for_each(|_| must_serve_in(&group, gate.task()));
+        gate.open();
+        group.wait();
     }
-    in_line_within(&pool);
-    awaited_within(&pool, words::<0>());
-    awaited_within(&pool, words::<64>());
-    awaited_within(&pool, || [black_box(1_u64); 99]);
+    serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| {
+        group.serve(f).is_ok()
+    });
+    serve_costs(pool, words::<8>(), ONE, |f| group.serve(f).is_ok());
+    pool.scope(|s| serve_costs(pool, words::<{ 5 - TAKEN }>(), NONE, |f| s.serve(f).is_ok()));
+    pool.scope(|s| serve_costs(pool, words::<8>(), ONE, |f| s.serve(f).is_ok()));
 
-    labeled_call_within(&pool, words::<0>(), NONE);
-    labeled_call_within(&pool, words::<{ 2 - TAKEN }>(), NONE);
+    let plain = pool.when_full(policy);
+    for d in [LONG, Duration::MAX] {
+        call_costs(plain, pool, || (), d, NONE);
+        call_costs(plain, pool, words::<{ 4 - TAKEN }>(), d, NONE);
+        call_costs(plain, pool, bytes::<{ 32 - 8 * TAKEN }>(), d, NONE);
+        call_costs(plain, pool, words::<7>(), d, ONE);
+        call_costs(plain, pool, words::<256>(), d, ONE);
+        // Results may be of any size.
+        call_costs(plain, pool, || 1_u8, d, NONE);
+        call_costs(plain, pool, || [black_box(1_u64); 2048], d, NONE);
+        let load = [black_box(7_u64); 4 - TAKEN];
+        call_costs(plain, pool, move || (load, [1_u8; 777]), d, NONE);
+    }
+    in_line_costs_one(pool);
+    handles_cost_one(pool, words::<0>());
+    handles_cost_one(pool, words::<64>());
+    handles_cost_one(pool, || [black_box(1_u64); 99]);
 
     // Callers and workers that have to sleep do not allocate either.
     let nap = || thread::sleep(Duration::from_micros(300));
-    let counted = count(&pool, 40, || pool.do_with_deadline(nap, LONG).unwrap());
+    let counted = count(pool, 40, || pool.do_with_deadline(nap, LONG).unwrap());
     assert_eq!(counted, NONE, "parked");
-}
-
-/// Does the work of `common::assert_cap_usable`, so that all workers are started.
-fn assert_cap_usable_quietly(pool: &Pool) {
-    let gate = Gate::new();
-    for _ in 0..pool.max_workers() + pool.queue_capacity() {
-        must_serve(pool, gate.task());
-    }
-    wait_until("every worker", || gate.entered() == pool.max_workers());
-    gate.open();
-    rest(pool);
 }
 
 /// Law 12 with several callers, each on a thread that has been warmed up.
@@ -430,10 +339,9 @@ fn everyone_at_once() {
         (1, 0, WhenFull::Block),
         (1, 3, WhenFull::Block),
     ] {
-        let pool = pool(max, queue, policy);
-        assert_cap_usable_quietly(&pool);
-        let start = std::sync::Barrier::new(5);
-        let gate = Gate::new();
+        let pool = pool_with(max, queue, |b| b.when_full(policy));
+        fill_once(&pool);
+        let (start, gate) = (Barrier::new(5), Gate::new());
         let blocks = policy == WhenFull::Block;
         if blocks {
             (0..max + queue).for_each(|_| must_serve(&pool, gate.task()));
@@ -457,111 +365,80 @@ fn everyone_at_once() {
                     start.wait();
                 });
             }
-            // The list of waiting callers grows to its final length.
-            wait_until("all callers to wait", || {
-                !blocks || pool.stats().waiting == 4
-            });
+            if blocks {
+                wait_in_line(&pool, 4);
+            }
             gate.open();
             start.wait();
             rest(&pool);
-            let before = (
-                ALLOCATED.load(Ordering::SeqCst),
-                FREED.load(Ordering::SeqCst),
-            );
+            let before = so_far();
             start.wait();
             start.wait();
             rest(&pool);
-            let after = (
-                ALLOCATED.load(Ordering::SeqCst),
-                FREED.load(Ordering::SeqCst),
-            );
+            let counted = since(before);
             start.wait();
-            (after.0 - before.0, after.1 - before.1)
+            counted
         });
-        assert_eq!(counted, NONE, "{max} workers, queue {queue}, {policy:?}");
+        assert_eq!(counted, NONE, "{pool:?}");
     }
 }
 
-/// Law 12: refusals, expiries and time-outs do not allocate either.
+/// Refusals, expiries and time-outs do not allocate either.
 fn the_other_outcomes() {
-    let pool = pool(1, 1, WhenFull::Refuse);
-    assert_cap_usable_quietly(&pool);
-    let expired = |f: fn()| {
-        matches!(
-            pool.do_with_deadline(f, Duration::from_micros(300)),
-            Err(DeadlineError::Expired(_))
-        )
+    let pool = pool(1, 1);
+    fill_once(&pool);
+    let costs = |what: &str, op: &dyn Fn()| {
+        (0..20).for_each(|_| op());
+        let before = so_far();
+        (0..50).for_each(|_| op());
+        assert_eq!(since(before), NONE, "{what}");
     };
     let gate = Gate::new();
-    must_serve(&pool, gate.task());
-    gate.wait_entered(1);
-    let before = |n: u64| {
-        for _ in 0..n {
-            assert!(expired(|| ()));
-        }
-        (
-            ALLOCATED.load(Ordering::SeqCst),
-            FREED.load(Ordering::SeqCst),
-        )
-    };
-    let warm = before(20);
-    assert_eq!(before(50), warm, "expired in the queue");
+    occupy(&pool, &gate, 1);
+    let soon = Duration::from_micros(300);
+    costs("expired", &|| {
+        is_expired(pool.do_with_deadline(|| (), soon))
+    });
     must_serve(&pool, || ());
-    let refuse = |n: u64| {
-        for _ in 0..n {
-            assert!(pool.serve(words::<{ 6 - TAKEN }>()).is_err());
-            assert!(pool
-                .do_with_deadline(words::<{ 4 - TAKEN }>(), LONG)
-                .is_err());
-        }
-        (
-            ALLOCATED.load(Ordering::SeqCst),
-            FREED.load(Ordering::SeqCst),
-        )
-    };
-    let warm = refuse(20);
-    assert_eq!(refuse(200), warm, "refused");
+    costs("refused", &|| {
+        assert!(pool.serve(words::<{ 6 - TAKEN }>()).is_err());
+        let called = pool.do_with_deadline(words::<{ 4 - TAKEN }>(), LONG);
+        assert!(called.is_err());
+    });
     gate.open();
     rest(&pool);
-    let leave = |n: u64| {
-        for _ in 0..n {
-            let nap = || thread::sleep(ms(3));
-            let _ = pool.do_with_deadline(nap, Duration::from_micros(700));
-            rest(&pool);
-        }
-        (
-            ALLOCATED.load(Ordering::SeqCst),
-            FREED.load(Ordering::SeqCst),
-        )
+    let leave = || {
+        let _ = pool.do_with_deadline(|| thread::sleep(ms(3)), Duration::from_micros(700));
+        rest(&pool);
     };
-    let mut warm = leave(10);
     while pool.stats().timed_out == 0 {
-        warm = leave(1);
+        leave();
     }
-    assert_eq!(leave(30), warm, "timed out");
+    costs("timed out", &leave);
 }
 
-/// Laws 8 and 12: a mebibyte captured by a task, in the closure itself or behind a pointer, is
-/// freed before the task's caller returns. See pond 110.
+/// Laws 8 and 12: a mebibyte captured by a task, in the closure itself or behind a pointer, is freed
+/// before the task's caller returns. See pond 110.
 fn captured_memory_is_gone() {
-    let pool = pool(1, 1, WhenFull::Refuse);
-    assert_cap_usable_quietly(&pool);
+    let pool = pool(1, 1);
+    fill_once(&pool);
     pool.do_with_deadline(|| (), LONG).unwrap();
     let before = LIVE.load(Ordering::SeqCst);
+    let is_gone = |what: &str| assert_eq!(LIVE.load(Ordering::SeqCst), before, "{what}");
     for _ in 0..20 {
         let memory = vec![1_u8; 1 << 20];
-        pool.do_with_deadline(move || black_box(&memory).len(), LONG)
-            .unwrap();
-        assert_eq!(LIVE.load(Ordering::SeqCst), before, "behind a pointer");
+        let uses = move || black_box(&memory).len();
+        pool.do_with_deadline(uses, LONG).unwrap();
+        is_gone("behind a pointer");
 
         let memory = [1_u8; 10_000];
-        pool.do_with_deadline(move || black_box(&memory).len(), LONG)
-            .unwrap();
-        assert_eq!(LIVE.load(Ordering::SeqCst), before, "in the closure");
+        let uses = move || black_box(&memory).len();
+        pool.do_with_deadline(uses, LONG).unwrap();
+        is_gone("in the closure");
 
         let memory = Arc::new(vec![1_u8; 1 << 20]);
         must_serve(&pool, move || drop(memory));
         rest(&pool);
-        assert_eq!(LIVE.load(Ordering::SeqCst), before, "served");
+        is_gone("served");
     }
 }

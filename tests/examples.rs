@@ -1,58 +1,39 @@
 //! Runs the programs of `examples/` that people copy, each as a process: what it prints and how it
 //! ends.
-//!
-//! `cargo test` builds the examples. `cargo test --test examples` alone does not: then the tests
-//! run the programs of an earlier build, or fail and ask for a build.
 #![cfg(all(unix, not(miri)))]
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::thread;
 
+use common::programs::{program, Process};
 use common::*;
 
-fn program(name: &str) -> Command {
-    let tests = std::env::current_exe().unwrap();
-    let built = tests.parent().and_then(Path::parent).unwrap();
-    let program = built.join("examples").join(name);
-    assert!(
-        program.exists(),
-        "build it first: cargo build --example {name}"
-    );
-    Command::new(program)
-}
-
-/// Runs the command until it ends. If it does not end in time, it is killed and the test fails.
+/// Runs the command until it ends.
 fn run(command: &mut Command) -> Output {
-    let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    output(&mut pipes.spawn().unwrap())
+    output(Process(command.stderr(Stdio::piped()).spawn().unwrap()))
 }
 
-fn output(child: &mut Child) -> Output {
-    // The programs print far less than a pipe holds, so they never wait for this process to read.
-    let mut status = None;
-    let start = std::time::Instant::now();
-    while status.is_none() && start.elapsed() < LIMIT {
-        status = child.try_wait().unwrap();
-        std::thread::sleep(ms(1));
+/// Returns what a program has printed, once it has ended. The programs print far less than a pipe
+/// holds, so they never wait for this process to read.
+fn output(mut process: Process) -> Output {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let status = process.wait();
+    let child = &mut process.0;
+    (child.stdout.take().unwrap().read_to_end(&mut stdout)).unwrap();
+    if let Some(mut piped) = child.stderr.take() {
+        piped.read_to_end(&mut stderr).unwrap();
     }
-    if status.is_none() {
-        child.kill().unwrap();
-        child.wait().unwrap();
+    Output {
+        status,
+        stdout,
+        stderr,
     }
-    let mut output = Output {
-        status: status.expect("the program does not end"),
-        stdout: Vec::new(),
-        stderr: Vec::new(),
-    };
-    let read = |from: Option<&mut dyn Read>, to: &mut Vec<u8>| {
-        from.map(|from| from.read_to_end(to).unwrap());
-    };
-    read(child.stdout.as_mut().map(|s| s as _), &mut output.stdout);
-    read(child.stderr.as_mut().map(|s| s as _), &mut output.stderr);
-    output
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -66,14 +47,14 @@ impl Dir {
     fn new() -> Self {
         let name = format!("lazypool-examples-{}-{}", std::process::id(), unique());
         let dir = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(dir.join("below")).unwrap();
+        fs::create_dir_all(dir.join("below")).unwrap();
         Self(dir)
     }
 }
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -81,10 +62,10 @@ impl Drop for Dir {
 fn hash_tree_hashes_every_file() {
     let dir = Dir::new();
     // The check value of this checksum, as published with its definition.
-    std::fs::write(dir.0.join("below/check"), "123456789").unwrap();
-    std::fs::write(dir.0.join("empty"), "").unwrap();
+    fs::write(dir.0.join("below/check"), "123456789").unwrap();
+    fs::write(dir.0.join("empty"), "").unwrap();
     for n in 0..500 {
-        std::fs::write(dir.0.join(format!("below/z{n:03}")), "123456789").unwrap();
+        fs::write(dir.0.join(format!("below/z{n:03}")), "123456789").unwrap();
     }
     let output = run(program("hash_tree").arg(&dir.0));
     assert!(output.status.success(), "{output:?}");
@@ -114,23 +95,18 @@ fn hash_tree_without_a_directory() {
 fn hash_tree_stops_at_ctrl_c() {
     let dir = Dir::new();
     for n in 0..100 {
-        let file = std::fs::File::create(dir.0.join(format!("{n}"))).unwrap();
+        let file = File::create(dir.0.join(format!("{n}"))).unwrap();
         file.set_len(1 << 40).unwrap(); // sparse, so it takes no space
     }
-    let mut child = (program("hash_tree").arg(&dir.0))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = program("hash_tree");
+    let command = command.arg(&dir.0).stderr(Stdio::piped());
+    let mut process = Process(command.spawn().unwrap());
     let mut said = String::new();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(process.0.stderr.take().unwrap());
     stderr.read_line(&mut said).unwrap();
     assert!(said.contains("Ctrl-C stops"), "{said}");
-    let id = i32::try_from(child.id()).unwrap();
-    // SAFETY: `kill` takes no pointers. The child has not been waited for, so its number still
-    // belongs to it.
-    assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
-    let output = output(&mut child);
+    process.signal(libc::SIGINT);
+    let output = output(process);
     stderr.read_to_string(&mut said).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("stopping"), "{said}");
@@ -156,7 +132,7 @@ fn slow_library_is_bounded_survived_and_ends() {
         "a task that was wanted has run",
         "the process ends",
     ];
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert!(said.lines().eq(expected), "{said}");
 }
 
 #[test]
@@ -171,5 +147,208 @@ fn migrate_computes_the_same_in_each_way() {
         "spawn_blocking: 22",
         "the static pool has ended: true",
     ];
-    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert!(said.lines().eq(expected), "{said}");
+}
+
+struct Server {
+    process: Process,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(kind: &str, limits: &[&str]) -> Self {
+        let mut command = program("tcp_server");
+        let command = command.args(["serve", kind, "127.0.0.1:0"]).args(limits);
+        let mut process = Process(command.spawn().unwrap());
+        let stdin = process.0.stdin.take().unwrap();
+        let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap();
+        let address = address.parse().unwrap();
+        Self {
+            process,
+            stdin,
+            stdout,
+            address,
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.address).unwrap()
+    }
+
+    /// Returns how many threads are alive now and how many have been started so far.
+    fn threads(&mut self) -> (usize, u64) {
+        self.stdin.write_all(b"?\n").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let (alive, started) = line.trim().split_once(' ').unwrap();
+        (alive.parse().unwrap(), started.parse().unwrap())
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn say(&mut self, line: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Returns the next line, or an empty string if the server has closed the connection.
+    fn hear(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line).unwrap();
+        self.hear().unwrap()
+    }
+}
+
+#[test]
+fn tcp_server_speaks_its_protocol() {
+    let server = Server::start("pool", &["initial=0", "max=2"]);
+    let mut client = server.client();
+    assert_eq!(client.hear().unwrap(), "READY");
+    for (line, reply) in [
+        ("GET boiler", "NONE"),
+        ("PUT boiler 71.5", "OK"),
+        ("GET boiler", "71.5"),
+        ("PUT boiler hot", "ERR no number: hot"),
+        ("GET boiler", "71.5"),
+        ("WAIT 1", "OK"),
+        ("", "ERR expected PUT, GET, WAIT or QUIT"),
+        ("EXPLODE", "ERR expected PUT, GET, WAIT or QUIT"),
+    ] {
+        assert_eq!(client.ask(line), reply, "{line}");
+    }
+    // A line that arrives in several pieces, with ticks of the server in between.
+    for piece in [&b"GET"[..], b" boi", b"ler\n"] {
+        client.0.get_mut().write_all(piece).unwrap();
+        thread::sleep(ms(50));
+    }
+    assert_eq!(client.hear().unwrap(), "71.5");
+    // Two lines in one piece.
+    assert_eq!(client.ask("PUT a 1\nGET a"), "OK");
+    assert_eq!(client.hear().unwrap(), "1");
+    assert_eq!(client.ask("QUIT"), "BYE");
+    assert_eq!(client.hear().unwrap(), "");
+
+    let mut client = server.client();
+    assert_eq!(client.hear().unwrap(), "READY");
+    assert_eq!(client.ask(&"x".repeat(10_000)), "ERR line too long");
+    assert_eq!(client.hear().unwrap(), "BYE");
+}
+
+#[test]
+fn tcp_server_refuses_clients_beyond_its_queue() {
+    let server = Server::start("pool", &["initial=0", "max=1", "queue=1"]);
+    let mut served = server.client();
+    assert_eq!(served.hear().unwrap(), "READY");
+    let mut queued = server.client();
+    // Connections are accepted in order, so this one is accepted after the previous one.
+    let mut refused = server.client();
+    assert_eq!(refused.hear().unwrap(), "BUSY");
+    assert_eq!(refused.hear().unwrap(), "");
+    assert_eq!(served.ask("QUIT"), "BYE");
+    assert_eq!(queued.hear().unwrap(), "READY");
+}
+
+#[test]
+fn tcp_server_has_workers_for_a_burst_only() {
+    let mut server = Server::start("pool", &["initial=2", "max=8", "idle_ms=50"]);
+    assert_eq!(server.threads(), (2, 2));
+    let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.hear().unwrap(), "READY");
+    }
+    assert_eq!(server.threads(), (8, 8));
+    drop(clients);
+    wait_until("idle workers to end", || server.threads().0 == 2);
+    assert_eq!(server.threads().1, 8);
+}
+
+#[test]
+fn tcp_server_refuses_queued_clients_at_sigterm() {
+    let mut server = Server::start("pool", &["initial=0", "max=1", "queue=4"]);
+    let mut served = server.client();
+    assert_eq!(served.hear().unwrap(), "READY");
+    served.say("WAIT 60000").unwrap();
+    let mut queued = server.client();
+    // Gives the server time to accept the connection.
+    thread::sleep(ms(50));
+    server.process.signal(libc::SIGTERM);
+    assert_eq!(queued.hear().unwrap(), "BUSY");
+    // The server still accepts connections and answers them while the others finish.
+    assert_eq!(server.client().hear().unwrap(), "BUSY");
+    // The connection is cancelled after its period of grace.
+    assert_eq!(served.hear().unwrap(), "OK");
+    assert_eq!(served.hear().unwrap(), "BYE");
+    assert_eq!(server.process.wait().code(), Some(2));
+}
+
+/// Sends requests until the server refuses, says `BYE` or listens no more. Every other end fails.
+fn ask_until_refused(address: SocketAddr, stays: bool, ready: &Tally) {
+    for connection in 0.. {
+        let mut client = match Client::connect(address) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return,
+            client => client.unwrap(),
+        };
+        match client.hear().unwrap().as_str() {
+            "READY" => ready.add(u64::from(connection == 0)),
+            "BUSY" => return,
+            other => panic!("greeted with {other:?}"),
+        }
+        for (line, expected) in [("PUT boiler 71.5", "OK"), ("GET boiler", "71.5")]
+            .into_iter()
+            .cycle()
+            .take(if stays { usize::MAX } else { 3 })
+        {
+            match client.ask(line).as_str() {
+                "BYE" => return,
+                reply => assert_eq!(reply, expected),
+            }
+        }
+        assert_eq!(client.ask("QUIT"), "BYE");
+    }
+}
+
+/// Ten rounds each for the pool and for one thread per connection.
+#[test]
+fn tcp_server_loses_no_connection_at_sigterm_under_load() {
+    timed(|| {
+        for (round, kind) in (0..20).map(|n| (n / 2, ["pool", "threads"][n as usize % 2])) {
+            let mut server = Server::start(kind, &["initial=1", "max=32", "queue=64"]);
+            let (address, ready) = (server.address, Tally::default());
+            thread::scope(|s| {
+                for i in 0..32 {
+                    let ready = &ready;
+                    s.spawn(move || ask_until_refused(address, i % 2 == 0, ready));
+                }
+                wait_until("all clients to be served", || ready.get() == 32);
+                // Each round waits a little longer, so that the signal arrives at another moment of
+                // the load.
+                thread::sleep(ms(30 + 3 * round));
+                server.process.signal(libc::SIGTERM);
+            });
+            assert_eq!(
+                server.process.wait().code(),
+                Some(0),
+                "{kind}, round {round}"
+            );
+        }
+    });
 }

@@ -1,11 +1,5 @@
 //! Law 19 (fork): forks while other threads hold the pool's locks, or are in the middle of a step.
 //! The calls that the child may make do not wait for those threads.
-//!
-//! | the pool at the fork | test: `law19_...` |
-//! |---|---|
-//! | a thread is being started: the spawner is about to ask the system for it, or has it and holds the registry's lock | `beside_a_spawner` |
-//! | a worker sweeps, under the registry's lock | `beside_a_worker_that_sweeps` |
-//! | other threads are in the middle of any step | `at_any_moment_of_other_threads` |
 #![cfg(unix)]
 
 mod common;
@@ -13,8 +7,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -22,14 +15,13 @@ use std::time::Duration;
 use common::fork::*;
 use common::futures::poll;
 use common::*;
-use lazypool::{Builder, Group, Pool, Shutdown, WhenFull};
+use lazypool::{Group, Pool, Shutdown, WhenFull};
 
 /// An allocator that holds up the first thread that allocates a block of at least a given size.
 /// Only a few steps of the pool allocate blocks of the sizes used here.
 struct Holding;
 
 static HOLD_FROM: AtomicUsize = AtomicUsize::new(NOBODY);
-static ONLY_SPAWNER: AtomicBool = AtomicBool::new(false);
 static IS_HELD: AtomicBool = AtomicBool::new(false);
 const NOBODY: usize = usize::MAX;
 
@@ -37,11 +29,10 @@ thread_local! {
     static IS_SPAWNER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns `true` if this thread is the one to hold up. Later calls return `false` for every
-/// thread.
+/// Returns `true`, once, if this thread is the one to hold up.
 fn is_to_hold(bytes: usize) -> bool {
     bytes >= HOLD_FROM.load(Ordering::SeqCst)
-        && (IS_SPAWNER.try_with(Cell::get) == Ok(true) || !ONLY_SPAWNER.load(Ordering::SeqCst))
+        && IS_SPAWNER.try_with(Cell::get) == Ok(true)
         && HOLD_FROM.swap(NOBODY, Ordering::SeqCst) != NOBODY
 }
 
@@ -72,14 +63,7 @@ static ALLOCATOR: Holding = Holding;
 struct Hold;
 
 impl Hold {
-    fn any(bytes: usize) -> Self {
-        ONLY_SPAWNER.store(false, Ordering::SeqCst);
-        HOLD_FROM.store(bytes, Ordering::SeqCst);
-        Self
-    }
-
-    fn spawner(bytes: usize) -> Self {
-        ONLY_SPAWNER.store(true, Ordering::SeqCst);
+    fn new(bytes: usize) -> Self {
         HOLD_FROM.store(bytes, Ordering::SeqCst);
         Self
     }
@@ -97,10 +81,6 @@ impl Drop for Hold {
     }
 }
 
-fn builder(max: usize, queue: usize) -> Builder {
-    Pool::builder().max_workers(max).queue_capacity(queue)
-}
-
 /// Forks while another thread starts a worker: before the system has given the thread; and once it
 /// has, while the new thread waits for its first order and the registry's lock is held.
 #[test]
@@ -111,18 +91,16 @@ fn law19_beside_a_spawner() {
     let with_thread = (40, 2, 600, String::from("spawned"));
     isolated("law19_beside_a_spawner", move || {
         for (max, queue, bytes, name) in [without_thread, with_thread] {
-            let mut pool = builder(max, queue).thread_name(&name).build().unwrap();
+            let pool = pool_with(max, queue, |b| b.thread_name(&name));
             let group = pool.group();
             let gate = Gate::new();
-            let hold = Hold::spawner(bytes);
-            let spawner = {
-                let group = group.clone();
-                let tasks: Vec<_> = (0..max).map(|_| gate.task()).collect();
-                thread::spawn(move || {
-                    IS_SPAWNER.set(true);
-                    tasks.into_iter().for_each(|t| group.serve(t).unwrap());
-                })
-            };
+            let hold = Hold::new(bytes);
+            let (its, tasks) = (group.clone(), (0..max).map(|_| gate.task()));
+            let tasks: Vec<_> = tasks.collect();
+            let spawner = thread::spawn(move || {
+                IS_SPAWNER.set(true);
+                tasks.into_iter().for_each(|t| must_serve_in(&its, t));
+            });
             hold.wait();
             let submitted = group.pending();
             #[cfg(target_os = "linux")]
@@ -131,7 +109,7 @@ fn law19_beside_a_spawner() {
                     os::workers_named(&name) == submitted
                 });
             }
-            pool = fork_thrice(pool, &group);
+            let pool = fork_thrice(pool, &group);
             assert_eq!(group.pending(), submitted);
             assert!(
                 gate.entered() < submitted,
@@ -149,51 +127,21 @@ fn law19_beside_a_spawner() {
     });
 }
 
-#[test]
-fn law19_beside_a_worker_that_sweeps() {
-    isolated("law19_beside_a_worker_that_sweeps", || {
-        const WORKERS: usize = 200;
-        let mut pool = builder(WORKERS, 4).idle_timeout(ms(100)).build().unwrap();
-        let group = pool.group();
-        let gate = Gate::new();
-        for _ in 0..WORKERS {
-            group.serve(gate.task()).unwrap();
-        }
-        gate.wait_entered(WORKERS);
-        // A sweep lists the idle workers. That block is larger than those that a thread allocates
-        // at its start.
-        let hold = Hold::any(WORKERS * size_of::<usize>());
-        gate.open();
-        hold.wait();
-        group.wait();
-        pool = fork_thrice(pool, &group);
-        assert_eq!((group.pending(), group.completed()), (0, WORKERS));
-        drop(hold);
-        wait_until("all workers to retire", || pool.stats().workers == 0);
-        assert_eq!(pool.stats().refused, 0);
-        assert_ends_well(&pool);
-    });
-}
-
-/// Returns a task that counts its run and then panics if `panics`.
-fn counting(ran: &Arc<AtomicU64>, panics: bool) -> impl FnOnce() + Send + 'static {
-    let ran = Arc::clone(ran);
-    move || {
-        ran.fetch_add(1, Ordering::SeqCst);
-        if panics {
-            quiet_panic("on purpose");
-        }
-    }
-}
-
 /// Does what the `n`-th thread does in a round. Returns `true` if it submitted a counted task that
 /// was accepted.
-fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u64) -> bool {
+fn keep_busy(pool: &Pool, group: &Group, ran: &Tally, n: u32, round: u64) -> bool {
     match n {
-        0 => group.serve(counting(ran, round % 2 == 0)).is_ok(),
+        0 => {
+            let run = ran.task();
+            let panics = move || {
+                run();
+                quiet_panic("on purpose");
+            };
+            group.serve(panics).is_ok()
+        }
         1 => {
             let _ = group.wait_timeout(Duration::from_micros(round % 50));
-            pool.serve(counting(ran, false)).is_ok()
+            pool.serve(ran.task()).is_ok()
         }
         2 => {
             let other = pool.group();
@@ -201,7 +149,7 @@ fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u6
             // This task is run or discarded, so it is not in the ledger.
             let _ = other.serve(|| ());
             drop(guard);
-            pool.do_with_deadline(counting(ran, false), LONG).is_ok()
+            pool.do_with_deadline(ran.task(), LONG).is_ok()
         }
         3 => {
             let mut future = pool.awaitable().serve_async(|| ());
@@ -221,25 +169,19 @@ fn keep_busy(pool: &Pool, group: &Group, ran: &Arc<AtomicU64>, n: u32, round: u6
 #[test]
 fn law19_at_any_moment_of_other_threads() {
     isolated("law19_at_any_moment_of_other_threads", || {
-        let pool = builder(2, 2)
-            .idle_timeout(Duration::ZERO)
-            .when_full(WhenFull::BlockFor(ms(2)))
-            .build()
-            .unwrap();
-        let group = pool.group();
-        let stop = AtomicBool::new(false);
-        let ran = Arc::new(AtomicU64::new(0));
-        let accepted = AtomicU64::new(0);
+        let pool = pool_with(2, 2, |b| {
+            b.idle_timeout(Duration::ZERO)
+                .when_full(WhenFull::BlockFor(ms(2)))
+        });
+        let (group, stop) = (pool.group(), AtomicBool::new(false));
+        let (ran, accepted) = (Tally::default(), Tally::default());
         thread::scope(|s| {
             let (pool, group, ran, stop, accepted) = (&pool, &group, &ran, &stop, &accepted);
             for n in 0..5 {
                 s.spawn(move || {
-                    for round in 0.. {
-                        if stop.load(Ordering::SeqCst) {
-                            return;
-                        }
+                    for round in (0..).take_while(|_| !stop.load(Ordering::SeqCst)) {
                         let taken = keep_busy(pool, group, ran, n, round);
-                        accepted.fetch_add(u64::from(taken), Ordering::SeqCst);
+                        accepted.add(taken.into());
                     }
                 });
             }
@@ -254,9 +196,8 @@ fn law19_at_any_moment_of_other_threads() {
             }
         });
         group.wait();
-        let stats = settle(&pool);
-        check_at_rest(&pool, &stats);
-        assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
+        at_rest(&pool);
+        assert_eq!(ran.get(), accepted.get());
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }

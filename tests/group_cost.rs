@@ -12,60 +12,56 @@ use lazypool::{Group, Pool};
 
 const MANY: usize = cut(30_000) as usize;
 /// Added for a machine that is busy with other work.
-const SLACK: Duration = limit(1);
+const SLACK: Duration = ms(if cfg!(miri) { 100_000 } else { 500 });
 
-const fn limit(half_seconds: u64) -> Duration {
-    ms(if cfg!(miri) { 100_000 } else { 500 } * half_seconds)
+/// Makes a pool and measures how long it takes to cancel `tasks` of its tasks, three times. Returns
+/// the shortest time.
+fn best<T>(tasks: usize, make: impl Fn(&Gate) -> (Pool, T), cancel: impl Fn(T)) -> Duration {
+    let measure = |_| {
+        let gate = Gate::new();
+        let (pool, its) = make(&gate);
+        let start = Instant::now();
+        cancel(its);
+        let took = start.elapsed();
+        let stats = pool.stats();
+        assert_eq!(
+            stats.discarded as usize + stats.abandoned,
+            tasks,
+            "{stats:?}"
+        );
+        gate.open();
+        took
+    };
+    (0..3).map(measure).min().expect("three")
 }
 
-/// Measures three times and returns the shortest time.
-fn best(measure: impl Fn() -> Duration) -> Duration {
-    (0..3).map(|_| measure()).min().expect("three")
-}
-
-/// Returns a pool whose queue holds `MANY` groups with one task each.
-fn with_groups(gate: &Gate) -> (Pool, Vec<Group>) {
-    let pool = occupied(gate, MANY);
-    let groups: Vec<_> = (0..MANY).map(|_| pool.group()).collect();
-    groups.iter().for_each(|group| must_serve_in(group, || ()));
-    (pool, groups)
-}
-
-/// Measures how long it takes to take `MANY` tasks out by their handles.
-fn handles() -> Duration {
-    let gate = Gate::new();
-    let pool = occupied(&gate, MANY);
-    let handles: Vec<_> = (0..MANY)
-        .map(|_| must_await(pool.awaitable(), || ()))
-        .collect();
-    let start = Instant::now();
-    handles.into_iter().rev().for_each(drop);
-    let took = start.elapsed();
-    assert_eq!(pool.stats().discarded, MANY as u64);
-    gate.open();
-    took
-}
-
-/// Groups of one queued task each are cancelled, oldest or newest first, while all of them are
-/// held. Once, each cancel walked the queue up to its task, and all groups cancelled before it.
+/// Groups of one queued task each are cancelled, oldest or newest first, while all of them are held:
+/// as quickly as tasks are taken out by their handles. Once, each cancel walked the queue up to its
+/// task, and all groups cancelled before it.
 #[test]
 fn law20_many_groups_of_one_queued_task() {
     timed(|| {
-        let expected = best(handles);
+        let with_handles = |gate: &Gate| {
+            let pool = occupied(gate, MANY);
+            let handles = (0..MANY).map(|_| must_await(pool.awaitable(), || ()));
+            let handles: Vec<_> = handles.collect();
+            (pool, handles)
+        };
+        let expected = best(MANY, with_handles, |handles| {
+            handles.into_iter().rev().for_each(drop)
+        });
         for newest_first in [false, true] {
-            let took = best(|| {
-                let gate = Gate::new();
-                let (pool, groups) = with_groups(&gate);
-                let start = Instant::now();
+            let with_groups = |gate: &Gate| {
+                let pool = occupied(gate, MANY);
+                let mut groups: Vec<_> = (0..MANY).map(|_| pool.group()).collect();
+                groups.iter().for_each(|group| must_serve_in(group, || ()));
                 if newest_first {
-                    groups.iter().rev().for_each(Group::cancel);
-                } else {
-                    groups.iter().for_each(Group::cancel);
+                    groups.reverse();
                 }
-                let took = start.elapsed();
-                assert_eq!(pool.stats().discarded, MANY as u64);
-                gate.open();
-                took
+                (pool, groups)
+            };
+            let took = best(MANY, with_groups, |groups| {
+                groups.iter().for_each(Group::cancel)
             });
             assert!(
                 took < 20 * expected + SLACK,
@@ -75,34 +71,26 @@ fn law20_many_groups_of_one_queued_task() {
     });
 }
 
-/// Measures the cancels of groups with one running task each, beside `queued` tasks of others.
-fn running_beside(queued: usize) -> Duration {
-    const RUNNING: usize = cut(100) as usize;
-    let gate = Gate::new();
-    let pool = pool(RUNNING, queued.max(1));
-    let groups: Vec<_> = (0..RUNNING).map(|_| pool.group()).collect();
-    groups
-        .iter()
-        .for_each(|group| must_serve_in(group, gate.task()));
-    gate.wait_entered(RUNNING);
-    let others = pool.group();
-    (0..queued).for_each(|_| must_serve_in(&others, || ()));
-    let start = Instant::now();
-    groups.iter().for_each(Group::cancel);
-    let took = start.elapsed();
-    let stats = pool.stats();
-    assert_eq!((stats.abandoned, stats.discarded), (RUNNING, 0));
-    others.cancel();
-    gate.open();
-    took
-}
-
 /// The cancel of a group without queued tasks does not look at the queue, however long that is.
 #[test]
 fn law20_a_group_that_has_nothing_queued() {
+    const RUNNING: usize = cut(100) as usize;
     timed(|| {
-        let short = best(|| running_beside(0));
-        let long = best(|| running_beside(cut(200_000) as usize));
+        let beside = |queued: usize| {
+            let with_running = |gate: &Gate| {
+                let pool = pool(RUNNING, queued.max(1));
+                let groups: Vec<_> = (0..RUNNING).map(|_| pool.group()).collect();
+                (groups.iter()).for_each(|group| must_serve_in(group, gate.task()));
+                gate.wait_entered(RUNNING);
+                let others = pool.group();
+                (0..queued).for_each(|_| must_serve_in(&others, || ()));
+                (pool, (groups, others))
+            };
+            best(RUNNING, with_running, |(groups, _)| {
+                groups.iter().for_each(Group::cancel)
+            })
+        };
+        let (short, long) = (beside(0), beside(cut(200_000) as usize));
         assert!(
             long < 20 * short + SLACK / 5,
             "{long:?}, without a queue {short:?}"

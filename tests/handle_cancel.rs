@@ -1,5 +1,5 @@
 //! Law 21: a handle that is dropped, or told to cancel, cancels its task. A group's cancel does so
-//! for its tasks.
+//! for its tasks. Law 17: which cancelled tasks count as expired.
 
 mod common;
 
@@ -7,97 +7,56 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use common::futures::block_on;
+use common::futures::outcome_of;
 use common::*;
-use lazypool::{task, Handle, Pool, Refusal, Shutdown, TaskError, WhenFull};
+use lazypool::{task, Handle, Pool, Shutdown, TaskError, WhenFull};
 
-/// Returns the outcome of a handle, which a thread joins or polls as a future, in turns.
-fn outcome<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
-    match turn % 3 {
-        0 => handle.join(),
-        1 => block_on(handle),
-        _ => handle
-            .join_timeout(LONG)
-            .map_err(drop)
-            .expect("the task ends soon"),
-    }
-}
-
-/// A value that reports on which thread it is dropped.
-struct DropsOn(mpsc::Sender<ThreadId>);
-
-impl Drop for DropsOn {
-    fn drop(&mut self) {
-        self.0.send(thread::current().id()).unwrap_or(());
-    }
-}
-
-/// Reports on which thread it runs, then waits until the task is cancelled or the gate opens.
-/// Returns `true` if the task was cancelled.
-fn until_cancelled(key: Key, started: mpsc::Sender<ThreadId>) -> bool {
-    started.send(thread::current().id()).unwrap();
-    while !task::is_cancelled() {
-        if key.is_open() {
-            return false;
-        }
-        thread::sleep(Duration::from_micros(100));
-    }
-    true
+/// Returns a value that reports on which thread it is dropped.
+fn drops_on() -> (impl Send + 'static, mpsc::Receiver<ThreadId>) {
+    let (dropped, drops) = mpsc::channel();
+    let tell = move || dropped.send(thread::current().id()).unwrap();
+    (on_drop(tell), drops)
 }
 
 /// Serves a task that waits until it is cancelled, then at the gate, and returns `value`. Returns
-/// its handle, the thread that runs it, and a receiver of whether it was cancelled.
-fn cancellable<R: Send + 'static>(
-    pool: &Pool,
-    gate: &Gate,
-    value: R,
-) -> (Handle<R>, ThreadId, mpsc::Receiver<bool>) {
-    let key = gate.key();
-    let (started, starts) = mpsc::channel();
-    let (told, tells) = mpsc::channel();
+/// its handle and its thread, once it runs.
+fn cancellable<R: Send + 'static>(pool: &Pool, gate: &Gate, value: R) -> (Handle<R>, ThreadId) {
+    let (key, (started, starts)) = (gate.key(), mpsc::channel());
     let handle = must_await(pool.awaitable(), move || {
-        told.send(until_cancelled(key.clone(), started)).unwrap();
+        started.send(thread::current().id()).unwrap();
+        wait_until("the cancel", task::is_cancelled);
         key.pass();
         value
     });
-    (handle, starts.recv().unwrap(), tells)
+    (handle, starts.recv().unwrap())
 }
 
 #[test]
 fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
     timed(|| {
         for drops in [true, false] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 3);
             let ledger = Ledger::new(3);
-            let mut handles: Vec<_> = (0..3)
-                .map(|id| {
-                    let entry = ledger.entry(id);
-                    must_await(pool.awaitable(), move || entry.run())
-                })
-                .collect();
-            assert_eq!(pool.stats().queued, 3);
+            let (pool, gate) = held(3);
             // Takes a task out of the middle of the queue.
-            let handle = handles.remove(1);
+            let [first, handle, last] =
+                [0, 1, 2].map(|id| must_await(pool.awaitable(), ledger.task(id)));
+            assert_eq!(pool.stats().queued, 3);
             if drops {
                 drop(handle);
             } else {
                 handle.cancel();
                 assert!(handle.is_finished());
                 handle.cancel();
-                let error = handle.join().unwrap_err();
-                assert!(matches!(error, TaskError::Cancelled), "{error:?}");
+                assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
             }
             assert_eq!((ledger.runs(1), ledger.drops(1)), (0, 1), "on this thread");
             let stats = pool.stats();
             assert_eq!((stats.queued, stats.discarded, stats.expired), (2, 1, 0));
             gate.open();
-            for handle in handles {
-                handle.join().unwrap();
-            }
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            assert_eq!((ledger.runs(0), ledger.runs(1), ledger.runs(2)), (1, 0, 1));
-            let stats = pool.stats();
+            first.join().unwrap();
+            last.join().unwrap();
+            assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [1, 0, 1]);
+            let stats = at_rest(&pool);
             assert_eq!(
                 (stats.accepted, stats.completed, stats.discarded),
                 (4, 3, 1)
@@ -110,47 +69,47 @@ fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
 #[test]
 fn law21_a_cancelled_task_makes_room() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(occupied(&gate, 1));
+        let (pool, gate) = held(1);
         let handle = must_await(pool.awaitable(), || ());
-        let core = Arc::clone(&pool);
+        let its = Arc::clone(&pool);
         let blocked = thread::spawn(move || {
-            let on = core.when_full(WhenFull::Block).awaitable();
+            let on = its.when_full(WhenFull::Block).awaitable();
             must_await(on, || 5).join()
         });
-        wait_until("a blocked submitter", || pool.stats().waiting == 1);
+        wait_in_line(&pool, 1);
         drop(handle);
-        wait_until("the submitter's task to be queued", || {
-            pool.stats().queued == 1 && pool.stats().waiting == 0
-        });
+        wait_in_line(&pool, 0);
+        await_queued(&pool, 1);
         gate.open();
         assert_eq!(blocked.join().unwrap().unwrap(), 5);
     });
 }
 
+/// A running task whose handle is dropped is abandoned, and its value is dropped on the worker, also
+/// if the handle was cancelled before.
 #[test]
-fn law21_a_running_task_whose_handle_is_dropped_is_abandoned_and_its_value_dropped_there() {
+fn law21_a_running_task_whose_handle_is_dropped_is_abandoned() {
     timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
+        for cancels in [false, true] {
+            let pool = pool(1, 0);
             let gate = Gate::new();
-            let (dropped, drops) = mpsc::channel();
-            let (handle, worker, tells) = cancellable(&pool, &gate, DropsOn(dropped));
+            let (value, drops) = drops_on();
+            let (handle, worker) = cancellable(&pool, &gate, value);
             assert_eq!(pool.stats().abandoned, 0);
+            if cancels {
+                handle.cancel();
+            }
             drop(handle);
-            assert!(tells.recv().unwrap(), "the task sees the cancel");
+            gate.wait_entered(1); // the task has seen the cancel
             let stats = pool.stats();
             assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
             assert!(pool.workers()[0].abandoned);
             assert!(drops.try_recv().is_err());
             gate.open();
             assert_eq!(drops.recv().unwrap(), worker);
-            wait_until("the task to end", || pool.stats().completed == 1);
-            let stats = pool.stats();
-            assert_eq!(
-                (stats.abandoned, stats.discarded, stats.timed_out),
-                (0, 0, 0)
-            );
+            let stats = settle(&pool);
+            assert_eq!((stats.abandoned, stats.completed), (0, 1));
+            assert_eq!((stats.discarded, stats.timed_out), (0, 0));
         }
     });
 }
@@ -163,32 +122,15 @@ fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_va
         for turn in 0..3 {
             let pool = pool(1, 0);
             let gate = Gate::new();
-            let (handle, _, tells) = cancellable(&pool, &gate, 11);
+            let (handle, _) = cancellable(&pool, &gate, 11);
             handle.cancel();
-            handle.cancel();
-            assert!(tells.recv().unwrap());
-            assert_eq!(pool.stats().abandoned, 1);
-            assert!(!handle.is_finished());
+            gate.wait_entered(1);
+            assert_eq!((pool.stats().abandoned, handle.is_finished()), (1, false));
             gate.open();
-            assert_eq!(outcome(handle, turn).unwrap(), 11);
+            assert_eq!(outcome_of(handle, turn).unwrap(), 11);
             let stats = pool.stats();
             assert_eq!((stats.abandoned, stats.completed), (0, 1));
         }
-    });
-}
-
-/// If the handle is dropped before the task ends, the value is dropped on the worker.
-#[test]
-fn law21_a_value_is_dropped_on_the_worker_if_a_cancelled_handle_goes() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let gate = Gate::new();
-        let (dropped, drops) = mpsc::channel();
-        let (handle, worker, _tells) = cancellable(&pool, &gate, DropsOn(dropped));
-        handle.cancel();
-        drop(handle);
-        gate.open();
-        assert_eq!(drops.recv().unwrap(), worker);
     });
 }
 
@@ -208,14 +150,9 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
                 drop(pool);
             } else {
                 let ended = drop_aside(pool);
-                assert!(
-                    ended.recv_timeout(ms(50)).is_err(),
-                    "the task's handle waits for it"
-                );
+                assert!(ended.recv_timeout(ms(50)).is_err(), "the handle waits");
                 handle.cancel();
-                ended
-                    .recv_timeout(LIMIT)
-                    .expect("no handle waits for a cancelled task");
+                ended.recv_timeout(LIMIT).expect("no handle waits any more");
                 gate.open();
                 handle.join().unwrap();
             }
@@ -226,13 +163,12 @@ fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
 #[test]
 fn law21_detach_lets_the_task_run() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 2);
-        let (dropped, drops) = mpsc::channel();
+        let (pool, gate) = held(2);
+        let (value, drops) = drops_on();
         let (told, tells) = mpsc::channel();
         let queued = must_await(pool.awaitable(), move || {
             told.send(task::is_cancelled()).unwrap();
-            DropsOn(dropped)
+            value
         });
         queued.detach();
         assert_eq!(pool.stats().queued, 1);
@@ -241,16 +177,15 @@ fn law21_detach_lets_the_task_run() {
         assert_ne!(drops.recv().unwrap(), thread::current().id());
 
         let gate = Gate::new();
-        wait_until("the pool to come to rest", || pool.stats().running == 0);
+        settle(&pool);
         let running = must_await(pool.awaitable(), gate.task());
         gate.wait_entered(1);
         running.detach();
         let stats = pool.stats();
         assert_eq!((stats.abandoned, stats.running), (0, 1));
         gate.open();
-        wait_until("the task to end", || pool.stats().completed == 3);
-        assert_eq!(pool.stats().discarded, 0);
-        // This task has ended already.
+        let stats = settle(&pool);
+        assert_eq!((stats.completed, stats.discarded), (3, 0));
         let ended = must_await(pool.awaitable(), || 5);
         wait_until("the handle to be released", || ended.is_finished());
         ended.detach();
@@ -260,14 +195,12 @@ fn law21_detach_lets_the_task_run() {
 #[test]
 fn law21_a_group_counts_its_awaited_tasks() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 8);
+        let (pool, gate) = held(16);
         let group = pool.group();
         let good = must_await(group.awaitable(), || 1);
         let bad = must_await(group.awaitable(), || quiet_panic("bad"));
         let dropped = must_await(group.awaitable(), || 2);
-        let detached = must_await(group.awaitable(), || 3);
-        detached.detach();
+        must_await(group.awaitable(), || 3).detach();
         assert_eq!(group.pending(), 4);
         assert!(group.wait_timeout(ms(5)).is_err());
         drop(dropped);
@@ -275,28 +208,23 @@ fn law21_a_group_counts_its_awaited_tasks() {
         gate.open();
         group.wait();
         assert_eq!((group.completed(), group.panicked()), (2, 1));
-        // Handles are released right after their tasks have been counted.
-        wait_until("both handles to be released", || {
-            good.is_finished() && bad.is_finished()
-        });
         assert_eq!(good.join().unwrap(), 1);
         assert!(bad.join().is_err());
-        // A thread that has the value finds the task counted in the group, too.
-        for n in 0..rounds(100) {
-            assert_eq!(must_await(group.awaitable(), move || n).join().unwrap(), n);
-            assert_eq!(group.pending(), 0);
+        // A handle has its outcome before its group's wait ends.
+        for n in 0..rounds(300) {
+            let handles = [(); 16].map(|()| must_await(group.awaitable(), move || n));
+            group.wait();
+            assert!(handles.iter().all(Handle::is_finished), "round {n}");
         }
         let gate = Gate::new();
-        let key = gate.key();
-        let (started, starts) = mpsc::channel();
-        let running = must_await(group.awaitable(), move || until_cancelled(key, started));
-        starts.recv().unwrap();
+        let running = must_await(group.awaitable(), after(&gate, task::is_cancelled));
+        gate.wait_entered(1);
         let queued = must_await(group.awaitable(), || 4);
         group.cancel();
         assert!(matches!(queued.join(), Err(TaskError::Cancelled)));
+        gate.open();
         assert!(running.join().unwrap(), "the task saw the cancel");
-        let refused = group.awaitable().serve(|| ()).unwrap_err();
-        assert!(matches!(refused.reason(), Refusal::Cancelled));
+        assert_eq!(reason(group.awaitable().serve(|| ())), "cancelled");
     });
 }
 
@@ -306,11 +234,9 @@ fn law21_a_group_counts_its_awaited_tasks() {
 fn law21_a_cancel_takes_no_other_task() {
     timed(|| {
         for _ in 0..rounds(20) {
-            let (gate, slow) = (Gate::new(), Gate::new());
-            let pool = occupied(&gate, 1);
-            let group = pool.group();
-            let key = slow.key();
-            let capture = OnDrop(Some(move || key.pass()));
+            let (pool, gate) = held(1);
+            let (group, slow) = (pool.group(), Gate::new());
+            let capture = on_drop(slow.task());
             let taken = must_await(group.awaitable(), move || drop(capture));
             let canceller = thread::spawn(move || group.cancel());
             slow.wait_entered(1);
@@ -322,5 +248,71 @@ fn law21_a_cancel_takes_no_other_task() {
             gate.open();
             assert_eq!(other.join().unwrap(), 5);
         }
+    });
+}
+
+/// A queued task that is cancelled after its deadline has passed counts as expired, not discarded,
+/// whether its handle is dropped or cancelled, or its group is cancelled. A run limit begins when
+/// the task starts, so it sets no deadline for a queued task.
+#[test]
+fn law17_a_task_cancelled_after_its_deadline_counts_as_expired() {
+    timed(|| {
+        for way in 0..12 {
+            let (pool, gate) = held(4);
+            let (on, expired, discarded) = match way / 3 {
+                0 => (pool.with_deadline(ms(1)), 1, 0),
+                1 => (pool.run_limit(ms(1)), 0, 1),
+                2 => (pool.with_deadline(LONG), 0, 1),
+                _ => (pool.with_deadline(Duration::MAX), 0, 1),
+            };
+            let group = on.group();
+            let handle = must_await(group.awaitable(), || ());
+            thread::sleep(ms(2));
+            let handle = match way % 3 {
+                0 => {
+                    drop(handle);
+                    None
+                }
+                1 => {
+                    handle.cancel();
+                    Some(handle)
+                }
+                _ => {
+                    group.cancel();
+                    Some(handle)
+                }
+            };
+            let stats = pool.stats();
+            assert_eq!(
+                (stats.expired, stats.discarded),
+                (expired, discarded),
+                "{way}"
+            );
+            assert_eq!((stats.queued, group.pending()), (0, 0), "{way}");
+            match handle.map(Handle::join) {
+                None | Some(Err(TaskError::Cancelled)) => {}
+                Some(Err(TaskError::Expired)) => assert_eq!(expired, 1),
+                other => panic!("{way}: {other:?}"),
+            }
+            gate.open();
+            at_rest(&pool);
+        }
+    });
+}
+
+/// A queued task that a shutdown discards counts as discarded, even if its deadline has passed.
+#[test]
+fn law10_a_late_task_that_a_shutdown_discards_counts_as_discarded() {
+    timed(|| {
+        let (pool, gate) = held(4);
+        must_await(pool.with_deadline(ms(1)).awaitable(), || ()).detach();
+        thread::sleep(ms(2));
+        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        let stats = pool.stats();
+        assert_eq!(
+            (report.discarded, stats.discarded, stats.expired),
+            (1, 1, 0)
+        );
+        gate.open();
     });
 }

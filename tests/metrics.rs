@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Refusal, Shutdown, WhenFull};
+use lazypool::{Builder, Pool, Shutdown, WhenFull};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -42,17 +42,12 @@ fn written(key: &Key) -> String {
 
 impl Keeper {
     fn handle(&self, key: &Key) -> Arc<Handle> {
-        let key = written(key);
+        let (keeper, key) = (self.clone(), written(key));
         if key.contains("pool=bomb-at-register") {
             quiet_panic("no such metric");
         }
-        *(self.0.lock().unwrap().looked_up)
-            .entry(key.clone())
-            .or_default() += 1;
-        Arc::new(Handle {
-            keeper: self.clone(),
-            key,
-        })
+        *(self.0.lock().unwrap().looked_up.entry(key.clone())).or_default() += 1;
+        Arc::new(Handle { keeper, key })
     }
 
     fn describe(&self, name: &KeyName, unit: Option<Unit>) {
@@ -67,15 +62,13 @@ impl Keeper {
     }
 
     fn samples(&self, key: &str) -> Vec<f64> {
-        (self.0.lock().unwrap().samples.get(key))
-            .cloned()
-            .unwrap_or_default()
+        let kept = self.0.lock().unwrap();
+        kept.samples.get(key).cloned().unwrap_or_default()
     }
 
     fn looked_up(&self, key: &str) -> usize {
-        (self.0.lock().unwrap().looked_up.get(key))
-            .copied()
-            .unwrap_or(0)
+        let kept = self.0.lock().unwrap();
+        kept.looked_up.get(key).copied().unwrap_or(0)
     }
 }
 
@@ -145,39 +138,30 @@ impl HistogramFn for Handle {
             thread::sleep(ms(2000));
         }
         let mut kept = self.keeper.0.lock().unwrap();
-        kept.samples
-            .entry(self.key.clone())
-            .or_default()
-            .push(value);
+        (kept.samples.entry(self.key.clone()).or_default()).push(value);
     }
 }
 
-struct Setup {
-    keeper: Keeper,
-    /// A pool that ran a task before the recorder was installed.
-    early: Pool,
-}
-
-fn setup() -> &'static Setup {
-    static SETUP: OnceLock<Setup> = OnceLock::new();
+/// Returns the recorder of the whole process, and a pool that ran a task before it was installed.
+fn setup() -> &'static (Keeper, Pool) {
+    static SETUP: OnceLock<(Keeper, Pool)> = OnceLock::new();
     SETUP.get_or_init(|| {
-        let early = named("early", 1).build().expect("pool");
+        let early = pool_with(1, 0, |b| b.thread_name("early"));
         early.do_with_deadline(|| (), LONG).unwrap();
         let keeper = Keeper::default();
         assert!(metrics::set_global_recorder(keeper.clone()).is_ok());
-        Setup { keeper, early }
+        (keeper, early)
     })
 }
 
 fn keeper() -> &'static Keeper {
-    &setup().keeper
+    &setup().0
 }
 
-fn named(name: &str, max: usize) -> Builder {
-    Pool::builder()
-        .max_workers(max)
-        .idle_timeout(Duration::MAX)
-        .thread_name(name)
+/// Returns a pool of that name, once there is a recorder.
+fn named(name: &str, max: usize, queue: usize, set: fn(Builder) -> Builder) -> Pool {
+    keeper();
+    pool_with(max, queue, |b| set(b).thread_name(name))
 }
 
 fn delay(rest: &str) -> String {
@@ -188,94 +172,75 @@ fn duration(rest: &str) -> String {
     format!("lazypool_task_duration_seconds{{{rest}}}")
 }
 
-/// Makes a call whose caller leaves its running task. Returns the number of tries before it, in
-/// which no worker started the task in time.
-fn leave<F: FnOnce() + Send + 'static>(pool: &Pool, mut task: impl FnMut() -> F) -> f64 {
-    let mut unstarted = 0.0;
-    loop {
-        match pool.do_with_deadline(task(), ms(50)) {
-            Err(DeadlineError::TimedOut) => return unstarted,
-            Err(DeadlineError::Expired(_)) => unstarted += 1.0,
-            other => panic!("{other:?}"),
-        }
-        await_started(pool);
-    }
-}
-
 /// Every gauge and counter is the pool's own figure, read when the recorder asks for it.
 #[test]
 fn figures_are_published() {
     timed(|| {
-        let pool = named("figures", 2).queue_capacity(3).build().unwrap();
-        let told = |metric: &str| keeper().last(&format!("{metric}{{pool=figures}}"));
-        let refused = |reason: &str| {
-            let labels = format!("pool=figures,reason={reason}");
-            keeper().last(&format!("lazypool_tasks_refused_total{{{labels}}}"))
+        let pool = named("figures", 2, 3, |b| b);
+        let told = |figures: &[(&str, f64)]| {
+            pool.publish_metrics();
+            for (metric, value) in figures {
+                let key = format!("lazypool_{metric}{{pool=figures}}");
+                assert_eq!(keeper().last(&key), *value, "{metric}");
+            }
         };
-        keeper(); // before the pool's first task
-        let gate = Gate::new();
-        let group = pool.group();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
-        let unstarted = leave(&pool, || gate.task());
+        let (gate, group) = (Gate::new(), pool.group());
+        occupy(&pool, &gate, 1);
+        abandon(&pool, || gate.task());
+        let unstarted = pool.stats().expired as f64;
         // This is the oldest queued task, so its place is free again at once.
-        let expired = pool.do_with_deadline(|| (), ms(2));
-        assert!(matches!(expired, Err(DeadlineError::Expired(_))));
-        group.serve(|| ()).unwrap();
+        is_expired(pool.do_with_deadline(|| (), ms(2)));
+        must_serve_in(&group, || ());
         must_serve(&pool, || quiet_panic("on purpose"));
         must_serve(&pool, || ());
         saturated(pool.serve(|| ()));
         saturated(pool.serve(|| ()));
-        pool.publish_metrics();
-        assert_eq!(told("lazypool_workers"), 2.0);
-        assert_eq!(told("lazypool_workers_busy"), 2.0);
-        assert_eq!(told("lazypool_workers_idle"), 0.0);
-        assert_eq!(told("lazypool_tasks_queued"), 3.0);
-        assert_eq!(told("lazypool_submitters_waiting"), 0.0);
-        assert_eq!(told("lazypool_workers_abandoned"), 1.0);
-        assert_eq!(told("lazypool_workers_limit"), pool.limit() as f64);
-        assert_eq!(told("lazypool_tasks_accepted_total"), unstarted + 6.0);
-        assert_eq!(told("lazypool_tasks_expired_total"), unstarted + 1.0);
-        assert_eq!(told("lazypool_tasks_timed_out_total"), 1.0);
-        assert_eq!(refused("saturated"), 2.0);
-
+        told(&[
+            ("workers", 2.0),
+            ("workers_busy", 2.0),
+            ("workers_idle", 0.0),
+            ("tasks_queued", 3.0),
+            ("submitters_waiting", 0.0),
+            ("workers_abandoned", 1.0),
+            ("workers_limit", 2.0),
+            ("tasks_accepted_total", unstarted + 6.0),
+            ("tasks_expired_total", unstarted + 1.0),
+            ("tasks_timed_out_total", 1.0),
+        ]);
         group.cancel();
-        let cancelled = group.serve(|| ()).unwrap_err();
-        assert!(matches!(cancelled.reason(), Refusal::Cancelled));
+        assert_eq!(reason(group.serve(|| ())), "cancelled");
         gate.open();
         settle(&pool);
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-        assert!(pool.serve(|| ()).unwrap_err().is_closed());
-        pool.publish_metrics();
-        assert_eq!(told("lazypool_workers"), 0.0);
-        assert_eq!(told("lazypool_tasks_queued"), 0.0);
-        assert_eq!(told("lazypool_tasks_completed_total"), 3.0);
-        assert_eq!(told("lazypool_tasks_panicked_total"), 1.0);
-        assert_eq!(told("lazypool_tasks_discarded_total"), 1.0);
-        assert_eq!(told("lazypool_workers_spawned_total"), 2.0);
-        assert_eq!(told("lazypool_workers_retired_total"), 2.0);
-        assert_eq!(told("lazypool_spawn_failures_total"), 0.0);
-        assert_eq!(told("lazypool_hook_panics_total"), 0.0);
-        assert_eq!(
-            [
-                "saturated",
-                "closed",
-                "cancelled",
-                "spawn_failed",
-                "on_worker",
-                "forked",
-                "expired"
-            ]
-            .map(refused),
-            [2.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-        );
-        assert_eq!(pool.stats().refused, 4);
+        assert_eq!(reason(pool.serve(|| ())), "closed");
+        told(&[
+            ("workers", 0.0),
+            ("tasks_queued", 0.0),
+            ("tasks_completed_total", 3.0),
+            ("tasks_panicked_total", 1.0),
+            ("tasks_discarded_total", 1.0),
+            ("workers_spawned_total", 2.0),
+            ("workers_retired_total", 2.0),
+            ("spawn_failures_total", 0.0),
+            ("hook_panics_total", 0.0),
+        ]);
+        for (reason, n) in [
+            ("saturated", 2.0),
+            ("closed", 1.0),
+            ("cancelled", 1.0),
+            ("spawn_failed", 0.0),
+            ("on_worker", 0.0),
+            ("forked", 0.0),
+            ("expired", 0.0),
+        ] {
+            let labels = format!("pool=figures,reason={reason}");
+            let key = format!("lazypool_tasks_refused_total{{{labels}}}");
+            assert_eq!(keeper().last(&key), n, "{reason}");
+        }
         let kept = keeper().0.lock().unwrap();
         let units = &kept.described;
         assert_eq!(units["lazypool_task_duration_seconds"], Some(Unit::Seconds));
         assert_eq!(units["lazypool_submitters_waiting"], Some(Unit::Count));
-        assert_eq!(units["lazypool_workers_abandoned"], Some(Unit::Count));
-        assert_eq!(units["lazypool_workers_limit"], Some(Unit::Count));
         for key in kept.last.keys() {
             let name = key.split('{').next().expect("a name");
             assert!(units.contains_key(name), "{name} is not described");
@@ -287,11 +252,7 @@ fn figures_are_published() {
 #[test]
 fn waiting_submitters_are_counted() {
     timed(|| {
-        let pool = named("waiting", 1)
-            .when_full(WhenFull::Block)
-            .build()
-            .unwrap();
-        keeper();
+        let pool = named("waiting", 1, 0, |b| b.when_full(WhenFull::Block));
         let gate = Gate::new();
         let waiting = || {
             pool.publish_metrics();
@@ -304,16 +265,13 @@ fn waiting_submitters_are_counted() {
                 s.spawn(|| must_serve(&pool, || ()));
             }
             wait_until("three submitters to wait", || waiting() == 3.0);
-            let late = pool.do_with_deadline(|| (), ms(2));
-            assert!(matches!(late, Err(DeadlineError::Expired(_))));
+            is_expired(pool.do_with_deadline(|| (), ms(2)));
             gate.open();
         });
         settle(&pool);
         assert_eq!(waiting(), 0.0);
-        assert_eq!(
-            keeper().last("lazypool_tasks_refused_total{pool=waiting,reason=expired}"),
-            1.0
-        );
+        let expired = "lazypool_tasks_refused_total{pool=waiting,reason=expired}";
+        assert_eq!(keeper().last(expired), 1.0);
         assert_eq!(pool.stats().expired, 0, "the task was never accepted");
         // Three of the tasks had to wait for room. The start of the thread is not part of a delay.
         let delays = keeper().samples(&delay("pool=waiting"));
@@ -326,18 +284,13 @@ fn waiting_submitters_are_counted() {
 #[test]
 fn spawn_failures_are_a_reason() {
     // No system has this much address space.
-    let pool = named("unspawned", 1).stack_size(1 << 56).build().unwrap();
-    keeper();
+    let pool = named("unspawned", 1, 0, |b| b.stack_size(1 << 56));
     assert!(pool.serve(|| ()).is_err());
     pool.publish_metrics();
-    assert_eq!(
-        keeper().last("lazypool_tasks_refused_total{pool=unspawned,reason=spawn_failed}"),
-        1.0
-    );
-    assert_eq!(
-        keeper().last("lazypool_spawn_failures_total{pool=unspawned}"),
-        1.0
-    );
+    let failed = "lazypool_tasks_refused_total{pool=unspawned,reason=spawn_failed}";
+    assert_eq!(keeper().last(failed), 1.0);
+    let failures = "lazypool_spawn_failures_total{pool=unspawned}";
+    assert_eq!(keeper().last(failures), 1.0);
 }
 
 /// Each task that ran has one sample of each kind under its label by the time its caller is
@@ -345,72 +298,58 @@ fn spawn_failures_are_a_reason() {
 #[test]
 fn tasks_are_timed_by_label() {
     timed(|| {
-        let pool = named("timed", 1).queue_capacity(4).build().unwrap();
-        keeper();
-        let start = Instant::now();
+        let pool = named("timed", 1, 4, |b| b);
         let nap = || thread::sleep(ms(20));
+        let start = Instant::now();
         pool.labeled("nap").do_with_deadline(nap, LONG).unwrap();
         let naps = keeper().samples(&duration("pool=timed,label=nap"));
         assert_eq!(naps.len(), 1);
         assert!(naps[0] >= 0.020 && naps[0] <= start.elapsed().as_secs_f64());
 
         // This task is queued behind another for at least 20 ms.
-        let behind = Instant::now();
-        let gate = Gate::new();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
-        pool.labeled("behind")
-            .serve(|| quiet_panic("counted all the same"))
-            .unwrap();
+        let (behind, gate) = (Instant::now(), Gate::new());
+        occupy(&pool, &gate, 1);
+        let counted = || quiet_panic("counted all the same");
+        pool.labeled("behind").serve(counted).unwrap();
         nap();
         gate.open();
         settle(&pool);
         let delays = keeper().samples(&delay("pool=timed,label=behind"));
         assert_eq!(delays.len(), 1);
         assert!(delays[0] >= 0.020 && delays[0] <= behind.elapsed().as_secs_f64());
-        assert_eq!(
-            keeper().samples(&duration("pool=timed,label=behind")).len(),
-            1
-        );
+        let durations = keeper().samples(&duration("pool=timed,label=behind"));
+        assert_eq!(durations.len(), 1);
 
         // Tasks of groups and scopes. Besides the gate's tasks, only these have no label.
         let group = pool.group();
-        group.serve(|| ()).unwrap();
+        must_serve_in(&group, || ());
         group.wait();
-        let ran = pool.scope(|s| s.serve(|| ()).is_ok());
-        assert!(ran);
+        pool.scope(|s| s.serve(|| ()).unwrap());
         assert_eq!(keeper().samples(&duration("pool=timed")).len(), 3);
 
         // These tasks are refused, expire or are discarded.
-        let never = pool.labeled("never");
-        let gate = Gate::new();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
+        let (never, gate) = (pool.labeled("never"), Gate::new());
+        occupy(&pool, &gate, 1);
         assert!(never.do_with_deadline(|| (), ms(1)).is_err());
-        for _ in 0..4 {
-            never.serve(|| ()).unwrap();
-        }
+        (0..4).for_each(|_| never.serve(|| ()).unwrap());
         saturated(never.serve(|| ()));
         pool.shutdown(Shutdown::Discard, Duration::ZERO);
         gate.open();
         pool.shutdown(Shutdown::Discard, Duration::MAX);
         assert_eq!(pool.stats().discarded, 4);
-        assert!(keeper()
-            .samples(&delay("pool=timed,label=never"))
-            .is_empty());
+        let never = keeper().samples(&delay("pool=timed,label=never"));
+        assert!(never.is_empty());
         assert_eq!(keeper().samples(&delay("pool=timed")).len(), 4);
         // The metric was looked up once, however many tasks there were.
         assert_eq!(keeper().looked_up(&delay("pool=timed")), 1);
     });
 }
 
-/// There may be any number of labels. From the 65th on, a label's metric is looked up for each
-/// task.
+/// There may be any number of labels. From the 65th on, a label's metric is looked up for each task.
 #[test]
 fn labels_do_not_run_out() {
     timed(|| {
-        let pool = named("labels", 2).build().unwrap();
-        keeper();
+        let pool = named("labels", 2, 0, |b| b);
         for turn in 1..=2 {
             for n in 0..100 {
                 let label: &'static str = Box::leak(format!("label{n}").into_boxed_str());
@@ -427,7 +366,7 @@ fn labels_do_not_run_out() {
 /// A recorder that is installed after the pool's first task gets the tasks after that.
 #[test]
 fn a_recorder_may_come_late() {
-    let early = &setup().early;
+    let early = &setup().1;
     let before = keeper().samples(&duration("pool=early")).len();
     early.do_with_deadline(|| (), LONG).unwrap();
     assert_eq!(keeper().samples(&duration("pool=early")).len(), before + 1);
@@ -435,11 +374,10 @@ fn a_recorder_may_come_late() {
 
 /// Law 7 for recorders: their panics change no task's outcome and count as panics of hooks.
 #[test]
-fn a_recorders_panic_is_contained() {
+fn law07_a_recorders_panic_is_contained() {
     timed(|| {
-        keeper();
         for name in ["bomb-at-register", "bomb-at-record"] {
-            let pool = named(name, 1).queue_capacity(8).build().unwrap();
+            let pool = named(name, 1, 8, |b| b);
             for n in 0..5 {
                 assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
             }
@@ -457,12 +395,11 @@ fn a_recorders_panic_is_contained() {
 
 /// Law 3 for recorders: a slow recorder delays the task, but the caller leaves at its deadline.
 #[test]
-fn a_slow_recorder_breaks_no_deadline() {
+fn law03_a_slow_recorder_breaks_no_deadline() {
     timed(|| {
-        keeper();
-        let pool = named("slow", 1).build().unwrap();
+        let pool = named("slow", 1, 0, |b| b);
         let start = Instant::now();
-        leave(&pool, || || ());
+        abandon(&pool, || || ());
         // Each of the two records takes two seconds.
         assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
         settle(&pool);

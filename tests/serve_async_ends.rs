@@ -4,16 +4,14 @@
 mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{mpsc, Arc};
-use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{block_on, counted, poll};
+use common::futures::{block_on, counted, poll, value_of, Bad};
 use common::*;
-use lazypool::{task, Pool, Refusal, Shutdown, TaskError};
-
-const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+use lazypool::{task, Shutdown, TaskError};
 
 /// If the future is dropped before its turn, its closure is dropped there and never runs. The next
 /// one in line gets the space.
@@ -21,38 +19,32 @@ const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Canc
 fn law22_dropped_before_its_turn_it_never_runs() {
     timed(|| {
         for grouped in [false, true] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 0);
+            let ledger = Ledger::new(3);
+            let (pool, gate) = held(0);
             let group = pool.group();
             let on = if grouped {
                 group.awaitable()
             } else {
                 pool.awaitable()
             };
-            let ledger = Ledger::new(3);
             let (count, waker) = counted();
-            let mut futures: Vec<_> = (0..3)
-                .map(|id| {
-                    let entry = ledger.entry(id);
-                    let mut future = on.serve_async(move || entry.run());
-                    assert!(poll(&mut future, &waker).is_pending());
-                    future
-                })
-                .collect();
-            drop(futures.remove(0));
+            let [first, second, third] = [0, 1, 2].map(|id| {
+                let mut future = on.serve_async(ledger.task(id));
+                assert!(poll(&mut future, &waker).is_pending());
+                future
+            });
+            drop(first);
             assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
             assert_eq!(pool.stats().waiting, 2);
             assert_eq!(group.pending(), if grouped { 2 } else { 0 });
             gate.open();
-            for future in futures {
-                block_on(block_on(future).unwrap()).unwrap();
-            }
+            value_of(second);
+            value_of(third);
             group.wait();
-            assert_eq!((ledger.runs(0), ledger.runs(1), ledger.runs(2)), (0, 1, 1));
+            assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [0, 1, 1]);
             assert_eq!(Arc::strong_count(&count), 2, "no waker is kept");
-            let stats = settle(&pool);
+            let stats = at_rest(&pool);
             assert_eq!((stats.accepted, stats.discarded), (3, 0));
-            check_at_rest(&pool, &stats);
         }
     });
 }
@@ -62,13 +54,11 @@ fn law22_dropped_before_its_turn_it_never_runs() {
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
     timed(|| {
-        let (gate, next) = (Gate::new(), Gate::new());
-        let pool = occupied(&gate, 1);
+        let (pool, gate) = held(1);
+        let (next, ledger) = (Gate::new(), Ledger::new(1));
         must_serve(&pool, next.task());
-        let ledger = Ledger::new(1);
-        let entry = ledger.entry(0);
         let (count, waker) = counted();
-        let mut future = pool.awaitable().serve_async(move || entry.run());
+        let mut future = pool.awaitable().serve_async(ledger.task(0));
         assert!(poll(&mut future, &waker).is_pending());
         gate.open();
         next.wait_entered(1);
@@ -78,7 +68,7 @@ fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
         assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
         assert_eq!((pool.stats().discarded, pool.stats().queued), (1, 0));
         next.open();
-        check_at_rest(&pool, &settle(&pool));
+        at_rest(&pool);
     });
 }
 
@@ -87,22 +77,18 @@ fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
 #[test]
 fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
     timed(|| {
-        let (gate, hold) = (Gate::new(), Gate::new());
-        let pool = occupied(&gate, 0);
-        let (told, tells) = mpsc::channel();
-        let (key, (_, waker)) = (hold.key(), counted());
+        let (pool, gate) = held(0);
+        let (hold, started) = (Gate::new(), Tally::default());
+        let (key, start) = (hold.key(), started.task());
         let mut future = pool.awaitable().serve_async(move || {
-            while !task::is_cancelled() {
-                thread::sleep(ms(1));
-            }
-            told.send(()).unwrap();
+            start();
+            wait_until("the cancel", task::is_cancelled);
             key.pass();
         });
-        assert!(poll(&mut future, &waker).is_pending());
+        assert!(poll(&mut future, Waker::noop()).is_pending());
         gate.open();
-        wait_until("the task to leave the line", || pool.stats().waiting == 0);
+        wait_until("the task to start", || started.get() == 1);
         drop(future);
-        tells.recv_timeout(LIMIT).expect("the task sees the cancel");
         hold.wait_entered(1);
         assert_eq!((pool.stats().abandoned, pool.stats().discarded), (1, 0));
         hold.open();
@@ -114,10 +100,8 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
 #[test]
 fn law22_a_shutdown_answers_it_at_once() {
     timed(|| {
-        for mode in MODES {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 1);
-            must_serve(&pool, || ());
+        for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
+            let (pool, gate) = full(1);
             let (count, waker) = counted();
             let mut future = pool.awaitable().serve_async(|| 7);
             assert!(poll(&mut future, &waker).is_pending());
@@ -131,8 +115,10 @@ fn law22_a_shutdown_answers_it_at_once() {
             assert_eq!(pool.stats().refusals.closed, 1);
             gate.open();
             assert!(pool.shutdown(mode, Duration::MAX).is_clean());
-            let late = block_on(pool.awaitable().serve_async(|| 7));
-            assert!(late.unwrap_err().is_closed());
+            assert_eq!(
+                reason(block_on(pool.awaitable().serve_async(|| 7))),
+                "closed"
+            );
         }
     });
 }
@@ -141,15 +127,13 @@ fn law22_a_shutdown_answers_it_at_once() {
 #[test]
 fn law22_a_drop_of_the_pool_answers_it() {
     timed(|| {
-        let gate = Gate::new();
-        let pool = occupied(&gate, 0);
+        let (pool, gate) = held(0);
         let (count, waker) = counted();
         let mut future = pool.awaitable().serve_async(|| 7);
         assert!(poll(&mut future, &waker).is_pending());
         let ended = drop_aside(pool);
         wait_until("a wake-up", || count.woken() == 1);
-        let refused = block_on(future).unwrap_err();
-        assert!(refused.is_closed());
+        assert_eq!(reason(block_on(future)), "closed");
         gate.open();
         ended.recv_timeout(LIMIT).expect("the worker has ended");
     });
@@ -160,9 +144,7 @@ fn law22_a_drop_of_the_pool_answers_it() {
 fn law22_a_cancel_of_its_group_answers_it_at_once() {
     timed(|| {
         for queue in [0, 1] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, queue);
-            (0..queue).for_each(|_| must_serve(&pool, || ()));
+            let (pool, gate) = full(queue);
             let (group, other) = (pool.group(), pool.group());
             let (count, waker) = counted();
             let mut future = group.awaitable().serve_async(|| 7);
@@ -176,33 +158,28 @@ fn law22_a_cancel_of_its_group_answers_it_at_once() {
             let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
                 panic!("the future was woken")
             };
-            assert!(matches!(refused.reason(), Refusal::Cancelled));
+            assert_eq!(refused.reason().as_str(), "cancelled");
             assert_eq!(refused.into_inner()(), 7);
             gate.open();
-            assert_eq!(block_on(block_on(kept).unwrap()).unwrap(), 8);
+            assert_eq!(value_of(kept), 8);
             other.wait();
             assert_eq!((other.completed(), pool.stats().refusals.cancelled), (1, 1));
         }
     });
 }
 
-/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line
-/// ends at its turn, and its handle returns `Expired`.
+/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line ends
+/// at its turn, and its handle returns `Expired`.
 #[test]
 fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
     timed(|| {
         let idle = pool(1, 0);
         let future = idle.with_deadline(ms(500)).awaitable().serve_async(|| 1);
         thread::sleep(ms(550));
-        assert_eq!(
-            block_on(block_on(future).unwrap()).unwrap(),
-            1,
-            "just begun"
-        );
+        assert_eq!(value_of(future), 1, "just begun");
 
         for d in [Duration::ZERO, ms(1)] {
-            let gate = Gate::new();
-            let pool = occupied(&gate, 0);
+            let (pool, gate) = held(0);
             let (count, waker) = counted();
             let late = pool.with_deadline(d).awaitable();
             let mut late = late.serve_async(|| unreachable!("too late"));
@@ -216,24 +193,11 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
             gate.open();
             let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
             assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");
-            assert_eq!(block_on(block_on(far).unwrap()).unwrap(), None);
-            let stats = settle(&pool);
+            assert_eq!(value_of(far), None);
+            let stats = at_rest(&pool);
             assert_eq!((stats.expired, stats.completed), (1, 2), "{stats:?}");
-            check_at_rest(&pool, &stats);
         }
     });
-}
-
-/// Returns a waker whose clone panics.
-fn bad_waker() -> Waker {
-    const TABLE: RawWakerVTable = RawWakerVTable::new(
-        |_| quiet_panic("clone"),
-        |_| quiet_panic("wake"),
-        |_| quiet_panic("wake"),
-        |_| (),
-    );
-    // SAFETY: the functions of the table do not use the data pointer.
-    unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
 }
 
 /// If the clone of a waker panics, the poll panics. The future can be dropped, its task does not
@@ -242,34 +206,28 @@ fn bad_waker() -> Waker {
 fn law22_a_waker_whose_clone_panics_harms_nothing() {
     timed(|| {
         for (grouped, again) in [(false, false), (true, false), (false, true), (true, true)] {
-            let gate = Gate::new();
-            let pool: Pool = occupied(&gate, 0);
+            let ledger = Ledger::new(1);
+            let (pool, gate) = held(0);
             let group = pool.group();
             let on = if grouped {
                 group.awaitable()
             } else {
                 pool.awaitable()
             };
-            let ledger = Ledger::new(1);
-            let entry = ledger.entry(0);
-            let mut future = on.serve_async(move || entry.run());
+            let mut future = on.serve_async(ledger.task(0));
             if again {
                 assert!(poll(&mut future, Waker::noop()).is_pending());
             }
-            let bad = bad_waker();
+            let bad = Bad::waker(Bad::CLONE);
             let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut future, &bad)));
             assert!(polled.is_err());
             drop(future);
-            assert_eq!(pool.stats().waiting, 0);
+            assert_eq!((pool.stats().waiting, group.pending()), (0, 0));
             assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
-            assert_eq!(group.pending(), 0);
             gate.open();
-            assert_eq!(
-                block_on(block_on(on.serve_async(|| 4)).unwrap()).unwrap(),
-                4
-            );
+            assert_eq!(value_of(on.serve_async(|| 4)), 4);
             group.wait();
-            check_at_rest(&pool, &settle(&pool));
+            at_rest(&pool);
         }
     });
 }

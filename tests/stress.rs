@@ -1,4 +1,5 @@
-//! All operations at once, with more threads than CPUs: laws 2, 4, 7, 9 and 10 under a mixed load.
+//! Laws 2, 3, 4, 7, 9 and 10 under a mixed load with more threads than CPUs, and a shutdown beside
+//! it. See gammazero 76, pond 43, 138 and 61.
 //!
 //! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default).
 
@@ -9,46 +10,33 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::gates::*;
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Shutdown, Stats, WhenFull};
+use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, WhenFull};
 
-const SUBMITTERS: u64 = 16;
-const WORKERS: usize = 64;
-
-fn length() -> Duration {
-    match std::env::var("LAZYPOOL_STRESS_SECS") {
-        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
-        Err(_) => ms(900),
-    }
-}
-
-/// Counts what happened to the closures, without a record for each task, so that it can run for
-/// hours.
+/// Counts, without a record for each task, so that the load can run for hours.
 #[derive(Debug, Default)]
 struct Totals {
     made: AtomicU64,
     ran: AtomicU64,
     dropped: AtomicU64,
-    handed_back: AtomicU64,
-    results_made: AtomicU64,
-    results_dropped: AtomicU64,
     wrong: AtomicU64,
-    inside: AtomicU64,
-    most: AtomicU64,
-}
+    inside: Gauge,
 
-impl Totals {
-    fn add(field: &AtomicU64) {
-        field.fetch_add(1, Ordering::SeqCst);
-    }
+    // The outcomes that the callers saw. Calls with a deadline of zero are not counted by the pool.
+    ended: AtomicU64,
+    timed_out: AtomicU64,
+    expired: AtomicU64,
+    uncounted: AtomicU64,
+    refused: AtomicU64,
 }
 
 const NEW: u32 = 0;
 const RAN: u32 = 1;
 const DROPPED: u32 = 2;
 
-/// Captured by each closure. It checks that the closure runs once, or is handed back or dropped
-/// once.
+/// Captured by each closure, and returned as its result. It checks that the closure runs at most
+/// once, and that both are dropped once.
 struct Ticket {
     totals: Arc<Totals>,
     state: AtomicU32,
@@ -57,7 +45,7 @@ struct Ticket {
 
 impl Ticket {
     fn new(totals: &Arc<Totals>, check: u64) -> Self {
-        Totals::add(&totals.made);
+        totals.made.fetch_add(1, Ordering::SeqCst);
         Self {
             totals: Arc::clone(totals),
             state: AtomicU32::new(NEW),
@@ -65,66 +53,23 @@ impl Ticket {
         }
     }
 
-    fn run(&self, check: u64) {
-        Totals::add(&self.totals.ran);
-        if self.state.swap(RAN, Ordering::SeqCst) != NEW || self.check != check {
-            Totals::add(&self.totals.wrong);
-        }
-        let now = self.totals.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.totals.most.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.totals.inside.fetch_sub(1, Ordering::SeqCst);
+    fn step(&self, to: u32, is_right: impl FnOnce(u32) -> bool) {
+        let before = self.state.swap(to, Ordering::SeqCst);
+        let wrong = u64::from(!is_right(before));
+        self.totals.wrong.fetch_add(wrong, Ordering::SeqCst);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        Totals::add(&self.totals.dropped);
-        if self.state.swap(DROPPED, Ordering::SeqCst) == DROPPED {
-            Totals::add(&self.totals.wrong);
-        }
+        self.totals.dropped.fetch_add(1, Ordering::SeqCst);
+        self.step(DROPPED, |before| before != DROPPED);
     }
 }
 
-struct Value {
-    totals: Arc<Totals>,
-    check: u64,
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        Totals::add(&self.totals.results_dropped);
-    }
-}
-
-/// The outcomes that all submitters saw together.
-#[derive(Debug, Default)]
-struct Seen {
-    served: AtomicU64,
-    returned: AtomicU64,
-    panicked: AtomicU64,
-    expired: AtomicU64,
-    timed_out: AtomicU64,
-    refused: AtomicU64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    workers: usize,
-    min: usize,
-    queue: usize,
-    idle: Duration,
-    policy: WhenFull,
-    hooks: bool,
-}
-
-fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &AtomicBool) {
-    let weight = [rng.below(1 << 40); 24];
-    while !over.load(Ordering::Relaxed) {
-        // Every tenth closure is too large for a slot.
-        let large = rng.below(10) == 0;
+/// Submits tasks until the load is over. After that, the pool may be closed.
+fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
+    while !pool.is_closed() {
         let check = rng.next();
         let ticket = Ticket::new(totals, check);
         let kind = rng.below(100);
@@ -133,29 +78,21 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             1..10 => Duration::from_micros(rng.below(100)),
             _ => Duration::ZERO,
         };
-        let books = Arc::clone(totals);
         let body = move || {
-            ticket.run(check);
-            if kind % 7 == 0 {
-                thread::yield_now();
-            }
+            let totals = Arc::clone(&ticket.totals);
+            totals.ran.fetch_add(1, Ordering::SeqCst);
+            ticket.step(RAN, |before| before == NEW && ticket.check == check);
+            let inside = totals.inside.enter();
             if work > Duration::from_micros(500) {
-                let start = Instant::now();
-                while start.elapsed() < work && !task::is_cancelled() {
-                    thread::sleep(Duration::from_micros(200));
-                }
+                thread::sleep(work);
             } else {
                 spin(work);
             }
-            ticket.end();
+            drop(inside);
             if kind == 99 {
-                quiet_panic("meant");
+                quiet_panic("on purpose");
             }
-            Totals::add(&books.results_made);
-            Value {
-                totals: books,
-                check,
-            }
+            ticket
         };
         let d = match kind {
             0..5 => Duration::ZERO,
@@ -165,61 +102,40 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
             50..70 => LONG,
             _ => Duration::MAX,
         };
-        let count = if kind % 2 == 0 {
-            let outcome = if large {
-                let body = move || {
-                    std::hint::black_box(weight);
-                    drop(body());
-                };
-                pool.serve(body).map_err(|refused| {
-                    Totals::add(&totals.handed_back);
-                    refused.is_saturated()
-                })
-            } else {
-                pool.serve(move || drop(body())).map_err(|refused| {
-                    Totals::add(&totals.handed_back);
-                    refused.is_saturated()
-                })
-            };
-            match outcome {
-                Ok(()) => &seen.served,
-                Err(true) => &seen.refused,
-                Err(false) => panic!("refused for another reason than saturation"),
-            }
+        let start = Instant::now();
+        let outcome = if kind % 2 == 0 {
+            let served = pool.serve(move || drop(body()));
+            served.map_err(|refused| DeadlineError::Refused(refused.without_closure()))
         } else {
-            let start = Instant::now();
-            let outcome = pool.labeled("stress").do_with_deadline(body, d);
-            let early = start.elapsed() < d;
-            match outcome {
-                Ok(value) => {
-                    assert_eq!(value.check, check, "another task's result");
-                    &seen.returned
+            let called = pool.labeled("stress").do_with_deadline(body, d);
+            let called = called.map(|ticket| assert_eq!(ticket.check, check, "another's result"));
+            called.map_err(DeadlineError::without_closure)
+        };
+        let early = start.elapsed() < d;
+        let count = match outcome {
+            Ok(()) => &totals.ended,
+            Err(DeadlineError::Panicked(_)) => {
+                assert_eq!(kind, 99);
+                &totals.ended
+            }
+            Err(DeadlineError::TimedOut) => {
+                assert!(!early, "TimedOut before {d:?}");
+                &totals.timed_out
+            }
+            Err(DeadlineError::Expired(_)) => {
+                assert!(!early, "Expired before {d:?}");
+                match d {
+                    Duration::ZERO => &totals.uncounted,
+                    _ => &totals.expired,
                 }
-                Err(DeadlineError::Panicked(_)) => {
-                    assert_eq!(kind, 99);
-                    &seen.panicked
-                }
-                Err(DeadlineError::Expired(f)) => {
-                    assert!(!early, "Expired before {d:?}");
-                    Totals::add(&totals.handed_back);
-                    drop(f);
-                    if d.is_zero() {
-                        continue;
-                    }
-                    &seen.expired
-                }
-                Err(DeadlineError::TimedOut) => {
-                    assert!(!early, "TimedOut before {d:?}");
-                    &seen.timed_out
-                }
-                Err(DeadlineError::Refused(refused)) => {
-                    assert!(refused.is_saturated(), "{refused:?}");
-                    Totals::add(&totals.handed_back);
-                    &seen.refused
-                }
+            }
+            Err(DeadlineError::Refused(refused)) => {
+                let closed = over.load(Ordering::SeqCst) && refused.is_closed();
+                assert!(closed || refused.is_saturated(), "{refused:?}");
+                &totals.refused
             }
         };
-        Totals::add(count);
+        count.fetch_add(1, Ordering::SeqCst);
         if rng.below(200) == 0 {
             // Long enough for workers to retire.
             thread::sleep(Duration::from_micros(rng.below(6000)));
@@ -227,238 +143,104 @@ fn submit(pool: &Pool, totals: &Arc<Totals>, seen: &Seen, rng: &mut Rng, over: &
     }
 }
 
-fn watch(pool: &Pool, over: &AtomicBool) {
-    let mut last = pool.stats();
-    while !over.load(Ordering::Relaxed) {
-        let now = pool.stats();
-        check_moment(pool, &now);
-        let figures = |s: &Stats| {
-            [
-                s.accepted,
-                s.refused,
-                s.completed,
-                s.panicked,
-                s.expired,
-                s.discarded,
-                s.timed_out,
-                s.spawned,
-                s.retired,
-                s.peak_workers as u64,
-                s.hook_panics,
-            ]
-        };
-        for (before, after) in figures(&last).into_iter().zip(figures(&now)) {
-            assert!(before <= after, "a counter went back: {last:?}, {now:?}");
-        }
-        last = now;
-        thread::sleep(ms(1));
-    }
-}
-
-fn run(shape: Shape) {
-    let builder = Pool::builder()
-        .max_workers(shape.workers)
-        .min_workers(shape.min)
-        .queue_capacity(shape.queue)
-        .idle_timeout(shape.idle)
-        .when_full(shape.policy);
-    let builder = if shape.hooks {
-        builder
-            .around(|task| {
-                if task::slot().is_some_and(|slot| slot % 2 == 0) {
-                    task();
-                }
-            })
-            .on_panic(|_| quiet_panic("hook"))
-            .on_worker_start(|slot| assert!(slot < WORKERS))
-            .on_worker_stop(|_| quiet_panic("hook"))
-    } else {
-        builder
+/// Runs the load, then shuts the pool down beside it.
+fn run(builder: Builder) {
+    let length = match std::env::var("LAZYPOOL_STRESS_SECS") {
+        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
+        Err(_) => ms(600),
     };
     let pool = builder.build().expect("pool");
     let totals = Arc::new(Totals::default());
-    let seen = Seen::default();
     let over = AtomicBool::new(false);
-    thread::scope(|s| {
-        for seed in 0..SUBMITTERS {
-            let (pool, totals, seen, over) = (&pool, &totals, &seen, &over);
-            s.spawn(move || {
-                let mut rng = Rng::new(seed + shape.queue as u64 + unique());
-                submit(pool, totals, seen, &mut rng, over);
-            });
-        }
-        s.spawn(|| watch(&pool, &over));
-        thread::sleep(length());
-        over.store(true, Ordering::Relaxed);
-    });
-    let s = settle(&pool);
-    check_at_rest(&pool, &s);
-    let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
-
-    // The pool's counts agree with the outcomes that its callers saw.
-    assert_eq!(
-        s.refused + s.expired,
-        get(&seen.refused) + get(&seen.expired)
-    );
-    // A call that expired before its task was accepted counts as refused (law 14).
-    assert!(s.expired <= get(&seen.expired), "{s:?}, {seen:?}");
-    if shape.policy == WhenFull::Block {
-        assert_eq!(get(&seen.refused), 0, "{shape:?}: {s:?}, {seen:?}");
-    }
-    assert_eq!(s.timed_out, get(&seen.timed_out), "{s:?}, {seen:?}");
-    let ended = get(&seen.served) + get(&seen.returned) + get(&seen.panicked);
-    assert_eq!(
-        s.completed + s.panicked,
-        ended + get(&seen.timed_out),
-        "{shape:?}: {s:?}, {seen:?}"
-    );
-    assert!(s.completed > 0, "{s:?}");
-    assert!(get(&seen.expired) + s.timed_out > 0, "{s:?}, {seen:?}");
-
-    // Every closure ran, came back or was dropped, once. Every result was dropped once.
-    assert_eq!(get(&totals.wrong), 0, "{totals:?}");
-    assert_eq!(get(&totals.ran), s.completed + s.panicked, "{totals:?}");
-    assert_eq!(
-        get(&totals.made),
-        get(&totals.ran) + get(&totals.handed_back),
-        "{shape:?}: {totals:?}, {s:?}"
-    );
-    assert_eq!(get(&totals.dropped), get(&totals.made), "{totals:?}");
-    assert_eq!(get(&totals.results_made), s.completed, "{totals:?}");
-    assert_eq!(get(&totals.results_dropped), get(&totals.results_made));
-    assert!(get(&totals.most) <= shape.workers as u64, "{totals:?}");
-
-    if shape.policy == WhenFull::Refuse {
-        assert_cap_usable(&pool);
-    }
-    if shape.idle < ms(100) {
-        wait_until("workers to retire", || pool.stats().workers == shape.min);
-    }
-
-    // Runs the load once more, into a shutdown that discards.
-    let over = AtomicBool::new(false);
-    let before = totals.made.load(Ordering::SeqCst);
-    thread::scope(|s| {
-        for seed in 0..4 {
+    let mode = MODES[(unique() % 3) as usize];
+    let report = thread::scope(|s| {
+        for seed in 0..16 {
             let (pool, totals, over) = (&pool, &totals, &over);
-            s.spawn(move || {
-                let mut rng = Rng::new(seed);
-                while !over.load(Ordering::Relaxed) {
-                    let check = rng.next();
-                    let ticket = Ticket::new(totals, check);
-                    let body = move || {
-                        ticket.run(check);
-                        ticket.end();
-                    };
-                    let outcome = match rng.below(2) {
-                        0 => pool.serve(body).is_err(),
-                        _ => match pool.do_with_deadline(body, Duration::MAX) {
-                            Ok(()) => false,
-                            Err(error) => error.into_inner().is_some(),
-                        },
-                    };
-                    if outcome {
-                        Totals::add(&totals.handed_back);
-                    }
-                }
-            });
+            s.spawn(move || submit(pool, totals, &mut Rng::new(seed + unique()), over));
         }
-        wait_until("a submission", || get(&totals.made) > before);
-        thread::sleep(ms(5));
-        let modes = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
-        let mode = modes[(unique() % 3) as usize];
-        assert!(pool.shutdown(mode, LIMIT).is_clean());
-        over.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        while start.elapsed() < length {
+            check_moment(&pool, &pool.stats());
+            thread::sleep(ms(1));
+        }
+        over.store(true, Ordering::SeqCst);
+        pool.shutdown(mode, LIMIT)
     });
+    assert!(report.is_clean(), "{report:?}");
+    assert!(mode != Shutdown::Drain || report.discarded == 0);
     let s = pool.stats();
     check_at_rest(&pool, &s);
     assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
-    assert!(get(&totals.made) > before);
+    assert!(s.completed > 0 && s.expired + s.timed_out > 0, "{s:?}");
+
+    // Every closure was dropped once, and ran at most once.
+    let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
+    let (made, ran) = (get(&totals.made), get(&totals.ran));
     assert_eq!(get(&totals.wrong), 0, "{totals:?}");
-    assert_eq!(get(&totals.dropped), get(&totals.made), "{totals:?}");
-    assert_eq!(get(&totals.inside), 0, "{totals:?}");
+    assert_eq!(get(&totals.dropped), made, "{totals:?}");
+    assert_eq!(ran, s.completed + s.panicked, "{totals:?}, {s:?}");
+
+    // The pool's counts agree with the outcomes. A served task that was discarded counts as ended
+    // here; a discarded call was handed back as refused.
+    let [ended, refused] = [&totals.ended, &totals.refused].map(get);
+    let [timed_out, expired] = [&totals.timed_out, &totals.expired].map(get);
+    assert_eq!(s.timed_out, timed_out, "{totals:?}, {s:?}");
+    assert_eq!(s.expired + s.refusals.expired, expired, "{totals:?}, {s:?}");
+    let discarded = ended + timed_out - ran;
+    let handed_back = s.discarded - discarded;
+    let refusals = s.refusals.saturated + s.refusals.closed;
+    assert_eq!(refused, refusals + handed_back, "{totals:?}, {s:?}");
+    let back = expired + get(&totals.uncounted) + refused;
+    assert_eq!(made, ran + discarded + back, "{totals:?}, {s:?}");
+    assert!(totals.inside.most() <= pool.max_workers(), "{totals:?}");
 }
 
-fn shape(queue: usize) -> Shape {
-    Shape {
-        workers: WORKERS,
-        min: 0,
-        queue,
-        idle: ms(1),
-        policy: WhenFull::Refuse,
-        hooks: false,
-    }
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool without a queue.
-#[test]
-fn stress_without_a_queue() {
-    stress_timed(|| run(shape(0)));
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool with a queue.
-#[test]
-fn stress_with_a_queue() {
-    stress_timed(|| run(shape(32)));
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool with few workers, and a short queue or none.
-#[test]
-fn stress_few_workers() {
-    stress_timed(|| {
-        for queue in [0, 3] {
-            run(Shape {
-                workers: 3,
-                min: 1,
-                ..shape(queue)
-            });
-        }
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool whose submitters wait for room.
-#[test]
-fn stress_blocking() {
-    stress_timed(|| {
-        for queue in [0, 5] {
-            run(Shape {
-                workers: 4,
-                policy: WhenFull::Block,
-                ..shape(queue)
-            });
-        }
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool whose hooks panic, and whose wrapper does not call some tasks.
-#[test]
-fn stress_hooks() {
-    stress_timed(|| {
-        run(Shape {
-            workers: 16,
-            hooks: true,
-            ..shape(8)
-        });
-    });
-}
-
-/// Laws 2, 4, 7, 9, 10: a pool without retirement, so that only the fast paths run.
-#[test]
-fn stress_without_retirement() {
-    stress_timed(|| {
-        run(Shape {
-            workers: 2,
-            idle: Duration::MAX,
-            ..shape(256)
-        });
-    });
-}
-
-/// Works like `timed`, for tests whose length can be chosen.
-fn stress_timed(body: impl FnOnce() + Send + 'static) {
+/// Runs the pools one after the other; with a time limit unless the length was chosen.
+fn stress_each<const N: usize>(builders: [Builder; N]) {
+    let body = move || builders.into_iter().for_each(run);
     if std::env::var_os("LAZYPOOL_STRESS_SECS").is_some() {
         body();
     } else {
         timed(body);
     }
+}
+
+#[test]
+fn stress_many_workers() {
+    stress_each([0, 32].map(|queue| builder(64, queue).idle_timeout(ms(1))));
+}
+
+#[test]
+fn stress_few_workers() {
+    stress_each([0, 3].map(|queue| builder(3, queue).idle_timeout(ms(1)).min_workers(1)));
+}
+
+/// The submitters wait for room.
+#[test]
+fn stress_blocking() {
+    stress_each([0, 5].map(|queue| {
+        let builder = builder(4, queue).when_full(WhenFull::Block);
+        builder.idle_timeout(ms(1))
+    }));
+}
+
+/// Hooks panic, and the wrapper does not call some tasks.
+#[test]
+fn stress_hooks() {
+    stress_each([builder(16, 8)
+        .idle_timeout(ms(1))
+        .around(|task| {
+            if task::slot().is_some_and(|slot| slot % 2 == 0) {
+                task();
+            }
+        })
+        .on_panic(|_| quiet_panic("hook"))
+        .on_worker_start(|slot| assert!(slot < 16))
+        .on_worker_stop(|_| quiet_panic("hook"))]);
+}
+
+/// No worker retires, so only the fast paths run.
+#[test]
+fn stress_without_retirement() {
+    stress_each([builder(2, 256)]);
 }

@@ -157,19 +157,16 @@ impl Drop for Listening {
     }
 }
 
-fn named(name: &str, max: usize) -> Builder {
+/// Returns a pool of that name, once there is a subscriber.
+fn named(name: &str, max: usize, queue: usize, set: fn(Builder) -> Builder) -> Pool {
     keeper();
-    Pool::builder()
-        .max_workers(max)
-        .idle_timeout(Duration::MAX)
-        .thread_name(name)
+    pool_with(max, queue, |b| set(b).thread_name(name))
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn a_spawn_failure_is_told() {
-    let builder = named("unspawned", 1).stack_size(IMPOSSIBLE_STACK);
-    let pool = builder.build().unwrap();
+    let pool = named("unspawned", 1, 0, |b| b.stack_size(IMPOSSIBLE_STACK));
     assert!(pool.serve(|| ()).is_err());
     let event = keeper().event_of("unspawned", NOT_STARTED);
     assert_eq!(event.on, thread::current().id());
@@ -181,11 +178,10 @@ fn a_spawn_failure_is_told() {
 #[test]
 fn a_panic_is_told() {
     timed(|| {
-        let pool = named("panics", 1).build().unwrap();
+        let pool = named("panics", 1, 0, |b| b);
         let worker = pool.do_with_deadline(|| thread::current().id(), LONG);
         let boom = || quiet_panic("no such file");
-        let caught = pool.labeled("load").do_with_deadline(boom, LONG);
-        assert!(matches!(caught, Err(DeadlineError::Panicked(_))));
+        panicked::<_, ()>(pool.labeled("load").do_with_deadline(boom, LONG));
         let event = keeper().event_of("panics", PANICKED);
         assert_eq!(event.on, worker.unwrap());
         assert_eq!(event.fields["label"], "load");
@@ -206,7 +202,7 @@ fn a_panic_is_told() {
 #[test]
 fn a_straggler_is_told_of_once() {
     timed(|| {
-        let pool = named("late", 2).build().unwrap();
+        let pool = named("late", 2, 0, |b| b);
         let gate = Gate::new();
         let group = pool.labeled("stuck").group();
         must_serve_in(&group, gate.task());
@@ -232,7 +228,7 @@ fn a_straggler_is_told_of_once() {
 #[test]
 fn a_clean_life_is_silent() {
     timed(|| {
-        let pool = Arc::new(named("silent", 2).queue_capacity(4).build().unwrap());
+        let pool = Arc::new(named("silent", 2, 4, |b| b));
         for n in 0..4 {
             assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
         }
@@ -257,45 +253,22 @@ fn a_clean_life_is_silent() {
     });
 }
 
-/// Law 1: with the feature and a subscriber, a burst of as many tasks as there is room for is
-/// accepted, and each task goes where it would go without them.
-#[test]
-fn law01_a_subscriber_changes_no_admission() {
-    timed(|| {
-        for round in 0..rounds(50) {
-            let queue = 2 * (round as usize % 2);
-            let pool = named("admits", 3).queue_capacity(queue).build().unwrap();
-            assert_cap_usable(&pool);
-            // A worker that starts has no other code to run before its task, so all workers are
-            // idle now.
-            let stats = pool.stats();
-            assert_eq!((stats.spawned, stats.idle), (3, 3));
-            pool.do_with_deadline(|| (), LONG).unwrap();
-            assert_eq!(pool.stats().spawned, 3, "an idle worker took it");
-        }
-    });
-}
-
 /// Law 7 for subscribers: their panics change no task's outcome and count as panics of hooks.
 #[test]
 fn law07_a_subscribers_panic_is_contained() {
     timed(|| {
-        let pool = named("bomb", 1).queue_capacity(8).build().unwrap();
+        let pool = named("bomb", 1, 8, |b| b);
         let _listening = Listening::to("bomb", PANICKED, || quiet_panic("no more events"));
         for n in 0..5 {
             let caught = pool.do_with_deadline(|| quiet_panic("on purpose"), LONG);
-            match caught {
-                Err(DeadlineError::Panicked(p)) => assert_eq!(p.message().unwrap(), "on purpose"),
-                other => panic!("{other:?}"),
-            }
+            assert_eq!(panicked::<_, ()>(caught).message().unwrap(), "on purpose");
             assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
         }
         let s = settle(&pool);
         assert_eq!((s.completed, s.panicked, s.hook_panics), (5, 5, 5));
         assert_eq!(s.spawned, 1, "the same worker all along");
         let gate = Gate::new();
-        must_serve(&pool, gate.task());
-        gate.wait_entered(1);
+        occupy(&pool, &gate, 1);
         let _listening = Listening::to("bomb", STRAGGLER, || quiet_panic("no more events"));
         assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 1);
         gate.open();
@@ -309,8 +282,7 @@ fn law07_a_subscribers_panic_is_contained() {
 fn a_subscriber_may_submit() {
     thread_local!(static AT_IT: Cell<bool> = const { Cell::new(false) });
     timed(|| {
-        let builder = named("reentrant", 3).queue_capacity(2).idle_timeout(ms(1));
-        let pool = Arc::new(builder.build().unwrap());
+        let pool = Arc::new(named("reentrant", 3, 2, |b| b.idle_timeout(ms(1))));
         let its = Arc::downgrade(&pool);
         let _listening = Listening::to("reentrant", PANICKED, move || {
             let Some(pool) = its.upgrade() else { return };
@@ -337,8 +309,7 @@ fn a_subscriber_may_submit() {
 #[test]
 fn law03_a_slow_subscriber_breaks_no_deadline() {
     timed(|| {
-        let pool = named("slow", 1).build().unwrap();
-        await_started(&pool);
+        let pool = named("slow", 1, 0, |b| b);
         pool.do_with_deadline(|| (), LONG).unwrap();
         let told = Gate::new();
         let _opener = told.opener();

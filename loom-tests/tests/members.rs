@@ -279,6 +279,23 @@ fn no_moment_is_invented() {
 
 // ---- a limit -------------------------------------------------------------------------------
 
+/// Two tasks end while the only handle is dropped. Excludes: a group that is freed beside a pending
+/// task, or never. All interleavings.
+#[test]
+fn ends_against_drop() {
+    check(None, || {
+        let members = Members::new();
+        let is_freed = members.is_freed();
+        let last = members.enter().unwrap();
+        let first = ends(&members);
+        drop(members);
+        assert!(!is_freed());
+        last.complete();
+        first.join().unwrap();
+        assert!(is_freed());
+    });
+}
+
 /// Two tasks enter a group with a limit of one. Excludes: both enter, or neither. All
 /// interleavings.
 #[test]

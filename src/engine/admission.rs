@@ -16,8 +16,8 @@ use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// The least space that the queue must have before a task is pushed for an idle worker. It must
-/// also have space for `max_workers` tasks.
+/// Before a task is pushed for an idle worker, the queue must have space for this many tasks, and
+/// for `max_workers` tasks.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
@@ -57,7 +57,7 @@ impl Core {
             // memory.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false`: a submission that blocks does not come here.
+                // `false`: a submission that its pool's policy makes wait does not come here.
                 return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
@@ -76,8 +76,8 @@ impl Core {
         let mut even_parked = true;
         if let Some(queue) = &self.queue {
             if options.awaited {
-                // This moves two cache lines between the cores instead of five: the line of the
-                // worker and the caller's own.
+                // A hand-over moves two cache lines between the cores: the worker's, and the one
+                // that the caller waits on. The way through the queue moves five.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
                     return Some(self.hand_over(slot, claim, task));
                 }
@@ -141,8 +141,9 @@ impl Core {
 
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
-    /// A submission by a waker on an idle worker gives up early. It may wait for a step of its own
-    /// worker, which obeys no order until the waker has returned.
+    /// A submission made by a waker gives up early if its worker is idle for other threads. The
+    /// step that it waits for may be its own worker's, which obeys no order until the waker has
+    /// returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -221,12 +222,12 @@ impl Core {
 
     /// Makes one attempt to submit the task.
     ///
-    /// The order of the steps is the proof. Each step serves claims of the protocol page:
+    /// The order of the steps is the proof. Each step serves claims of `proofs.md`:
     ///
     /// 1. Laws 10 and 19: a closed pool refuses the task even if a worker is idle, and so does a
     ///    forked child.
     /// 2. T2, A2: if a worker is awake, the task goes into the queue, because that worker looks at
-    ///    the queue before it rests. In a burst, an idle worker is notified instead (step 3 of the
+    ///    the queue before it rests. In a burst, an idle worker is notified instead (way 4 of the
     ///    page).
     /// 3. T2, first reading of the counts. It comes before the look for an idle worker, because a
     ///    worker that searches goes `Idle` before it leaves the count. So a worker that is counted
@@ -387,9 +388,9 @@ impl Core {
         Location::Mailbox { slot, generation }
     }
 
-    /// Returns `true` if a task is queued although a worker is idle, which is then notified. In a
-    /// burst, the first worker to wake up takes the task. Until then the task occupies a place in
-    /// the queue that other submissions may need, so the queue must have more than enough space.
+    /// Returns `true` if a task is to be queued although a worker is idle, which is then notified.
+    /// In a burst, the first worker to wake up takes the tasks. Until then each of them occupies a
+    /// place that other submissions may need, so the queue must have more than enough space.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let spare = SPARE.max(self.settings.max_workers as u64);

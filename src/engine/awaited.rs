@@ -13,7 +13,7 @@ use super::submit::submit_with;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Members};
+use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{Captured, End, Job, NeverRan, Release};
@@ -82,7 +82,7 @@ pub(crate) struct Ticket<R> {
 /// Submits a closure as a task with a handle, in a group if `members` is given.
 pub(crate) fn submit<F, R>(
     core: &Arc<Core>,
-    members: Option<&Arc<Members>>,
+    members: Option<&Owner>,
     extras: &Extras,
     closure: F,
 ) -> Result<Ticket<R>, Refused<F>>

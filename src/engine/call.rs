@@ -83,7 +83,8 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         }
         end(Ended::ran(panicked));
         if let Some(result) = result {
-            // Written only now: the caller polls this cache line, which so moves only once.
+            // The outcome is written only now: the caller polls its cache line, so each earlier
+            // write would move that line between the cores once more.
             // SAFETY: the decision is won, so the caller waits for `done`.
             let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());

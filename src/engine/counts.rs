@@ -82,13 +82,13 @@ impl RareCounts {
 
     /// Counts an accepted task that has expired.
     pub(crate) fn expire(&self) {
-        // ORDERING: L1: after the task was accepted.
+        // ORDERING: L1: counted after the task was accepted.
         self.expired.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Counts an accepted task that was dropped unrun.
     pub(crate) fn discard(&self) {
-        // ORDERING: L1: after the task was accepted.
+        // ORDERING: L1: counted after the task was accepted.
         self.discarded.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -1,5 +1,6 @@
-//! Tasks that are taken out of the pool to be dropped: by a shutdown, by their group's cancel, or
-//! by their handle.
+//! Tasks that are taken out of the pool to be dropped. A shutdown takes out all queued tasks, except
+//! those of scopes, which must run. A group's cancel takes out the tasks at the positions that the
+//! group has noted. A handle takes out its own task, also from a mailbox.
 //!
 //! First all of them are *settled*, with no user code in between: they are counted, callers get
 //! their tasks back, handles get their outcome, and groups learn of the end. So no thread waits for

@@ -4,14 +4,14 @@ use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::Refusal;
-use crate::parts::members::{Members, Pending};
+use crate::parts::members::{Members, Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::{Job, NeverRan};
 
 /// Submits a job as a member of a group. A refused job comes back with the reason.
 pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
-    members: &Arc<Members>,
+    members: &Owner,
     job: J,
     options: SubmitOptions<'_>,
 ) -> Result<Location, (J, Refusal)> {
@@ -19,10 +19,10 @@ pub(crate) fn submit_member<J: Job>(
         members: Some(members),
         ..options
     };
-    if let Err(why) = core.enter(Some(members)) {
-        return Err((job, why));
-    }
-    let pending = Pending(Arc::clone(members));
+    let pending = match core.enter(Some(members)) {
+        Ok(pending) => pending,
+        Err(why) => return Err((job, why)),
+    };
     let location = submit_with(core, pending, job, options)?;
     core.member_accepted(members, location);
     Ok(location)
@@ -32,19 +32,22 @@ impl Core {
     /// Enters a task that is about to be submitted into its group, if it has one. In a forked child
     /// it is refused before any lock is taken: a thread that no longer exists may hold the lock.
     #[inline]
-    pub(super) fn enter(&self, members: Option<&Members>) -> Result<(), Refusal> {
-        if self.env.is_forked() || members.is_some_and(|members| !members.enter()) {
-            return Err(self.refuse_member(members));
+    pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
+        let pending = members
+            .filter(|_| !self.env.is_forked())
+            .and_then(Owner::enter);
+        if pending.is_some() || members.is_none() && !self.env.is_forked() {
+            return Ok(pending);
         }
-        Ok(())
+        Err(self.refuse_member(members))
     }
 
     /// Returns the reason why a submission is refused that could not enter its group, and counts
     /// it. The group is full, or this process is a forked child.
     #[cold]
-    fn refuse_member(&self, members: Option<&Members>) -> Refusal {
+    fn refuse_member(&self, members: Option<&Owner>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
-        let is_cancelled = members.is_some_and(Members::is_cancelled);
+        let is_cancelled = members.is_some_and(|members| members.is_cancelled());
         let cancelled = is_cancelled.then_some(Refusal::Cancelled);
         let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
         let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));

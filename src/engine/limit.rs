@@ -3,8 +3,8 @@
 //! A slot that is *withheld* has no thread and is not in the free ring, so no submission can start
 //! a thread on it. With a limit of n, all slots except n are to be withheld. Those that are in the
 //! free ring are taken out at once. The others are withheld later: a thread that gives a slot back,
-//! under the registry's lock, withholds the slot as long as too few are withheld. The protocol page
-//! says how workers learn of the limit.
+//! under the registry's lock, withholds the slot as long as too few are withheld. Claim B of
+//! `proofs.md` says how workers learn of the limit.
 
 use super::core::{Core, Registry};
 use crate::sync::{lock, Arc};

@@ -30,8 +30,8 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
-        // Called last: a waker may submit and serve the line, and must not be called within another
-        // one. A single waker allocates nothing (law 12).
+        // The wakers are called last: a waker may submit and serve the line itself, and one waker
+        // must not be called within another. A single waker is kept without an allocation (law 12).
         let (mut first, mut others) = (None, Vec::new());
         // Attempts for others do not change this thread's own last worker.
         while let Some(waker) = Self::keep_affinity(|| {

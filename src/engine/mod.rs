@@ -22,6 +22,7 @@
 //! | `core`, `request` | What do all of these share? |
 //! | `submit` | How does a closure become a task, and a closure again? |
 #![doc = include_str!("protocol.md")]
+#![doc = include_str!("proofs.md")]
 
 pub(crate) mod admission;
 mod ages;
@@ -45,5 +46,7 @@ pub(crate) mod threads;
 pub(crate) mod waking;
 pub(crate) mod worker;
 
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod page_tests;
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests;

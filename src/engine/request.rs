@@ -3,7 +3,7 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
-use crate::parts::members::Members;
+use crate::parts::members::{Members, Pending};
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
@@ -78,9 +78,10 @@ impl Wanted {
     /// Takes the task out and returns the refusal with it.
     pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
         if let (Some(members), true) = (&self.members, self.is_future) {
-            // The owner takes a thread's task out of its group. A future may never be polled again,
-            // and the group's waiters must not wait for that.
-            members.leave();
+            // A thread that gets its task back takes it out of its group itself. A future may never
+            // be polled again, and the group's waiters must not wait for that.
+            // SAFETY: the task is pending, and its own reference is dropped unused (`take_apart`).
+            unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
     }
@@ -88,7 +89,8 @@ impl Wanted {
     /// Returns the task of a future that leaves the line, and takes the task out of its group.
     pub(super) fn withdraw(mut self) -> Task {
         if let Some(members) = &self.members {
-            members.leave();
+            // SAFETY: as in `refuse`.
+            unsafe { Pending::of(members) }.leave();
         }
         self.task.take().expect("a task waits")
     }
@@ -181,14 +183,15 @@ impl<'a> SubmitOptions<'a> {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Returns `true` if the submission waits for space; `pool` is the answer of the pool's policy.
+    /// Returns `true` if the submission waits for space. `pool` says whether the pool's own policy
+    /// makes submissions wait.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
     /// Returns the refusal of a submission that found no space: `OnWorker` if it would have waited
-    /// but is made on a worker of the pool, otherwise `Saturated`.
+    /// but is made on a worker of the pool, otherwise `Saturated`. `pool`: as in `blocks`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);

@@ -67,7 +67,7 @@ impl Core {
     }
 
     /// Worker: sleeps until it is unparked or the next sweep is due. If the sweep is due, makes it.
-    /// May also return for no reason.
+    /// May also return spuriously.
     pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ impl Core {
             }
         }
         let next = self.retire_due(registry, now);
-        // ORDERING: P2: after the workers are on the bench, or on their way to their end.
+        // ORDERING: P2: lowered after the workers are on the bench, or counted as ending.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
@@ -168,7 +168,7 @@ impl Core {
                 break Some((slot, claim));
             }
         };
-        // ORDERING: P2: after the worker was claimed.
+        // ORDERING: P2: lowered after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);
         claimed
@@ -176,7 +176,7 @@ impl Core {
 
     #[inline]
     pub(super) fn is_any_benched(&self) -> bool {
-        // ORDERING: P1, P2: after a push, or around a look at the rings.
+        // ORDERING: P1, P2: read after a push into the queue; or before and after the rings.
         self.benched.load(Ordering::SeqCst) != 0
     }
 }

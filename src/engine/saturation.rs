@@ -1,15 +1,15 @@
 //! Saturation: the proof that no worker and no space was free, before a submission is refused for
 //! it.
 //!
-//! Claim V of the protocol page is proved here. A worker that stopped being busy between the two
-//! readings has pushed an entry into the ready ring, so the number of pushes differs; or its entry
-//! was on the bench, or in the hands of another submission. That submission checks the worker's
-//! slot next. Until then the worker counts as busy. A worker that was claimed by affinity leaves
-//! its entry in the ring while it is busy. The submission takes such an entry out, and tries again.
+//! Claim V has the proof. In short: both rings are empty from the first reading to the last, because
+//! no entry has been pushed meanwhile. So at the second reading of the counts, a worker without a
+//! task would be on the bench, or in a count. And a queue that is full with the same `head` before
+//! and after was full at that moment.
 //!
-//! A full queue stays full as long as nothing is popped and its oldest cell is not dead. So if it
-//! is full with the same `head` at both readings, there was a moment at which it was full and all
-//! workers were busy. All of this only reads: a refusal by a saturated pool moves no cache line.
+//! A worker that was claimed by affinity leaves its entry in the ready ring while it is busy. Then
+//! the ring is not empty: the submission takes such an entry out, and tries again.
+//!
+//! All of this only reads: a refusal by a saturated pool moves no cache line.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
@@ -26,7 +26,7 @@ pub(super) struct AllBusy {
 
 impl Core {
     /// Returns the numbers of pushes if no worker is idle, in flight or on the bench, and no slot
-    /// is free (V1, V2). The rings are read from their ends only.
+    /// is free (V1, steps 2 to 4). Of the rings, this reads the ends only.
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
@@ -49,16 +49,15 @@ impl Core {
 
     /// Returns `true` if no worker is on the bench or counted in flight.
     ///
-    /// The bench is read before the counts: a worker that leaves the bench to end or to search is
-    /// counted before it leaves. A worker that comes to the bench after this check came through the
-    /// ready ring, so the number of pushes shows it, or the second check of the bench.
+    /// The bench is read before the counts (V4): a worker that leaves the bench to end or to search
+    /// is counted before it leaves.
     #[inline]
     fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_nobody()
     }
 
     /// Returns `true` if at one moment during this call every worker was busy and the queue was
-    /// full; see the docs of this module.
+    /// full (claim V).
     #[inline(always)]
     pub(super) fn is_saturated(&self, queue: Option<&Queue<Task>>) -> bool {
         let Some(queue) = queue else {

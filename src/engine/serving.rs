@@ -6,7 +6,7 @@ use super::core::Core;
 use super::request::{Answer, Extras, SubmitError};
 use crate::error::{Refusal, Refused};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
-use crate::parts::members::{Members, Pending};
+use crate::parts::members::{Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Submitted;
@@ -30,7 +30,7 @@ where
     R: Send + 'static,
 {
     core: Arc<Core>,
-    members: Option<Arc<Members>>,
+    members: Option<Owner>,
     extras: Extras,
     stage: Stage<F, R>,
 }
@@ -42,7 +42,7 @@ where
 {
     pub(crate) fn new(
         core: &Arc<Core>,
-        members: Option<&Arc<Members>>,
+        members: Option<&Owner>,
         extras: Extras,
         closure: F,
     ) -> Self {
@@ -67,18 +67,16 @@ where
     /// Puts the task in line and serves the line, which submits the task if there is space.
     fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
         let core = Arc::clone(&self.core);
-        if let Err(why) = core.enter(self.members.as_deref()) {
-            return Poll::Ready(Err(Refused::new(closure, why)));
-        }
+        let pending = match core.enter(self.members.as_ref()) {
+            Ok(pending) => pending,
+            Err(why) => return Poll::Ready(Err(Refused::new(closure, why))),
+        };
         let (_, times) = self.extras.times(&core.env);
         let (job, side) = pair(self.extras.label, (times, closure));
         let submitted = Submitted::now(&core.env);
-        let task = match &self.members {
-            None => Task::new(submitted, (), job),
-            Some(members) => Task::new(submitted, Pending(Arc::clone(members)), job),
-        };
+        let task = Task::new(submitted, pending, job);
         let submitted = core.submitted_at();
-        let ticket = core.join_line(task, self.members.as_ref(), submitted, None);
+        let ticket = core.join_line(task, self.members.as_deref(), submitted, None);
         if !core.env.is_own_worker() {
             self.stage = Stage::InLine(ticket, side);
             return self.look(ticket, waker);
@@ -114,13 +112,8 @@ where
 
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
-        let job: Side<F, R> = if self.members.is_some() {
-            // SAFETY: the task that comes back is the one made by `start`, as a member's.
-            unsafe { task.into_parts::<Pending, Side<F, R>>() }.1
-        } else {
-            // SAFETY: the task that comes back is the one made by `start`, without a group.
-            unsafe { task.into_parts::<(), Side<F, R>>() }.1
-        };
+        // SAFETY: the task that comes back is the one made by `start`.
+        let (_, job) = unsafe { task.into_parts::<Option<Pending>, Side<F, R>>() };
         job.give_back().1
     }
 }

@@ -20,6 +20,10 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The tasks that a shutdown or drop waits for.
+///
+/// A drop of the pool does not wait for abandoned tasks, so that a process whose timed-out call
+/// never returns can end. Every [`LOOK_AGAIN`] it checks whether all workers run such tasks. If so,
+/// it starts another worker for queued tasks if the limit allows one, and returns otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// It waits for all accepted tasks.

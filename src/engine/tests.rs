@@ -1,5 +1,4 @@
-//! Tests of the engine from inside: the protocol page against the code, and laws whose
-//! interleavings need the engine's own state.
+//! Tests of the engine from inside: laws whose interleavings need the engine's own state.
 
 use super::call::do_with;
 use super::core::Core;
@@ -10,8 +9,6 @@ use super::threads::NotSpawned;
 use crate::builder::Builder;
 use crate::error::{DeadlineError, Refusal};
 use crate::parts::in_flight::NOTIFIED;
-use crate::parts::queue::legal_steps as cell_steps;
-use crate::parts::slot::legal_steps as slot_steps;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc};
 use std::sync::{mpsc, Barrier};
@@ -33,62 +30,6 @@ where
 fn with_queue_of_two(workers: usize) -> Arc<Core> {
     let builder = Builder::new().max_workers(workers).queue_capacity(2);
     builder.into_core().expect("a pool").0
-}
-
-/// Returns the rows of the table that follows a marker on the page, as words without backquotes.
-fn table(marker: &str) -> Vec<Vec<String>> {
-    let page = include_str!("protocol.md");
-    let (_, after) = page.split_once(marker).expect("a marked table");
-    let rows = after.lines().skip_while(|line| !line.starts_with('|'));
-    let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
-    let words = |row: &str| {
-        let cells = row.trim_matches('|').split('|');
-        cells.map(|cell| cell.trim().replace('`', "")).collect()
-    };
-    rows.map(words).collect()
-}
-
-fn steps<S: std::fmt::Debug>(legal: impl Iterator<Item = (S, S)>) -> Vec<(String, String)> {
-    legal
-        .map(|(from, to)| (format!("{from:?}"), format!("{to:?}")))
-        .collect()
-}
-
-#[test]
-fn the_pages_tables_are_the_codes() {
-    let steps_of = |marker: &str| -> Vec<(String, String)> {
-        let rows = table(marker).into_iter();
-        rows.map(|row| {
-            let [from, to, by] = row.try_into().expect("three columns");
-            assert_ne!(by, "", "{from} -> {to}: by whom");
-            (from, to)
-        })
-        .collect()
-    };
-    assert_eq!(steps_of("<!-- slot steps"), steps(slot_steps()));
-    assert_eq!(steps_of("<!-- cell steps"), steps(cell_steps()));
-}
-
-#[test]
-fn every_state_of_a_step_has_a_meaning_on_the_page() {
-    let states = |heading: &str| -> Vec<String> {
-        let rows = table(heading).into_iter();
-        rows.map(|mut row| row.swap_remove(0)).collect()
-    };
-    for (heading, legal) in [
-        ("## A slot's states", steps(slot_steps())),
-        ("## A queue cell's states", steps(cell_steps())),
-    ] {
-        let known = states(heading);
-        let mut used: Vec<_> = legal
-            .into_iter()
-            .flat_map(|(from, to)| [from, to])
-            .collect();
-        used.sort();
-        used.dedup();
-        assert!(used.iter().all(|state| known.contains(state)), "{heading}");
-        assert_eq!(used.len(), known.len(), "{heading}");
-    }
 }
 
 /// Law 20: the release of a finished task's caller waits for no thread except its worker.

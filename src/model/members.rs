@@ -1,17 +1,16 @@
 //! The members of a group, without a pool.
 
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{self, Ended};
-use crate::sync::Arc;
+use crate::parts::members::{Ended, Owner, Pending};
 use std::time::Duration;
 
 /// The members of a group. A clone is the same group.
 #[derive(Debug, Clone)]
-pub struct Members(Arc<members::Members>);
+pub struct Members(Owner);
 
 /// A pending task of a group.
 #[derive(Debug)]
-pub struct Member(Arc<members::Members>);
+pub struct Member(Pending);
 
 impl Members {
     /// Returns a group without tasks.
@@ -22,12 +21,18 @@ impl Members {
 
     /// Returns a group of which at most `limit` tasks may be pending.
     pub fn limited(limit: u64) -> Self {
-        Self(Arc::new(members::Members::new(limit, 0)))
+        Self(Owner::new(limit, 0))
     }
 
     /// Enters a task that is to be submitted. Returns `None` if the group is full.
     pub fn enter(&self) -> Option<Member> {
-        self.0.enter().then(|| Member(Arc::clone(&self.0)))
+        self.0.enter().map(Member)
+    }
+
+    /// Returns a function that says whether the group has been freed.
+    pub fn is_freed(&self) -> impl Fn() -> bool {
+        let group = std::sync::Arc::downgrade(&self.0);
+        move || group.strong_count() == 0
     }
 
     /// Returns how many tasks are pending.

@@ -8,8 +8,7 @@
 //! | notified | workers told to look at the queue that have not begun to; attempts to tell a worker | before the worker leaves `Idle` or `Held` | when it counts as awake; or when the attempt has found no worker, and before it looks again |
 //! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
-//! A submission is refused as saturated only if all three counts are zero. The protocol page has
-//! the proof.
+//! A submission is refused as saturated only if all three counts are zero. Claim V has the proof.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -63,26 +62,27 @@ impl InFlight {
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn add(&self, count: Count) {
-        // ORDERING: P1, P2: before the next step of the worker or slot.
+        // ORDERING: P1, P2: raised before the worker or its slot takes its next step.
         self.0.fetch_add(count.0, Ordering::SeqCst);
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn sub(&self, count: Count) {
-        // ORDERING: P1, P2: after the step of the worker or slot, and before its last look.
+        // ORDERING: P1, P2: lowered after that step, and before the worker's last look at
+        // the queue.
         self.0.fetch_sub(count.0, Ordering::SeqCst);
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn shift(&self, from: Count, to: Count) {
-        // ORDERING: P1, P2: counted as one of the two at every moment.
+        // ORDERING: P1, P2: at every moment, the worker counts as one of the two.
         self.0
             .fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn see(&self) -> Seen {
-        // ORDERING: P1, P2: after a push, or around a look at the rings.
+        // ORDERING: P1, P2: read after a push into the queue; or before and after the rings.
         Seen(self.0.load(Ordering::SeqCst))
     }
 }

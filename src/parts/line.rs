@@ -90,7 +90,7 @@ impl<T, A> Line<T, A> {
     /// Returns how many entries have no answer yet.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
-        // ORDERING: P5: after space has been made.
+        // ORDERING: P5: read after this thread has made space.
         self.waiting.load(Ordering::SeqCst)
     }
 
@@ -104,7 +104,7 @@ impl<T, A> Line<T, A> {
             wanted: Some(wanted),
             wake_up,
         });
-        // ORDERING: P5: before this thread serves the line.
+        // ORDERING: P5: raised before this thread serves the line.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         ticket
     }
@@ -136,7 +136,7 @@ impl<T, A> Line<T, A> {
             return Left::Served;
         };
         let entry = list.entries.remove(place);
-        // ORDERING: P5: under the lock.
+        // ORDERING: P5: lowered under the lock, as the entry leaves.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(list);
         // A waker's drop is user code, which must not run under the lock.
@@ -211,7 +211,7 @@ impl<T, A> Line<T, A> {
     /// Stores the answer. Unparks the owner if it is a thread; returns the waker if it is a future.
     fn answer(&self, list: &mut List<T, A>, entry: Entry<T>, answer: A) -> Option<Waker> {
         list.answers.insert(entry.ticket, answer);
-        // ORDERING: P5: under the lock.
+        // ORDERING: P5: lowered under the lock, as the entry is answered.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         match entry.wake_up? {
             WakeUp::Task(waker) => Some(waker),

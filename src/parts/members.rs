@@ -2,36 +2,58 @@
 //! wait for their end.
 //!
 //! A task is *pending* from its submission until its end or its refusal. The time in which it waits
-//! in line is included.
+//! in line is included. It is *inside* from its submission until its handle, if it has one, has been
+//! told of its end, too: a wait ends after that, but a full group has space for the next task before.
 //!
-//! A wait ends if nothing was pending at one moment during it, even if the next task enters right
-//! afterwards. So a task's end that leaves nothing pending takes that step under the lock, and adds
-//! one to `zeros`. A waiter reads `zeros` and then `pending` under the same lock, and sleeps until
-//! `zeros` has changed.
+//! A wait ends if nothing was inside at one moment during it, even if the next task enters right
+//! afterwards. So a task that leaves nothing inside takes that step under the lock, and adds one to
+//! `zeros`. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until `zeros` has
+//! changed.
+//!
+//! A task inside refers to its group without a count of its own: two more steps on a word that
+//! submissions and workers share would double the cost of a member. An [`Owner`] keeps the group
+//! alive. If it is dropped while a task is inside, it leaves its reference in the group, and the task
+//! that leaves nothing inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `pending` |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `tasks` |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{self, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// In [`Members::tasks`], its lower half: a task inside.
+const INSIDE: u64 = 1;
+/// The upper half: a task inside that has ended.
+const ENDED: u64 = 1 << 32;
+
+fn inside(tasks: u64) -> u64 {
+    tasks % ENDED
+}
+
+fn pending(tasks: u64) -> u64 {
+    inside(tasks) - tasks / ENDED
+}
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Changed by submissions and workers.
-    pending: CachePadded<AtomicU64>,
+    /// Two counts, [`INSIDE`] and [`ENDED`]. Changed by submissions and workers.
+    tasks: CachePadded<AtomicU64>,
     /// How many tasks have ended, by [`Ended`]. Changed by workers alone.
     ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
-    /// How often `pending` has become zero. Changes only under the lock. It has a cache line of its
+    /// The generation of the process that created the group.
+    generation: u64,
+    /// How often nothing was left inside. Changes only under the lock. It has a cache line of its
     /// own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
-    /// The number of threads that sleep until `zeros` changes.
-    sleeping: Mutex<usize>,
+    rare: Mutex<Rare>,
     all_ended: Condvar,
     /// Queue positions at which tasks of the group were accepted. When the list is full, positions
     /// whose tasks have been popped are dropped from it.
@@ -59,83 +81,192 @@ impl Ended {
     }
 }
 
-/// A pending task's reference to its group. The task calls [`Members::end`] or [`Members::leave`]
-/// exactly once.
-#[derive(Debug)]
-pub(crate) struct Pending(pub(crate) Arc<Members>);
+#[derive(Debug, Default)]
+struct Rare {
+    /// The number of threads that sleep until `zeros` changes.
+    sleeping: usize,
+    /// The reference of an owner that was dropped while a task was inside.
+    kept: Option<Arc<Members>>,
+}
 
-impl Members {
+/// A reference to a group that may enter tasks: a group's or a scope's own.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner(Arc<Members>);
+
+/// A task's reference to its group. It is consumed once: by [`Pending::end`], by
+/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
+#[derive(Debug)]
+pub(crate) struct Pending(NonNull<Members>);
+
+// SAFETY: a reference to `Members`, which is `Sync`.
+unsafe impl Send for Pending {}
+
+impl Owner {
     /// Creates a group that allows `limit` pending tasks. It can note `queued` queue positions
     /// before it allocates again.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
-        Self {
-            pending: CachePadded::new(AtomicU64::new(0)),
+        Self(Arc::new(Members {
+            tasks: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::default(),
             limit,
             cancelled: AtomicBool::new(false),
+            generation: fork::generation(),
             zeros: CachePadded::new(AtomicU64::new(0)),
-            sleeping: Mutex::new(0),
+            rare: Mutex::default(),
             all_ended: Condvar::new(),
             queued: CachePadded::new(Mutex::new(Vec::with_capacity(queued))),
-        }
+        }))
     }
 
-    /// Counts a task that is about to be submitted. Returns `false` if the group is full.
+    /// Counts a task that is about to be submitted. Returns `None` if the group is full.
     #[inline]
-    pub(crate) fn enter(&self) -> bool {
-        // ORDERING: P3: before the submission reads whether the group is cancelled.
+    pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
-            self.pending.fetch_add(1, Ordering::SeqCst);
-            return true;
+            // ORDERING: P3: raised before the submission reads whether the group is cancelled.
+            self.tasks.fetch_add(INSIDE, Ordering::SeqCst);
+        } else {
+            let count = |tasks| (pending(tasks) < self.limit).then_some(tasks + INSIDE);
+            // ORDERING: P3: as above.
+            (self.tasks)
+                .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
+                .ok()?;
         }
-        let count = |pending| (pending < self.limit).then_some(pending + 1);
-        // ORDERING: P3: as above.
-        (self.pending)
-            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
-            .is_ok()
+        // SAFETY: the task has just entered.
+        Some(unsafe { Pending::of(&self.0) })
+    }
+}
+
+impl Deref for Owner {
+    type Target = Arc<Members>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Members> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    /// Leaves the reference to the last task inside. In a forked child no task ends, and a thread
+    /// that no longer exists may hold the lock.
+    fn drop(&mut self) {
+        if self.is_any_inside() && self.generation == fork::generation() {
+            let mut rare = lock(&self.rare);
+            // Under the lock the last task does not leave.
+            if self.is_any_inside() {
+                rare.kept = Some(Arc::clone(&self.0));
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Returns the reference of a task that is inside already.
+    ///
+    /// # Safety
+    /// The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this reference,
+    /// and a reference to it that is not consumed is not used after that.
+    #[inline]
+    pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
+        // SAFETY: the address of a value in an `Arc` is not null.
+        Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(members).cast_mut()) })
     }
 
-    /// Counts a task that has ended, which is then no longer pending. Waiters may return from here
-    /// on.
     #[inline]
-    pub(crate) fn end(&self, outcome: Ended) {
-        // Relaxed: the step that makes the task no longer pending publishes it.
-        self.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn members(&self) -> &Members {
+        // SAFETY: the task is inside, so an owner keeps the group alive, or its `Rare::kept`.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Counts a task that has ended and has no handle. Waiters may return from here on.
+    #[inline]
+    pub(crate) fn end(self, outcome: Ended) {
+        self.count(outcome);
         self.leave();
     }
 
-    /// Makes a task no longer pending.
+    /// Counts a task that has ended. It is no longer pending, and stays inside until
+    /// [`told`](Self::told).
     #[inline]
-    pub(crate) fn leave(&self) {
-        let count = |pending| (pending > 1).then(|| pending - 1);
+    pub(crate) fn has_ended(&self, outcome: Ended) {
+        self.count(outcome);
+        // ORDERING: G1: releases the work of this task, for a thread that reads that nothing is
+        // pending.
+        self.members().tasks.fetch_add(ENDED, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn count(&self, outcome: Ended) {
+        // Relaxed: the step that makes the task no longer pending publishes it.
+        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lets a task that has ended leave, once its handle has its outcome. Waiters may return from
+    /// here on.
+    #[inline]
+    pub(crate) fn told(self) {
+        self.leave_by(INSIDE + ENDED);
+    }
+
+    /// Lets a task that is not counted as ended leave.
+    #[inline]
+    pub(crate) fn leave(self) {
+        self.leave_by(INSIDE);
+    }
+
+    #[inline]
+    fn leave_by(self, step: u64) {
+        // SAFETY: the group lives until the step below. A reference to the whole group would have
+        // to be valid after it, too; one to an atomic word need not.
+        let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
+        let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
         // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
         // before, for a waiter.
-        let left = (self.pending).fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        let left = tasks.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
         if left.is_err() {
-            self.leave_last();
+            self.leave_last(step);
         }
     }
 
-    /// Makes the last pending task no longer pending, and counts that moment. Both steps happen
-    /// under the lock. Otherwise a waiter could read `zeros` between them, find a new task pending,
-    /// and then return for the moment before that task.
+    /// Lets the last task leave, and counts that moment. Both steps happen under the lock. Otherwise
+    /// a waiter could read `zeros` between them, find a new task inside, and then return for the
+    /// moment before that task.
     #[inline(never)]
-    fn leave_last(&self) {
-        let sleeping = lock(&self.sleeping);
-        // ORDERING: G1: as in `leave`.
-        if self.pending.fetch_sub(1, Ordering::SeqCst) > 1 {
+    fn leave_last(self, step: u64) {
+        let members = self.0.as_ptr().cast_const();
+        // SAFETY: `enter` took the pointer from an `Arc`, and the group lives as the task is
+        // inside. This reference of its own keeps it alive until the lock is free again.
+        let members = unsafe {
+            Arc::increment_strong_count(members);
+            Arc::from_raw(members)
+        };
+        let mut rare = lock(&members.rare);
+        // ORDERING: G1: as in `leave_by`.
+        if inside(members.tasks.fetch_sub(step, Ordering::SeqCst)) > 1 {
             return;
         }
         // ORDERING: G1: releases the work of all ended tasks.
-        self.zeros.fetch_add(1, Ordering::Release);
-        if *sleeping > 0 {
-            self.all_ended.notify_all();
+        members.zeros.fetch_add(1, Ordering::Release);
+        if rare.sleeping > 0 {
+            members.all_ended.notify_all();
         }
+        // Not the last reference, so nothing is dropped under the lock.
+        rare.kept = None;
+    }
+}
+
+impl Members {
+    /// Returns how many tasks have not ended.
+    pub(crate) fn pending(&self) -> u64 {
+        pending(self.tasks())
     }
 
-    pub(crate) fn pending(&self) -> u64 {
-        // ORDERING: G1, P3: acquires the work of ended tasks; after a cancel has set its flag.
-        self.pending.load(Ordering::SeqCst)
+    fn is_any_inside(&self) -> bool {
+        inside(self.tasks()) > 0
+    }
+
+    fn tasks(&self) -> u64 {
+        // ORDERING: G1, P3: acquires the work of ended tasks. A cancel reads it after its flag.
+        self.tasks.load(Ordering::SeqCst)
     }
 
     /// Returns how many tasks have ended in the given way.
@@ -144,29 +275,29 @@ impl Members {
         self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is pending, or was pending at one moment of this call. Returns `false`
+    /// Waits until nothing is inside, or was inside at one moment of this call. Returns `false`
     /// if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        let mut sleeping = lock(&self.sleeping);
+        let rare = lock(&self.rare);
         let before = self.zeros();
-        if self.pending() == 0 {
+        if !self.is_any_inside() {
             return true;
         }
-        drop(sleeping);
+        drop(rare);
         let mut spin = BoundedSpin::new(parallel, false);
         while self.zeros() == before && spin.step() != Step::Spent {}
-        sleeping = lock(&self.sleeping);
-        *sleeping += 1;
+        let mut rare = lock(&self.rare);
+        rare.sleeping += 1;
         let mut ended = self.zeros() != before;
         while !ended {
             let left = deadline.left();
             if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
-            sleeping = sync::wait(&self.all_ended, sleeping, left);
+            rare = sync::wait(&self.all_ended, rare, left);
             ended = self.zeros() != before;
         }
-        *sleeping -= 1;
+        rare.sleeping -= 1;
         ended
     }
 
@@ -179,15 +310,15 @@ impl Members {
 
     /// Cancels the group for good.
     pub(crate) fn cancel(&self) {
-        // ORDERING: P3: before the cancel looks for the group's tasks: pending, queued, in line,
-        // running.
+        // ORDERING: P3: set before the cancel looks for the group's tasks, which may be queued, in
+        // line or running.
         self.cancelled.swap(true, Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: after a task was accepted, or after its worker has noted that it runs the
-        // task.
+        // ORDERING: P3: read after a task was accepted, or after its worker has noted that it runs
+        // the task.
         self.cancelled.load(Ordering::SeqCst)
     }
 
@@ -219,7 +350,7 @@ impl Members {
 impl Members {
     /// Returns `true` if a thread sleeps in `wait`. Models ask.
     pub(crate) fn is_waited_for(&self) -> bool {
-        *lock(&self.sleeping) > 0
+        lock(&self.rare).sleeping > 0
     }
 }
 

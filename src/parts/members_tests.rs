@@ -10,49 +10,48 @@ fn waits(members: &Members) -> bool {
 
 #[test]
 fn a_wait_ends_once_nothing_is_pending() {
-    let members = Members::new(u64::MAX, 0);
+    let members = Owner::new(u64::MAX, 0);
     assert!(waits(&members), "nothing was ever pending");
-    assert!(members.enter() && members.enter());
-    members.end(Ended::Completed);
+    let (first, second) = (members.enter().unwrap(), members.enter().unwrap());
+    first.end(Ended::Completed);
     assert_eq!((members.pending(), waits(&members)), (1, false));
-    members.leave();
+    second.leave();
     assert_eq!((members.pending(), waits(&members)), (0, true));
     assert_eq!(members.ended(Ended::Completed), 1, "one was refused");
 }
 
 #[test]
 fn a_wait_ends_although_the_next_task_enters_at_once() {
-    let members = Members::new(u64::MAX, 0);
+    let members = Owner::new(u64::MAX, 0);
     for parallel in [false, true] {
-        assert!(members.enter());
+        let task = members.enter().unwrap();
         thread::scope(|s| {
             let waiter = s.spawn(|| members.wait(&Deadline::never(), parallel));
-            while *lock(&members.sleeping) == 0 {
+            while lock(&members.rare).sleeping == 0 {
                 thread::yield_now();
             }
             // A waiter gets the lock only after both steps, so they are one step for it.
-            let sleeping = lock(&members.sleeping);
-            members.pending.fetch_sub(1, Ordering::SeqCst);
+            let rare = lock(&members.rare);
+            members.tasks.fetch_sub(INSIDE, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);
-            assert!(members.enter());
+            members.tasks.fetch_add(INSIDE, Ordering::SeqCst);
             members.all_ended.notify_all();
-            drop(sleeping);
+            drop(rare);
             assert!(waiter.join().unwrap());
         });
-        members.leave();
+        task.leave();
     }
 }
 
 #[test]
 fn each_way_to_end_has_its_count() {
-    let members = Members::new(u64::MAX, 0);
+    let members = Owner::new(u64::MAX, 0);
     for (times, outcome) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
         .into_iter()
         .enumerate()
     {
         for _ in 0..=times {
-            assert!(members.enter());
-            members.end(outcome);
+            members.enter().unwrap().end(outcome);
         }
         assert_eq!(members.ended(outcome), times as u64 + 1);
     }
@@ -62,21 +61,21 @@ fn each_way_to_end_has_its_count() {
 #[test]
 fn a_limit_holds_beside_many_threads() {
     const LIMIT: u64 = 3;
-    let members = Members::new(LIMIT, 0);
+    let members = Owner::new(LIMIT, 0);
     let inside = AtomicU64::new(0);
     thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| {
                 let mut entered = 0;
                 while entered < 1000 {
-                    if !members.enter() {
+                    let Some(task) = members.enter() else {
                         thread::yield_now();
                         continue;
-                    }
+                    };
                     entered += 1;
                     assert!(inside.fetch_add(1, Ordering::SeqCst) < LIMIT);
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    members.end(Ended::Completed);
+                    task.end(Ended::Completed);
                 }
             });
         }
@@ -85,12 +84,45 @@ fn a_limit_holds_beside_many_threads() {
         (members.pending(), members.ended(Ended::Completed)),
         (0, 4000)
     );
-    assert!(!Members::new(0, 0).enter(), "a limit of zero takes nothing");
+    let full = Owner::new(0, 0);
+    assert!(full.enter().is_none(), "a limit of zero takes nothing");
+}
+
+#[test]
+fn a_group_lives_until_its_last_task_has_ended() {
+    let members = Owner::new(u64::MAX, 0);
+    let weak = Arc::downgrade(&members);
+    let (first, last) = (members.enter().unwrap(), members.enter().unwrap());
+    let clone = members.clone();
+    drop(members);
+    clone.enter().unwrap().end(Ended::Completed);
+    drop(clone);
+    first.end(Ended::Completed);
+    assert_eq!(last.members().ended(Ended::Completed), 2);
+    assert!(weak.upgrade().is_some(), "a task is pending");
+    last.end(Ended::Discarded);
+    assert!(weak.upgrade().is_none(), "the last task frees the group");
+}
+
+#[test]
+fn a_group_is_freed_whether_its_owner_or_its_task_goes_last() {
+    for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let members = Owner::new(u64::MAX, 0);
+        let weak = Arc::downgrade(&members);
+        let tasks = [members.enter().unwrap(), members.enter().unwrap()];
+        thread::scope(|s| {
+            for task in tasks {
+                s.spawn(|| task.end(Ended::Completed));
+            }
+            s.spawn(|| drop(members));
+        });
+        assert!(weak.upgrade().is_none());
+    }
 }
 
 #[test]
 fn positions_are_noted_until_they_are_popped() {
-    let members = Members::new(u64::MAX, 0);
+    let members = Owner::new(u64::MAX, 0);
     // Begin close to the wrap.
     let first = u64::MAX - 20;
     let at = |n: u64| first.wrapping_add(8 * n);
@@ -106,7 +138,7 @@ fn positions_are_noted_until_they_are_popped() {
 
 #[test]
 fn positions_that_are_queued_are_all_kept() {
-    let members = Members::new(u64::MAX, 0);
+    let members = Owner::new(u64::MAX, 0);
     for n in 0..1000 {
         members.note(n, || 0);
     }

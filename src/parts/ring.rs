@@ -137,7 +137,7 @@ impl Ring {
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
-            // ORDERING: R1, P1, P2: after a push, or a look at other words.
+            // ORDERING: R1, P1, P2: read after a push into the queue, or after other words.
             let head = self.head.load(Ordering::SeqCst);
             let lap = head >> self.shift;
             let cell = self.cell(head);
@@ -162,7 +162,7 @@ impl Ring {
     /// another thread has moved it already, since both only grow.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn advance(&self, end: &AtomicU64, from: u64) {
-        // ORDERING: R1: after the step that changed the cell.
+        // ORDERING: R1: `head` or `tail` moves after the cell has changed.
         let _ = end.compare_exchange(
             from,
             from.wrapping_add(1),
@@ -175,7 +175,7 @@ impl Ring {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         loop {
-            // ORDERING: R1, P1, P2: as `pop`.
+            // ORDERING: R1, P1, P2: as in `pop`.
             let head = self.head.load(Ordering::SeqCst);
             let seen = self.cell(head).load(Ordering::SeqCst);
             let lap = head >> self.shift;
@@ -188,7 +188,7 @@ impl Ring {
 
     /// Returns the position of the oldest entry, and the number of entries.
     pub(crate) fn held(&self) -> (u64, u64) {
-        // ORDERING: P2: around a look at the slots.
+        // ORDERING: P2: in one order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
         // is negative only if a pop has moved `head` past an entry whose push has not yet moved
@@ -201,7 +201,7 @@ impl Ring {
     /// this call, the ring was empty during it.
     #[inline]
     pub(crate) fn is_drained(&self, pushes: u64) -> bool {
-        // ORDERING: P2: around a look at other words.
+        // ORDERING: P2: read between two readings of `tail`.
         self.head.load(Ordering::SeqCst) == pushes
     }
 
@@ -210,7 +210,7 @@ impl Ring {
     /// [`Ring::is_empty`] sees that one.
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P2: after a push, or around a look at other words.
+        // ORDERING: P1, P2: read after a push into the queue; or before and after other words.
         self.tail.load(Ordering::SeqCst)
     }
 }
@@ -219,7 +219,7 @@ impl Ring {
 impl Ring {
     /// Returns the index at a position, if an entry is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
-        // ORDERING: P2: as `held`.
+        // ORDERING: P2: as in `held`.
         let seen = self.cell(position).load(Ordering::SeqCst);
         let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
         is_full.then_some((seen & (FULL - 1)) as usize)

@@ -100,7 +100,7 @@ impl Env {
 
     /// Sets or clears [`SURPLUS`]. The caller holds the registry's lock.
     pub(crate) fn set_surplus(&self, is_there: bool) {
-        // ORDERING: P3: before the thread that lowers the limit looks for idle workers.
+        // ORDERING: P3: set before the thread that lowers the limit looks for idle workers.
         if is_there {
             self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
         } else {
@@ -120,8 +120,9 @@ impl Env {
     /// workers and tracks no ages; this process built it; and `waiting`, the number of submissions
     /// in line, is zero.
     ///
-    /// The word is equal to the generation only if no flag is set and the pool is of this process.
-    /// A number that is not zero, and is less than 2^32, changes its lower half.
+    /// `phase` has the flags in its lower half, and a generation in its upper half. So it is equal
+    /// to the generation of this process only if no flag is set and this process built the pool.
+    /// `waiting` is below 2^32. Unless it is zero, it sets a bit of the lower half.
     #[inline]
     pub(crate) fn is_fast_path_open(&self, waiting: u64) -> bool {
         self.phase() | waiting == fork::generation()
@@ -136,6 +137,10 @@ impl Env {
     /// Returns `true` if this process was forked from the one that built the pool. It has no
     /// workers, and threads that no longer exist may hold the pool's locks, or have stopped in the
     /// middle of any of its steps.
+    ///
+    /// Submissions, `shutdown` and drop ask this first. In a child they take no lock, and return. A
+    /// worker asks after each task, hook and waker, and ends the child before it looks for the next
+    /// task.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.phase() & !(fork::STEP - 1) != fork::generation()
@@ -161,7 +166,7 @@ impl Env {
     /// are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let asked = (1 << mode.rank()) - 1;
-        // ORDERING: P3: before the thread that closes the pool looks for idle workers.
+        // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
         let before = self.phase.fetch_or(asked, Ordering::SeqCst);
         (before | asked) & DISCARDING != 0
     }

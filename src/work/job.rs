@@ -52,9 +52,12 @@ impl Release {
     /// Tells the waiter, then the group, that the task has ended. Returns the waker to call, the
     /// node to drop and the captures to drop, which run user code.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
+        if let Some(pending) = &self.group {
+            pending.has_ended(Ended::Discarded);
+        }
         let remains = self.caller.map_or_else(Remains::default, Answered::release);
         if let Some(pending) = self.group {
-            pending.0.end(Ended::Discarded);
+            pending.told();
         }
         (remains, self.captured)
     }
@@ -119,10 +122,15 @@ impl<S: Stored, J: Job> Contents<S, J> {
             ctx.finish();
             end(ended);
             outcome = ended;
+            if let (true, Some(pending)) = (J::OFFERED, &pending) {
+                pending.has_ended(ended);
+            }
         });
         // After the handle has its outcome: another thread may hold the group's lock.
-        if let Some(Pending(members)) = pending {
-            members.end(outcome);
+        match pending {
+            Some(pending) if J::OFFERED => pending.told(),
+            Some(pending) => pending.end(outcome),
+            None => {}
         }
     }
 

@@ -36,16 +36,16 @@ pub(crate) trait Stored: Send + Sized + 'static {
 
 impl Stored for () {}
 
-impl Stored for Pending {
+impl Stored for Option<Pending> {
     fn options(&self) -> Options<'_> {
         Options {
-            group: Some(&self.0),
+            group: self.as_ref().map(Pending::members),
             ..Options::default()
         }
     }
 
     fn into_pending(self) -> Option<Pending> {
-        Some(self)
+        self
     }
 }
 

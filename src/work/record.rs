@@ -1,4 +1,9 @@
 //! A worker's record of itself, on cache lines that other threads rarely read.
+//!
+//! It also says whether the running task is *abandoned*: its caller or handle has left (the
+//! decision), its own deadline has passed (`due`), or its group is cancelled (`group`). A cancel
+//! marks the records of the workers that run the group's tasks. A worker that starts one later
+//! reads the group's flag itself (P3).
 
 use crate::parts::completion::Decision;
 use crate::parts::members::{Ended, Members};
@@ -23,8 +28,8 @@ pub(crate) struct Record {
     /// [`NEVER`].
     due: AtomicU64,
     /// The running task's group, which lives while the task runs; null if there is none. The lowest
-    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it,
-    /// whichever sees the other (P3).
+    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it: at
+    /// least one of them sees the other (P3).
     group: AtomicPtr<Members>,
 }
 
@@ -102,7 +107,7 @@ impl Record {
 
     /// Worker, or a caller that took its task back: counts a task that did not run.
     pub(crate) fn count_unrun(&self) {
-        // ORDERING: L1: after the task was counted as expired or discarded.
+        // ORDERING: L1: counted after the task was counted as expired or discarded.
         self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
     }
 
@@ -144,7 +149,7 @@ impl Record {
     #[inline]
     pub(crate) fn set_group(&self, group: &Members) {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
-        // ORDERING: P3: before this worker reads whether the group is cancelled.
+        // ORDERING: P3: written before this worker reads whether the group is cancelled.
         self.group.swap(group_ptr, Ordering::SeqCst);
         if group.is_cancelled() {
             self.abandon_group(group);
@@ -161,14 +166,14 @@ impl Record {
     /// Marks the running task as abandoned, if it belongs to this cancelled group.
     pub(crate) fn abandon_group(&self, group: &Members) {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
-        // ORDERING: P3: after the group's flag was set or read.
+        // ORDERING: P3: marked after the group's flag was set, or was read as set.
         let order = Ordering::SeqCst;
         let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), order, order);
     }
 
     /// Returns `true` if the running task's caller has left, or its handle or group cancelled it.
     pub(crate) fn is_abandoned_by_waiter(&self) -> bool {
-        // ORDERING: P3: a cancel that has returned is seen.
+        // ORDERING: P3: sees the mark of every cancel that has returned.
         let group = self.group.load(Ordering::SeqCst);
         self.decision.is_abandoned() || group.addr() & CANCELLED != 0
     }
@@ -211,7 +216,7 @@ fn tagged(group: *mut Members) -> *mut Members {
 fn count(word: &AtomicU64) {
     // Relaxed: only this thread writes it.
     let counted = word.load(Ordering::Relaxed).wrapping_add(1);
-    // ORDERING: L1: after the worker is free, or the task was accepted.
+    // ORDERING: L1: counted after the worker is free, or after the task was accepted.
     crate::sync::store_release(word, counted);
 }
 
@@ -227,6 +232,7 @@ impl Record {
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
     use super::*;
+    use crate::parts::members::Owner;
 
     #[test]
     fn a_task_is_abandoned_from_its_deadline_on() {
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_group_abandons_its_own_task_only() {
-        let (record, own, other) = (Record::new(), Members::new(1, 0), Members::new(1, 0));
+        let (record, own, other) = (Record::new(), Owner::new(1, 0), Owner::new(1, 0));
         record.set_group(&own);
         record.abandon_group(&other);
         assert!(!record.is_abandoned_by_waiter());

@@ -1,16 +1,14 @@
 //! Children made by `fork`, and the checks of their parent's pool that they may make: law 19.
 
-use std::future::Future;
+use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{assert_cap_usable, check_at_rest, ms, LIMIT, LONG};
-use lazypool::{DeadlineError, Group, Pool, Refusal, Refused, Shutdown, WhenFull};
+use super::futures::poll;
+use super::*;
+use lazypool::{Group, Pool, Refused, Shutdown, Submitter, WhenFull};
 
 pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 
@@ -31,23 +29,17 @@ pub fn exit(code: i32) -> ! {
 /// Returns the exit code of a child. Fails if the child hangs.
 #[track_caller]
 pub fn code_of(child: i32) -> i32 {
-    let mut status = 0;
-    let mut ended = false;
-    let mut turns = 0;
-    while !ended && turns < 1000 {
-        // SAFETY: `status` is valid for the call; `child` is a child of this process that has not
-        // been waited for.
-        ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
-        turns += 1;
-        if !ended {
-            thread::sleep(ms(if turns < 50 { 1 } else { 30 }));
+    let (mut status, start) = (0, Instant::now());
+    // SAFETY: `status` is valid for the call; `child` is a child of this process that has not been
+    // waited for.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } != child {
+        thread::sleep(ms(1));
+        if start.elapsed() > LIMIT {
+            // SAFETY: `child` has not been waited for, so its number still belongs to it.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            panic!("the child hangs");
         }
     }
-    if !ended {
-        // SAFETY: `child` has not been waited for, so its number still belongs to it.
-        unsafe { libc::kill(child, libc::SIGKILL) };
-    }
-    assert!(ended, "the child hangs");
     assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
     libc::WEXITSTATUS(status)
 }
@@ -64,51 +56,35 @@ pub fn in_child(body: impl FnOnce()) {
 }
 
 #[track_caller]
-pub fn is_forked<F>(outcome: Result<(), Refused<F>>) {
-    let refused = outcome.expect_err("nothing is accepted in a child");
-    assert!(matches!(refused.reason(), Refusal::Forked), "{refused:?}");
-}
-
-#[track_caller]
-fn call_is_forked<F, R>(outcome: Result<R, DeadlineError<F>>) {
-    match outcome {
-        Err(DeadlineError::Refused(refused)) => is_forked(Err(refused)),
-        _ => panic!("not refused as forked"),
-    }
+pub fn is_forked<T, F>(outcome: Result<T, Refused<F>>) {
+    assert_eq!(reason(outcome), "forked");
 }
 
 /// Tries, in a child, every way to submit to the parent's pool and its groups, then `shutdown`.
 #[track_caller]
 pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
-    let ran = Arc::new(AtomicUsize::new(0));
+    let (ran, made) = (Ledger::new(1), Cell::new(0));
     let task = || {
-        let ran = Arc::clone(&ran);
-        move || {
-            ran.fetch_add(1, Ordering::SeqCst);
-        }
+        made.set(made.get() + 1);
+        ran.task(0)
     };
-    is_forked(pool.serve(task()));
-    call_is_forked(pool.do_with_deadline(task(), Duration::MAX));
-    call_is_forked(pool.do_with_deadline(task(), Duration::from_nanos(1)));
-    let at_once = pool.do_with_deadline(task(), Duration::ZERO);
-    assert!(matches!(at_once, Err(DeadlineError::Expired(_))));
-    drop(at_once);
+    let call =
+        |on: Submitter<'_>, d| is_forked::<(), _>(Err(refused(on.do_with_deadline(task(), d))));
     for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
-        let with = pool.labeled("child").when_full(policy);
-        is_forked(with.serve(task()));
-        is_forked(with.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
-        call_is_forked(with.do_with_deadline(task(), LONG));
-        is_forked(with.awaitable().serve(task()).map(drop));
-        is_forked(with.group().serve(task()));
-        with.scope(|s| is_forked(s.serve(task())));
+        let on = pool.labeled("child").when_full(policy);
+        is_forked(on.serve(task()));
+        is_forked(on.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
+        for d in [Duration::MAX, LONG, Duration::from_nanos(1)] {
+            call(on, d);
+        }
+        is_forked(on.awaitable().serve(task()));
+        is_forked(on.group().serve(task()));
+        on.scope(|s| is_forked(s.serve(task())));
     }
-    assert_groups_refuse(groups, &task);
-    let mut served = pin!(pool.awaitable().serve_async(task()));
-    let polled = served
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()));
-    match polled {
-        Poll::Ready(outcome) => is_forked(outcome.map(drop)),
+    is_expired(pool.do_with_deadline(task(), Duration::ZERO));
+    assert_groups_refuse(groups);
+    match poll(&mut pool.awaitable().serve_async(task()), Waker::noop()) {
+        Poll::Ready(outcome) => is_forked(outcome),
         Poll::Pending => panic!("the future waits"),
     }
     for mode in MODES {
@@ -116,19 +92,19 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
         assert!(report.is_clean(), "{report:?}");
     }
     is_forked(pool.serve(task()));
-    assert_eq!(ran.load(Ordering::SeqCst), 0, "a closure ran");
-    assert_eq!(Arc::strong_count(&ran), 1, "each refused closure came back");
+    assert_eq!(
+        (ran.runs(0), ran.drops(0)),
+        (0, made.get()),
+        "each came back"
+    );
 }
 
 /// Submits to the parent's groups in a child. Each submission must be refused as `Forked`.
 #[track_caller]
-pub fn assert_groups_refuse<F>(groups: &[Group], task: &impl Fn() -> F)
-where
-    F: FnOnce() + Send + 'static,
-{
+pub fn assert_groups_refuse(groups: &[Group]) {
     for group in groups {
-        is_forked(group.serve(task()));
-        is_forked(group.awaitable().serve(task()).map(drop));
+        is_forked(group.serve(|| ()));
+        is_forked(group.awaitable().serve(|| ()));
     }
 }
 
@@ -139,14 +115,13 @@ pub fn assert_child(pool: &mut Option<Pool>, groups: &[Group]) {
     let pool = pool.take().expect("the child's copy");
     assert_refuses(&pool, groups);
     drop(pool);
-    assert_groups_refuse(groups, &|| || ());
+    assert_groups_refuse(groups);
     assert_own_pool_works();
 }
 
 #[track_caller]
 pub fn assert_own_pool_works() {
-    let own = Pool::builder().max_workers(2).queue_capacity(2).build();
-    let own = own.expect("a pool of the child's own");
+    let own = pool(2, 2);
     assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
     assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
 }

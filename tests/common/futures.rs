@@ -1,11 +1,15 @@
-//! Futures without a runtime: a thread that blocks on one, and wakers that count.
+//! Futures without a runtime: a thread that blocks on one, wakers that count, wakers that panic.
 
 use std::future::Future;
 use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread::{self, Thread};
+
+use lazypool::{Handle, Refused, TaskError};
+
+use super::{quiet_panic, LONG};
 
 /// A waker that unparks the thread that blocks on a future.
 struct Unpark(Thread);
@@ -25,6 +29,22 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// Awaits the room for a task, and then its value.
+#[track_caller]
+pub fn value_of<F, R>(served: impl Future<Output = Result<Handle<R>, Refused<F>>>) -> R {
+    let handle = block_on(served).map_err(Refused::without_closure);
+    block_on(handle.expect("room")).expect("a value")
+}
+
+/// Returns the outcome of a handle, which a thread joins or polls as a future: turns 0 to 2.
+pub fn outcome_of<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
+    match turn % 3 {
+        0 => handle.join(),
+        1 => block_on(handle),
+        _ => (handle.join_timeout(LONG).map_err(drop)).expect("the task ends soon"),
     }
 }
 
@@ -53,4 +73,42 @@ impl Count {
 pub fn counted() -> (Arc<Count>, Waker) {
     let count = Arc::new(Count::default());
     (Arc::clone(&count), Waker::from(count))
+}
+
+/// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
+pub struct Bad;
+
+impl Bad {
+    pub const CLONE: usize = 1;
+    pub const WAKE: usize = 2;
+    pub const DROP: usize = 4;
+
+    pub fn waker(at: usize) -> Waker {
+        // SAFETY: the functions of the table use only the address, and never read memory.
+        unsafe { Waker::from_raw(Self::raw(std::ptr::without_provenance(at))) }
+    }
+
+    const fn raw(at: *const ()) -> RawWaker {
+        RawWaker::new(at, &Self::TABLE)
+    }
+
+    const TABLE: RawWakerVTable = RawWakerVTable::new(
+        |at| {
+            Self::panic_if(at, Self::CLONE, "clone");
+            Self::raw(at)
+        },
+        |at| Self::panic_if(at, Self::WAKE, "wake"),
+        |_| unreachable!("wakers are woken by value"),
+        |at| {
+            if !thread::panicking() {
+                Self::panic_if(at, Self::DROP, "drop");
+            }
+        },
+    );
+
+    fn panic_if(at: *const (), what: usize, name: &'static str) {
+        if at.addr() & what != 0 {
+            quiet_panic(name);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Records that tests keep of their tasks: how often each ran and was dropped, how many run at
 //! once.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// Counts, for each task, how often its closure ran and how often its captures were dropped.
@@ -31,6 +31,12 @@ impl Ledger {
             id,
             ledger: Arc::clone(&self.0),
         }
+    }
+
+    /// Returns task `id`, which only records that it runs.
+    pub fn task(&self, id: usize) -> impl FnOnce() + Send + 'static {
+        let entry = self.entry(id);
+        move || entry.run()
     }
 
     pub fn runs(&self, id: usize) -> u32 {
@@ -92,5 +98,25 @@ pub struct Inside<'a>(&'a Gauge);
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A number that tasks of any thread add to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Arc<AtomicU64>);
+
+impl Tally {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::SeqCst);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns a task that adds one.
+    pub fn task(&self) -> impl FnOnce() + Send + 'static {
+        let tally = self.clone();
+        move || tally.add(1)
     }
 }

@@ -79,8 +79,8 @@ impl Decision {
 
     /// Starts the decision: the worker is about to run the task.
     pub(crate) fn start(&self, task_id: u64) {
-        // ORDERING: C1: after the worker has copied what it needs of the node. A swap rather than a
-        // store, because of loom.
+        // ORDERING: C1: comes after the worker has copied what it needs of the node. It is a swap,
+        // because loom reports a store that races a compare-and-swap as a data race.
         self.word
             .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
     }
@@ -95,8 +95,8 @@ impl Decision {
     /// Changes the word to `to` if the task is `Running`. Returns `false` otherwise.
     fn step(&self, task_id: u64, to: u64) -> bool {
         let running = word(task_id, DecisionState::Running);
-        // ORDERING: C1, C2: after the worker has read what it needs of the node; acquires what the
-        // caller did before the worker drops the outcome. `done` publishes the outcome itself.
+        // ORDERING: C1, C2: comes after the worker has read what it needs of the node. Acquires all
+        // that the caller did before it left. `done` publishes the outcome.
         (self.word)
             .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -137,7 +137,7 @@ impl Decision {
         }
         // SAFETY: the word is pinned, so the caller cannot leave, and its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
-        // ORDERING: C1: after the node has been read.
+        // ORDERING: C1: ends `Pinned` after the node has been read.
         self.word
             .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
         deadline

@@ -3,7 +3,9 @@
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crossbeam_utils::CachePadded;
 use std::cell::Cell;
+use std::mem::{align_of, size_of};
 use std::task::Waker;
 
 std::thread_local! {
@@ -24,6 +26,9 @@ const TAKING: u32 = 2;
 const DONE: u32 = 3;
 /// The handle is gone, and the task's side frees the node. Only on the heap.
 const GONE: u32 = 4;
+
+/// The distance between two words that share no cache line, wherever the node lies.
+const LINE: usize = align_of::<CachePadded<u8>>();
 
 /// A flag in `worker_slot`: the handle has cancelled its task. Only on the heap.
 const CANCELLED: u32 = 1 << 31;
@@ -57,8 +62,12 @@ pub(crate) enum WakeUp {
 /// | `PARKED` | `TAKING`, then `DONE` | worker: has written the outcome, and takes the wake-up in between |
 /// | `WAITING`, `TAKING` | `GONE` | handle, on the heap only: leaves; the worker frees the node |
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct WaitNode {
     done: AtomicU32,
+    /// Not `CachePadded`: the allocator takes longer for memory of a large alignment. The caller
+    /// looks at `done` again and again, while the worker uses the rest.
+    _apart: [u8; LINE - size_of::<u32>()],
     /// The slot number, plus one, of the worker that took the task from the queue; on the heap, of
     /// the worker that runs the task. Zero until then.
     worker_slot: AtomicU32,
@@ -81,6 +90,7 @@ impl WaitNode {
     pub(crate) fn new(label: Option<&'static str>) -> Self {
         Self {
             done: AtomicU32::new(WAITING),
+            _apart: [0; LINE - size_of::<u32>()],
             worker_slot: AtomicU32::new(0),
             wake_up: UnsafeCell::new(None),
             label,
@@ -122,7 +132,7 @@ impl WaitNode {
             (*this).alive.touch();
             &(*this).worker_slot
         };
-        // ORDERING: C3: after the decision has been started.
+        // ORDERING: C3: told after the decision has been started.
         told.store(slot as u32 + 1, Ordering::Release);
     }
 
@@ -137,7 +147,7 @@ impl WaitNode {
     /// Returns `true` if the handle has cancelled the task before. A later cancel finds the slot
     /// number.
     pub(crate) fn tell_slot(&self, slot: usize) -> bool {
-        // ORDERING: C3: after the decision has been started; acquires what the handle did before.
+        // ORDERING: C3: told after the decision has been started; acquires what the handle did.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
     }
@@ -289,6 +299,10 @@ impl WaitNode {
 
     /// Takes the wake-up back.
     pub(super) fn retract(&self) -> Option<WakeUp> {
+        // Relaxed: only this thread sets `PARKED`. A load costs less than a step that fails.
+        if self.done.load(Ordering::Relaxed) != PARKED {
+            return None;
+        }
         // ORDERING: C4: on failure, acquires the outcome.
         (self.done)
             .compare_exchange(PARKED, WAITING, Ordering::Acquire, Ordering::Acquire)
@@ -337,7 +351,8 @@ impl WaitNode {
                 .compare_exchange(from, GONE, Ordering::Release, Ordering::Acquire)
                 .is_ok()
         };
-        let is_last = !step(WAITING) && !step(TAKING);
+        // SAFETY: as above.
+        let is_last = unsafe { (*this).is_done() } || !step(WAITING) && !step(TAKING);
         #[cfg(miri)]
         thread::yield_now();
         (wake_up, is_last)

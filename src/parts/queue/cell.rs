@@ -104,7 +104,7 @@ impl<T> CellAt<'_, T> {
     /// there is no space.
     #[inline]
     pub(super) fn see_space(&self) -> u64 {
-        // ORDERING: P5: after this thread has joined the line.
+        // ORDERING: P5: read after this thread has joined the line.
         self.cell.stamp.load(Ordering::SeqCst)
     }
 
@@ -176,7 +176,7 @@ impl<T> CellAt<'_, T> {
         // SAFETY: by this function's contract.
         let task = unsafe { self.read() };
         // ORDERING: M1, P5: releases the cell to the thread that skips it, and to the push after
-        // that; before this thread looks for submissions that wait for space.
+        // that. Comes before this thread looks for submissions in line.
         let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);
         taken(Held, Dead);

@@ -150,7 +150,7 @@ impl<T> Queue<T> {
 
     #[inline]
     fn load_head_seen(&self) -> u64 {
-        // ORDERING: M1: acquires the same. An old value is right, too.
+        // ORDERING: M1: acquires that those cells were read. An older value is right, too.
         self.head_seen.load(Ordering::Acquire)
     }
 
@@ -230,7 +230,7 @@ impl<T> Queue<T> {
     }
 
     /// Returns `true` if there is space for a quarter of the queue, at least one and at most 16
-    /// tasks: enough for a submission that found no space to come back.
+    /// tasks. Then a submission that spins for space tries again.
     pub(crate) fn has_ample_room(&self) -> bool {
         let places = (self.capacity / STEP / 4).clamp(1, 16);
         let tail = self.load_tail() & !FLAGS;
@@ -264,8 +264,8 @@ impl<T> Queue<T> {
         if taken {
             // SAFETY: this thread holds the cell, which was `Full`.
             *place = Some(unsafe { at.read() });
-            // ORDERING: M1, P2, P5: gives the cell to the push one lap later, after the task was
-            // read; before this thread looks for submissions that wait for space.
+            // ORDERING: M1, P2, P5: releases the cell, whose task was read, to the push one lap
+            // later. Comes before this thread looks for submissions in line.
             let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
             debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
             cell::taken(CellState::Held, CellState::Empty);
@@ -360,7 +360,7 @@ impl<T> Queue<T> {
 
     /// Refuses all further pushes.
     pub(crate) fn close(&self) {
-        // ORDERING: P3: before the thread that closes the pool looks for idle workers.
+        // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
         self.tail.fetch_or(CLOSED, Ordering::SeqCst);
     }
 

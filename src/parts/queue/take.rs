@@ -48,8 +48,8 @@ impl<T> Queue<T> {
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P3: after the group's flag was set. A push that moves `tail` later sees the
-        // flag.
+        // ORDERING: P3, P4: read after the flag was set because of which this thread takes tasks
+        // out: `CLOSED`, or a group's. A push that moves `tail` later fails, or sees the flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;

@@ -99,7 +99,7 @@ impl<T, R> Slot<T, R> {
     /// Returns the status word.
     #[inline]
     pub(crate) fn see(&self) -> Word {
-        // ORDERING: P1, P2, P3: reads which workers are idle, after this thread's announcement.
+        // ORDERING: P1, P2, P3: read after this thread has pushed a task, or set or read a flag.
         Word(self.hot.status.load(Ordering::SeqCst))
     }
 
@@ -121,7 +121,7 @@ impl<T, R> Slot<T, R> {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
         let delta = (to as u64).wrapping_sub(from as u64).wrapping_add(more);
-        // ORDERING: P1, P2, P3, M1: as `swap_if`.
+        // ORDERING: P1, P2, P3, M1: as in `swap_if`.
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
         changed(before, Word(before.0.wrapping_add(delta)));
@@ -290,8 +290,8 @@ impl<T, R> Slot<T, R> {
         // Fails while the slot is not listed. A thread that pops the entry may clear the flag again
         // before the update, so this repeats.
         while self.update(idle_if_listed).is_none() {
-            // ORDERING: P1, P2, P5: the flag before the entry, the entry before `Idle`, and `Idle`
-            // before this thread looks at the queue and the line.
+            // ORDERING: P1, P2, P5: the flag is set before the entry is pushed, the entry is pushed
+            // before the worker is `Idle`, and that before it looks at the queue and the line.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready
                 .push(index)

@@ -1,0 +1,223 @@
+//! Law 2 (exactly once): a closure runs once, or is handed back or dropped once, and its captures
+//! are unchanged.
+
+mod common;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::gates::*;
+use common::*;
+use lazypool::{DeadlineError, Shutdown};
+
+/// A value whose bytes must survive every move that the pool makes. It is aligned as `A` is.
+struct Load<A, const N: usize> {
+    _aligned: [A; 0],
+    bytes: [u8; N],
+}
+
+#[repr(align(16))]
+struct A16;
+
+#[repr(align(64))]
+struct A64;
+
+#[repr(align(256))]
+struct A256;
+
+impl<A, const N: usize> Load<A, N> {
+    fn new(seed: u8) -> Self {
+        let byte = |i| seed.wrapping_add(i as u8).wrapping_mul(31);
+        Self {
+            _aligned: [],
+            bytes: std::array::from_fn(byte),
+        }
+    }
+
+    fn is_intact(&self, seed: u8) -> bool {
+        std::ptr::from_ref(self).is_aligned() && self.bytes == Self::new(seed).bytes
+    }
+}
+
+fn every_path<A: Send + 'static, const N: usize>() {
+    let ledger = Ledger::new(12);
+    let spoilt = Arc::new(AtomicU32::new(0));
+    // Checks its load, marks its entry and returns the load.
+    let task = |id: usize| {
+        let (load, entry) = (Load::<A, N>::new(id as u8), ledger.entry(id));
+        let spoilt = Arc::clone(&spoilt);
+        move || {
+            entry.run();
+            spoilt.fetch_add(u32::from(!load.is_intact(id as u8)), Ordering::SeqCst);
+            load
+        }
+    };
+    let unit = |id| {
+        let task = task(id);
+        move || {
+            task();
+        }
+    };
+    let fate = |id| (ledger.runs(id), ledger.drops(id));
+    let pool = pool(1, 2);
+
+    // First a new worker takes the task, then an idle one. The result has the size of the captures.
+    must_serve(&pool, unit(0));
+    settle(&pool);
+    let value = pool.do_with_deadline(task(1), Duration::MAX).unwrap();
+    assert!(value.is_intact(1));
+
+    // Two tasks go through the queue. The next are refused by the full queue.
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    must_serve(&pool, unit(2));
+    must_serve(&pool, unit(3));
+    let back = saturated(pool.serve(unit(4)));
+    assert_eq!(fate(4), (0, 0));
+    back.run_anyway();
+    let back = refused(pool.do_with_deadline(task(5), Duration::MAX));
+    assert!(back.into_inner()().is_intact(5));
+    drop(saturated(pool.serve(unit(6))));
+    assert_eq!(fate(6), (0, 1));
+    gate.open();
+    settle(&pool);
+
+    // The task expires in the queue and is handed back. The caller runs one and drops the next.
+    let gate = Gate::new();
+    must_serve(&pool, gate.task());
+    gate.wait_entered(1);
+    let back = expired(pool.do_with_deadline(task(7), ms(5)));
+    assert_eq!(fate(7), (0, 0));
+    assert!(back.run().is_intact(7));
+    drop(expired(pool.do_with_deadline(task(8), ms(5))));
+    assert_eq!(fate(8), (0, 1));
+
+    // The shutdown discards the task, or hands it back.
+    must_serve(&pool, unit(9));
+    let returned = thread::scope(|s| {
+        let _opener = gate.opener();
+        let caller = s.spawn(|| pool.do_with_deadline(task(10), LONG));
+        wait_until("the call to queue", || pool.stats().queued == 2);
+        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
+        assert_eq!(report.discarded, 2);
+        caller.join().unwrap()
+    });
+    let back = refused(returned);
+    assert!(back.is_closed());
+    assert!(back.run_anyway().is_intact(10));
+    assert_eq!(fate(9), (0, 1));
+
+    // The closed pool refuses the task.
+    let back = pool.serve(unit(11)).unwrap_err();
+    assert!(back.is_closed());
+    back.into_inner()();
+    assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+
+    for id in 0..12 {
+        let runs = u32::from(![6, 8, 9].contains(&id));
+        assert_eq!(fate(id), (runs, 1), "task {id}");
+    }
+    assert_eq!(spoilt.load(Ordering::SeqCst), 0, "captures changed");
+    let s = pool.stats();
+    assert_eq!((s.completed, s.expired), (6, 2), "{s:?}");
+    assert_eq!((s.discarded, s.refused), (2, 4), "{s:?}");
+    check_at_rest(&pool, &s);
+}
+
+/// Law 2: each path, with each size around the limits of inline storage and each alignment.
+#[test]
+fn law02_every_size_and_alignment_on_every_path() {
+    timed(|| {
+        every_path::<u8, 0>();
+        every_path::<u8, 7>();
+        every_path::<u8, 15>();
+        every_path::<u8, 17>();
+        every_path::<u64, 8>();
+        every_path::<u64, 32>();
+        every_path::<u64, 40>();
+        every_path::<u64, 48>();
+        every_path::<u64, 200>();
+        every_path::<A16, 16>();
+        every_path::<A16, 32>();
+        every_path::<A64, 64>();
+        every_path::<A256, 1>();
+        every_path::<A256, 1024>();
+        every_path::<u8, 5_000>();
+    });
+}
+
+/// Law 2: a refused closure comes back without having run, and can be submitted again. See JDK
+/// ThreadPoolExecutorTest.
+#[test]
+fn law02_refused_closures_can_be_retried() {
+    timed(|| {
+        for queue in [0, 3] {
+            let n = rounds(1000) as usize;
+            let pool = pool(2, queue);
+            let gate = Gate::new();
+            fill(&pool, &gate);
+            let ledger = Ledger::new(n);
+            let back = |id| saturated(pool.serve(mark(&ledger, id))).into_inner();
+            let tasks: Mutex<Vec<_>> = Mutex::new((0..n).map(back).collect());
+            assert_eq!(ledger.total_runs(), 0);
+            gate.open();
+            let refusals = AtomicU64::new(n as u64);
+            thread::scope(|s| {
+                for _ in 0..4 {
+                    s.spawn(|| loop {
+                        let Some(mut task) = tasks.lock().unwrap().pop() else {
+                            return;
+                        };
+                        while let Err(refused) = pool.serve(task) {
+                            refusals.fetch_add(1, Ordering::SeqCst);
+                            task = saturated(Err(refused)).into_inner();
+                            thread::yield_now();
+                        }
+                    });
+                }
+            });
+            let s = settle(&pool);
+            ledger.assert_all_ran();
+            assert_eq!(s.completed, (n + 2 + queue) as u64, "{s:?}");
+            assert_eq!(s.refused, refusals.into_inner(), "{s:?}");
+        }
+    });
+}
+
+/// Laws 2 and 3: the deadline passes just as a worker starts the task. A closure that came back
+/// never runs; any other runs once.
+#[test]
+fn law02_law03_the_deadline_passes_as_the_task_starts() {
+    timed(|| {
+        let pool = pool(1, 0);
+        let n = rounds(30_000) as usize;
+        let ledger = Ledger::new(n);
+        let mut nanos = 2_000;
+        let call = |id| {
+            // The worker has just become idle and is still awake, so it starts the task at once.
+            while pool.stats().running > 0 {
+                std::hint::spin_loop();
+            }
+            let outcome = pool.do_with_deadline(mark(&ledger, id), Duration::from_nanos(nanos));
+            let started = matches!(outcome, Ok(()) | Err(DeadlineError::TimedOut));
+            // The next deadline moves to the other side of the task's start.
+            if started {
+                nanos -= nanos / 32;
+            } else {
+                drop(expired(outcome));
+                nanos += nanos / 32 + 1;
+            }
+            started
+        };
+        let started: Vec<bool> = (0..n).map(call).collect();
+        settle(&pool);
+        for (id, started) in started.into_iter().enumerate() {
+            let fate = (ledger.runs(id), ledger.drops(id));
+            assert_eq!(fate, (u32::from(started), 1), "task {id}");
+        }
+        check_at_rest(&pool, &pool.stats());
+    });
+}

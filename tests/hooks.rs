@@ -1,0 +1,365 @@
+//! Workers in their start or stop hooks: they are busy, no deadline waits for them, and they may
+//! use their own pool. Laws 1, 3, 5, 14 and 20. Law 16: the hook around each task.
+
+mod common;
+
+use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::gates::*;
+use common::*;
+use lazypool::{task, DeadlineError, Pool, Refused, WhenFull};
+
+/// The outcome of a call, without its closure.
+type Asked = Result<(), DeadlineError<()>>;
+
+fn ask(pool: &Pool) -> Asked {
+    let outcome = pool.do_with_deadline(|| (), LONG);
+    outcome.map_err(DeadlineError::without_closure)
+}
+
+/// Calls with a deadline that must pass: the task expires, not before its deadline, and does not
+/// wait for workers.
+#[track_caller]
+fn must_expire(pool: &Pool, d: Duration) {
+    let start = Instant::now();
+    expired(pool.do_with_deadline(|| (), d));
+    assert!(start.elapsed() >= d, "expired too early");
+}
+
+/// Laws 1, 3 and 5: a worker in its start hook is busy, however long the hook takes. A further call
+/// starts another thread. If none can be started, its task is queued within its deadline or refused
+/// at once.
+#[test]
+fn law03_deadlines_hold_within_a_slow_start_hook() {
+    timed(|| {
+        for queue in [0, 1, 64] {
+            let hook_gate = Gate::new();
+            let key = hook_gate.key();
+            let builder = builder(2, queue).idle_timeout(ms(5));
+            let builder = builder.on_worker_start(move |slot| {
+                if slot == 0 {
+                    key.pass();
+                }
+            });
+            let pool = builder.build().expect("pool");
+            let _open = hook_gate.opener();
+
+            must_expire(&pool, ms(20));
+            hook_gate.wait_entered(1);
+            let s = pool.stats();
+            assert_eq!((s.spawned, s.workers), (1, 1), "{s:?}");
+            assert_eq!((s.idle, s.running), (0, 0), "{s:?}");
+
+            // Another worker is started for this call, and retires afterwards.
+            assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(1));
+            wait_until("the second worker to retire", || pool.stats().workers == 1);
+
+            let gate = Gate::new();
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
+            if queue == 0 {
+                assert!(refused(ask(&pool)).is_saturated());
+            } else {
+                must_expire(&pool, ms(30));
+                must_expire(&pool, ms(1));
+            }
+            gate.open();
+            wait_until("the second worker to retire", || pool.stats().workers == 1);
+            hook_gate.open();
+            let s = settle(&pool);
+            let expired = if queue == 0 { 1 } else { 3 };
+            assert_eq!((s.completed, s.expired), (2, expired), "{s:?}");
+            check_at_rest(&pool, &s);
+            wait_all_retired(&pool);
+        }
+    });
+}
+
+/// Laws 1 and 3: a worker in its stop hook is busy, however long the hook takes. A submission that
+/// must not wait is refused at once; one that may wait leaves at its deadline. The worker runs
+/// queued tasks after its hook, for which it starts again.
+#[test]
+fn law03_deadlines_hold_within_a_slow_stop_hook() {
+    timed(|| {
+        for queue in [0, 1] {
+            let gate = Gate::new();
+            let key = gate.key();
+            let builder = builder(1, queue).idle_timeout(ms(1));
+            let builder = builder.on_worker_stop(move |_| key.pass());
+            let pool = builder.build().expect("pool");
+            let _open = gate.opener();
+            ask(&pool).unwrap();
+            gate.wait_entered(1);
+            // With a queue, the task of the call is queued. Without one, the call waits for room.
+            let waits = pool.when_full(WhenFull::Block);
+            let start = Instant::now();
+            expired(waits.do_with_deadline(|| (), ms(40)));
+            assert!(start.elapsed() >= ms(40));
+            for _ in 0..queue {
+                must_expire(&pool, ms(1));
+                must_serve(&pool, || ());
+            }
+            saturated(pool.serve(|| ()));
+            assert!(refused(ask(&pool)).is_saturated());
+            assert!(!gate.key().is_open());
+            gate.open();
+            waits.do_with_deadline(|| (), LONG).unwrap();
+            wait_all_retired(&pool);
+            let s = pool.stats();
+            check_at_rest(&pool, &s);
+            assert_eq!(s.completed, 2 + queue as u64, "{s:?}");
+        }
+    });
+}
+
+/// Law 5: a worker that is started to look at the queue, and is in a slow start hook, does not keep
+/// another from being started for the next task.
+///
+/// A worker is started like that only if a submitter finds the other one between two tasks, so the
+/// test takes many rounds.
+#[test]
+fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
+    timed(|| {
+        for _ in 0..rounds(100) {
+            let hook_gate = Gate::new();
+            let key = hook_gate.key();
+            let builder = builder(3, 8).on_worker_start(move |slot| {
+                if slot == 1 {
+                    key.pass();
+                }
+            });
+            let pool = builder.build().expect("pool");
+            let _open = hook_gate.opener();
+            let gate = Gate::new();
+            ask(&pool).unwrap();
+            must_serve(&pool, gate.task());
+            must_serve(&pool, || ());
+            gate.wait_entered(1);
+            hook_gate.wait_entered(1);
+            assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(2));
+        }
+    });
+}
+
+/// Law 14: from the start hook of a pool's only worker, `do_with_deadline` and `Scope::serve` are
+/// refused at once. The hook of one of two workers may wait for a task on the other; then those of
+/// that task are refused, since they are not given to the worker whose hook waits.
+#[test]
+fn law14_a_start_hook_waits_for_a_task_that_waits() {
+    fn calls(pool: &Pool) -> (Asked, Result<(), Refused<()>>) {
+        let scoped = pool.scope(|s| s.serve(|| ()).map_err(Refused::without_closure));
+        (ask(pool), scoped)
+    }
+    timed(|| {
+        for (workers, queue) in [(1, 0), (1, 4), (2, 0), (2, 4)] {
+            let own = Own::default();
+            let (tx, rx) = mpsc::channel();
+            let hooked = own.clone();
+            let pool = own.build(builder(workers, queue).on_worker_start(move |slot| {
+                let (0, Some(pool)) = (slot, hooked.get()) else {
+                    return;
+                };
+                let inner = Arc::clone(&pool);
+                let seen = match workers {
+                    1 => calls(&pool),
+                    _ => pool.do_with_deadline(move || calls(&inner), LONG).unwrap(),
+                };
+                tx.send(seen).unwrap();
+            }));
+            must_serve(&pool, || ());
+            let (asked, scoped) = arrives("the calls in the hook", &rx);
+            nested(Err(refused(asked)));
+            nested(scoped);
+            settle(&pool);
+            ask(&pool).unwrap();
+            let s = settle(&pool);
+            check_at_rest(&pool, &s);
+            assert_eq!(
+                (s.completed, s.hook_panics),
+                (workers as u64 + 1, 0),
+                "{s:?}"
+            );
+        }
+    });
+}
+
+/// Laws 1 and 14: a submission from a stop hook does not wait for the hook's own worker. With a
+/// queue, `serve` queues the task and the worker runs it before it ends. All else is refused at
+/// once.
+#[test]
+fn law14_submissions_from_a_stop_hook_return() {
+    timed(|| {
+        for queue in [0, 4] {
+            let own = Own::default();
+            let (tx, rx) = mpsc::channel();
+            let (hooked, first) = (own.clone(), AtomicBool::new(true));
+            let builder = builder(1, queue).idle_timeout(ms(5));
+            let pool = own.build(builder.on_worker_stop(move |_| {
+                let Some(pool) = hooked.get() else { return };
+                if first.swap(false, Ordering::SeqCst) {
+                    let served = pool.serve(|| ()).map_err(Refused::without_closure);
+                    let _ = tx.send((served, ask(&pool)));
+                }
+            }));
+            ask(&pool).unwrap();
+            let (served, asked) = arrives("the stop hook's submissions", &rx);
+            match served {
+                Ok(()) => assert_eq!(queue, 4),
+                Err(refused) => {
+                    let why = refused.reason().as_str();
+                    assert!(["saturated", "on_worker"].contains(&why), "{why}");
+                    assert_eq!(queue, 0);
+                }
+            }
+            nested(Err(refused(asked)));
+            wait_all_retired(&pool);
+            let s = pool.stats();
+            check_at_rest(&pool, &s);
+            assert_eq!(s.completed, if queue == 0 { 1 } else { 2 }, "{s:?}");
+            assert_eq!(s.hook_panics, 0, "{s:?}");
+        }
+    });
+}
+
+/// Laws 1 and 20: no policy waits for the stop hook of a worker that ends because the limit was
+/// lowered, since its end makes no room.
+#[test]
+fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
+    timed(|| {
+        let hook = Gate::new();
+        let key = hook.key();
+        let builder = builder(2, 0).on_worker_stop(move |_| key.pass());
+        let pool = builder.build().expect("pool");
+        let _open = hook.opener();
+        let (stays, ends) = (Gate::new(), Gate::new());
+        must_serve(&pool, stays.task());
+        must_serve(&pool, ends.task());
+        stays.wait_entered(1);
+        ends.wait_entered(1);
+        pool.set_limit(1).unwrap();
+        thread::scope(|s| {
+            let _openers = (hook.opener(), stays.opener(), ends.opener());
+            // This call begins to wait before the hook runs, and waits while it runs.
+            let waits = s.spawn(|| {
+                let start = Instant::now();
+                saturated(pool.when_full(WhenFull::BlockFor(ms(1000))).serve(|| ()));
+                start.elapsed()
+            });
+            wait_in_line(&pool, 1);
+            ends.open();
+            hook.wait_entered(1);
+            saturated(pool.serve(|| ()));
+            let took = waits.join().unwrap();
+            assert!(took >= ms(1000), "{took:?}");
+            saturated(pool.when_full(WhenFull::BlockFor(ms(5))).serve(|| ()));
+            assert_eq!((pool.limit(), pool.stats().workers), (1, 2));
+        });
+        check_at_rest(&pool, &settle(&pool));
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Law 16: `around`
+// ---------------------------------------------------------------------------------------------
+
+/// Law 16: with any wrapper, each task runs once, at the latest right after the wrapper, and has its
+/// own outcome. The wrapper's panics count as those of a hook. The task's panic never unwinds into
+/// the wrapper, and a second call of its argument does nothing.
+#[test]
+fn law16_a_wrapper_loses_nothing() {
+    type Wrapper = fn(&mut dyn FnMut());
+    let wrappers: [(Wrapper, &[&str]); 6] = [
+        (|task| task(), &["wrapper", "task", "returned"]),
+        (|_| (), &["wrapper", "task"]),
+        (
+            |task| (0..2).for_each(|_| task()),
+            &["wrapper", "task", "returned", "returned"],
+        ),
+        (|_| quiet_panic("before"), &["wrapper", "task"]),
+        (
+            |task| {
+                task();
+                panic::resume_unwind(Box::new(Bomb("a wrapper's payload")))
+            },
+            &["wrapper", "task", "returned"],
+        ),
+        (
+            |task| {
+                task();
+                let _ = panic::catch_unwind(|| quiet_panic("inner"));
+                task();
+                quiet_panic("after")
+            },
+            &["wrapper", "task", "returned", "returned"],
+        ),
+    ];
+    timed(move || {
+        for (n, (wrapper, expected)) in wrappers.into_iter().enumerate() {
+            for queue in [0, 3] {
+                let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+                let sink = Arc::clone(&log);
+                let pool = builder(1, queue)
+                    .around(|_| panic!("replaced: a hook set twice counts once"))
+                    .around(move |task| {
+                        let note = |what| sink.lock().unwrap().push(what);
+                        note("wrapper");
+                        wrapper(&mut || {
+                            task();
+                            note("returned");
+                        });
+                    })
+                    .build()
+                    .expect("pool");
+                let task = |end: fn()| {
+                    let log = Arc::clone(&log);
+                    move || {
+                        log.lock().unwrap().push("task");
+                        end();
+                    }
+                };
+                pool.do_with_deadline(task(|| ()), LONG).unwrap();
+                let fails = task(|| quiet_panic("task"));
+                let panic = panicked(pool.do_with_deadline(fails, Duration::MAX));
+                assert_eq!(panic.message().as_deref(), Some("task"));
+                (0..=queue).for_each(|_| must_serve(&pool, task(|| ())));
+                let s = settle(&pool);
+                assert_eq!(*log.lock().unwrap(), expected.repeat(3 + queue), "{n}");
+                let tasks = 3 + queue as u64;
+                assert_eq!((s.completed, s.panicked), (tasks - 1, 1), "{s:?}");
+                assert_eq!(s.hook_panics, if n < 3 { 0 } else { tasks }, "{s:?}");
+                assert_eq!(s.spawned, 1, "{s:?}");
+                check_at_rest(&pool, &s);
+            }
+        }
+    });
+}
+
+/// Law 16: the wrapper runs on the worker, and `task::*` works in it before and after the task.
+#[test]
+fn law16_task_functions_work_in_the_wrapper() {
+    type Look = (Option<&'static str>, Option<usize>, Option<Instant>, bool);
+    fn look() -> Look {
+        let (label, deadline) = (task::label(), task::deadline());
+        assert_eq!(task::remaining().is_some(), deadline.is_some());
+        (label, task::slot(), deadline, task::is_cancelled())
+    }
+    timed(|| {
+        let (tx, looks) = mpsc::sync_channel(2);
+        let builder = builder(1, 0).around(move |task| {
+            tx.send(look()).unwrap();
+            task();
+            tx.send(look()).unwrap();
+        });
+        let pool = builder.build().expect("pool");
+        for (label, d) in [("brief", LONG), ("far", Duration::MAX)] {
+            let inside = pool.labeled(label).do_with_deadline(look, d).unwrap();
+            assert_eq!((inside.0, inside.1), (Some(label), Some(0)));
+            assert_eq!((inside.2.is_some(), inside.3), (d == LONG, false));
+            assert_eq!(Vec::from_iter(looks.try_iter()), [inside; 2]);
+        }
+    });
+}

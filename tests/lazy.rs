@@ -1,0 +1,228 @@
+//! Law 5 (lazy): when a thread is started, and when a task is queued.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use common::gates::*;
+use common::*;
+use lazypool::{task, Pool, Shutdown};
+
+/// Law 5: no worker exists before the first task. A sequential caller uses one worker, however many
+/// are allowed, even if its tasks panic or its calls come from several threads.
+#[test]
+fn law05_a_sequential_caller_uses_one_worker() {
+    timed(|| {
+        for queue in [0, 16] {
+            let pool = pool(8, queue);
+            let s = pool.stats();
+            assert_eq!((s.workers, s.spawned), (0, 0), "{s:?}");
+            let call = || pool.do_with_deadline(|| (), Duration::MAX).unwrap();
+            for i in 0..rounds(2000) {
+                match i % 20 {
+                    0 => thread::scope(|s| s.spawn(call).join().unwrap()),
+                    1..8 => {
+                        panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
+                    }
+                    8 => {
+                        must_serve(&pool, || ());
+                        settle(&pool);
+                    }
+                    _ => call(),
+                }
+            }
+            let s = pool.stats();
+            assert_eq!((s.spawned, s.workers, s.peak_workers), (1, 1, 1), "{s:?}");
+            assert_eq!((s.idle, s.running), (1, 0), "{s:?}");
+        }
+    });
+}
+
+/// Law 5: a task that calls its own pool again and again uses one worker besides its own, although
+/// with a queue that worker looks there after each call.
+#[test]
+fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
+    timed(|| {
+        for queue in [0, 4] {
+            let pool = Arc::new(pool(8, queue));
+            let all = on_worker(&pool, |pool| {
+                (0..rounds(1000)).all(|_| pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+            });
+            assert!(all);
+            assert_eq!(settle(&pool).spawned, 2, "queue {queue}");
+        }
+    });
+}
+
+/// Law 5: a thread is always started before a task is queued.
+#[test]
+fn law05_a_thread_before_the_queue() {
+    timed(|| {
+        let pool = pool(5, 10);
+        let gate = Gate::new();
+        for i in 1..=5 {
+            must_serve(&pool, gate.task());
+            // The queue has room for all tasks; nevertheless each gets a thread.
+            gate.wait_entered(i);
+            let s = pool.stats();
+            assert_eq!((s.spawned, s.running, s.queued), (i as u64, i, 0), "{s:?}");
+        }
+        for i in 1..=10 {
+            must_serve(&pool, gate.task());
+            assert_eq!(pool.stats().queued, i);
+        }
+        assert_eq!(pool.stats().spawned, 5);
+        gate.open();
+        settle(&pool);
+        assert_eq!(gate.entered(), 15);
+    });
+}
+
+/// Law 5: no thread is started while a worker is idle throughout the call. So idle workers take as
+/// many tasks, submitted one after the other or all at once.
+#[test]
+fn law05_idle_workers_before_a_thread() {
+    timed(|| {
+        for queue in [0, 8, 64] {
+            let pool = pool(9, queue);
+            for round in 0..rounds(150) {
+                let gate = Gate::new();
+                let at_once = Barrier::new(if round % 2 == 0 { 1 } else { 4 });
+                let serve = || {
+                    at_once.wait();
+                    must_serve(&pool, gate.task());
+                };
+                thread::scope(|s| match round % 2 {
+                    0 => (0..4).for_each(|_| serve()),
+                    _ => (0..4).for_each(|_| drop(s.spawn(serve))),
+                });
+                gate.wait_entered(4);
+                let s = pool.stats();
+                assert_eq!(s.spawned, 4, "round {round}, queue {queue}: {s:?}");
+                gate.open();
+                assert_eq!(settle(&pool).idle, 4);
+            }
+            let gate = Gate::new();
+            (0..5).for_each(|_| must_serve(&pool, gate.task()));
+            gate.wait_entered(5);
+            assert_eq!(pool.stats().spawned, 5);
+        }
+    });
+}
+
+/// Law 5: a task stays queued only while every worker is occupied or one is being woken for it. No
+/// wake-up is lost, and one free worker is enough.
+#[test]
+fn law05_no_queued_task_is_forgotten() {
+    timed(|| {
+        for (max, occupied, idle) in [
+            (1, 0, Duration::MAX),
+            (2, 0, Duration::MAX),
+            (2, 0, ms(1)),
+            (3, 2, Duration::MAX),
+        ] {
+            let pool = builder(max, 4).idle_timeout(idle).build().expect("pool");
+            let gate = Gate::new();
+            (0..occupied).for_each(|_| must_serve(&pool, gate.task()));
+            gate.wait_entered(occupied);
+            let ran = Arc::new(AtomicU64::new(0));
+            let mut rng = Rng::new(max as u64);
+            let mut served = 0;
+            for _ in 0..rounds(3000) {
+                // A few tasks at a time, around the moments at which workers go to sleep.
+                for _ in 0..=rng.below(3) {
+                    let ran = Arc::clone(&ran);
+                    let work = Duration::from_micros(rng.below(8));
+                    let outcome = pool.serve(move || {
+                        spin(work);
+                        ran.fetch_add(1, Ordering::SeqCst);
+                    });
+                    served += u64::from(outcome.is_ok());
+                    spin(Duration::from_micros(rng.below(12)));
+                }
+                wait_until("queued tasks to run", || {
+                    ran.load(Ordering::SeqCst) == served
+                });
+                spin(Duration::from_micros(rng.below(30)));
+            }
+        }
+    });
+}
+
+/// Law 5: the workers that `build` starts are idle when it returns, with their start hooks over.
+/// They take the first tasks, and no other thread is started.
+#[test]
+fn law05_workers_started_by_build_take_the_first_tasks() {
+    timed(|| {
+        // A queue of 64 has space to spare, so a task for an idle worker may be queued.
+        for (max, queue) in [(8, 0), (8, 4), (8, 64), (2, 0), (2, 4), (2, 64)] {
+            let (hook_gate, ended) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
+            let (key, ends) = (hook_gate.key(), Arc::clone(&ended));
+            let builder = builder(max, queue).min_workers(2);
+            let builder = builder.on_worker_start(move |_| {
+                key.pass();
+                thread::sleep(ms(5));
+                ends.fetch_add(1, Ordering::SeqCst);
+            });
+            let building = thread::spawn(move || {
+                let pool = builder.build().expect("pool");
+                (ended.load(Ordering::SeqCst), pool.stats(), pool)
+            });
+            hook_gate.wait_entered(2);
+            assert!(!building.is_finished(), "the start hooks are not over");
+            hook_gate.open();
+            let (ended, s, pool) = building.join().expect("a pool");
+            assert_eq!((ended, s.spawned, s.workers, s.idle), (2, 2, 2, 2), "{s:?}");
+            assert_eq!(pool.workers().len(), 2);
+            let gate = Gate::new();
+            let (tx, rx) = mpsc::channel();
+            for _ in 0..2 {
+                let (tx, wait) = (tx.clone(), gate.task());
+                must_serve(&pool, move || {
+                    tx.send(task::slot()).unwrap();
+                    wait();
+                });
+            }
+            let mut slots = [0, 1].map(|_| arrives("a task's slot", &rx));
+            slots.sort();
+            assert_eq!(slots, [Some(0), Some(1)]);
+            assert_eq!(pool.stats().spawned, 2);
+        }
+    });
+}
+
+/// Law 5: before the first task no thread exists except those of `min_workers`.
+#[cfg(target_os = "linux")]
+#[test]
+fn law05_no_thread_before_the_first_task() {
+    isolated("law05_no_thread_before_the_first_task", || {
+        let before = os::thread_total();
+        let build = |n| {
+            builder(n, n % 3)
+                .idle_timeout(ms(50))
+                .build()
+                .expect("pool")
+        };
+        let pools: Vec<Pool> = (1..=20).map(build).collect();
+        for pool in &pools {
+            let seen = (pool.stats(), pool.workers());
+            let _ = (seen, pool.labeled("x"), pool.group());
+            // This call is counted nowhere, so it starts no thread.
+            let _ = pool.do_with_deadline(|| (), Duration::ZERO);
+        }
+        thread::sleep(ms(150));
+        assert_eq!(os::thread_total(), before, "threads without a task");
+        let busy = builder(8, 0).min_workers(3).build().expect("pool");
+        thread::sleep(ms(50));
+        assert_eq!(os::thread_total(), before + 3);
+        drop(busy);
+        for pool in &pools {
+            assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        }
+        // The system may list a thread for a moment after it was joined.
+        wait_until("threads to end", || os::thread_total() == before);
+    });
+}

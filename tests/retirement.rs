@@ -1,0 +1,354 @@
+//! Laws 6 (retirement) and 11 (idle cost): workers without a task.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use lazypool::{Pool, Shutdown};
+
+fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
+    pool_with(max, queue, |b| b.idle_timeout(idle))
+}
+
+/// Idle workers have retired within twice the timeout, each once, and the pool works again
+/// afterwards.
+#[test]
+fn law06_idle_workers_retire() {
+    timed(|| {
+        for (queue, idle) in [(0, ms(400)), (8, ms(400)), (0, ms(20)), (0, Duration::ZERO)] {
+            let pool = pool(5, queue, idle);
+            for _ in 0..2 {
+                let from = pool.stats().spawned;
+                run_at_once(&pool, 5);
+                let end = Instant::now();
+                await_workers(&pool, 0);
+                let took = end.elapsed();
+                // The law allows twice the timeout; a busy machine gets two seconds more.
+                assert!(took < 2 * idle + ms(2000), "{idle:?} took {took:?}");
+                let s = at_rest(&pool);
+                assert!(s.spawned == s.retired && s.spawned >= from + 5, "{s:?}");
+                assert_eq!((s.idle, s.refused, s.peak_workers), (0, 0, 5), "{s:?}");
+                assert!(pool.workers().is_empty());
+            }
+        }
+    });
+}
+
+/// If 0, 1, 2 or N workers have been idle for the timeout, exactly those retire, each once. See
+/// ants 7.
+#[test]
+fn law06_all_and_only_the_idle_retire() {
+    timed(|| {
+        for (queue, stale) in [(0, 0), (5, 1), (0, 2), (5, 2), (0, 6)] {
+            let pool = pool(6, queue, ms(60));
+            let (busy, idle) = (Gate::new(), Gate::new());
+            // The idle workers are not just the first or last ones.
+            for i in 0..6 {
+                let gate = if i * 5 % 6 < stale { &idle } else { &busy };
+                must_serve(&pool, gate.task());
+            }
+            busy.wait_entered(6 - stale);
+            idle.wait_entered(stale);
+            idle.open();
+            await_workers(&pool, 6 - stale);
+            // None of the others retires in the next few sweeps.
+            thread::sleep(ms(200));
+            let s = pool.stats();
+            assert_eq!((s.workers, s.running), (6 - stale, 6 - stale), "{s:?}");
+            assert_eq!((s.retired, s.spawned), (stale as u64, 6), "{s:?}");
+            assert_eq!(pool.workers().len(), 6 - stale);
+            busy.open();
+            await_workers(&pool, 0);
+            assert_eq!(pool.stats().retired, 6);
+        }
+    });
+}
+
+/// Workers retire down to `min_workers` and no further, even if they were never used, or the
+/// timeout is zero.
+#[test]
+fn law06_min_workers_stay() {
+    timed(|| {
+        for (min, idle) in [(1, ms(30)), (2, Duration::ZERO), (6, ms(30))] {
+            let pool = pool_with(6, 4, |b| b.min_workers(min).idle_timeout(idle));
+            thread::sleep(ms(100));
+            let s = pool.stats();
+            assert_eq!(
+                (s.workers, s.spawned, s.retired),
+                (min, min as u64, 0),
+                "{s:?}"
+            );
+            for _ in 0..2 {
+                run_at_once(&pool, 6);
+                await_workers(&pool, min);
+                thread::sleep(ms(150));
+                let s = pool.stats();
+                assert_eq!((s.workers, s.idle), (min, min), "{s:?}");
+                assert_eq!(s.retired, s.spawned - min as u64, "{s:?}");
+            }
+            let from = pool.stats().spawned;
+            run_at_once(&pool, min);
+            assert_eq!(pool.stats().spawned, from, "the remaining workers serve");
+        }
+    });
+}
+
+/// With a timeout of `Duration::MAX`, or one beyond the clock's range, no worker retires.
+#[test]
+fn law06_no_worker_retires_without_a_timeout() {
+    timed(|| {
+        for secs in [Duration::MAX.as_secs(), u64::MAX / 2, 1 << 40] {
+            let pool = pool(4, 0, Duration::from_secs(secs));
+            run_at_once(&pool, 4);
+            thread::sleep(ms(60));
+            let s = pool.stats();
+            assert_eq!((s.workers, s.idle, s.retired), (4, 4, 0), "{secs}: {s:?}");
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+    });
+}
+
+/// The threads that submit the trickle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    OneThread,
+    FourThreads,
+    ANewThreadEach,
+}
+
+/// After a burst up to the maximum, a trickle of tasks keeps alive the workers that it needs and
+/// one more. The others retire, whichever threads submit the trickle. See jetty 4105, 8270.
+#[test]
+fn law06_a_trickle_does_not_keep_the_burst_alive() {
+    timed(|| {
+        thread::scope(|s| {
+            for by in [By::OneThread, By::FourThreads, By::ANewThreadEach] {
+                for queue in [0, 32] {
+                    s.spawn(move || trickle(by, queue));
+                }
+            }
+        });
+    });
+}
+
+fn trickle(by: By, queue: usize) {
+    let idle = ms(300);
+    let pool = pool(16, queue, idle);
+    run_at_once(&pool, 16);
+    let end = Instant::now();
+    let (stop, turn) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|s| {
+        // The tasks come one after the other in every case, so the trickle needs one worker.
+        let threads = if by == By::FourThreads { 4 } else { 1 };
+        for me in 0..threads {
+            let (pool, stop, turn) = (&pool, &stop, &turn);
+            let call = move || pool.do_with_deadline(|| (), LONG).unwrap();
+            s.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    thread::sleep(ms(3));
+                    if turn.load(Ordering::SeqCst) % threads == me {
+                        if by == By::ANewThreadEach {
+                            thread::scope(|s| s.spawn(call).join().unwrap());
+                        } else {
+                            call();
+                        }
+                        turn.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        while pool.stats().workers > 2 && end.elapsed() < LIMIT {
+            thread::sleep(ms(1));
+        }
+        let (took, before) = (end.elapsed(), pool.stats());
+        thread::sleep(2 * idle);
+        let later = pool.stats();
+        stop.store(true, Ordering::SeqCst);
+        // Three timeouts, and three seconds for a busy machine.
+        assert!(
+            took < 3 * idle + ms(3000),
+            "{by:?}, queue {queue}: {took:?}, {before:?}"
+        );
+        assert!(later.workers <= 2, "{by:?}, queue {queue}: {later:?}");
+        // A worker may have retired and been started again if the trickle itself stalled.
+        assert!(later.spawned <= before.spawned + 2, "{by:?}: {later:?}");
+    });
+    assert_eq!(pool.stats().refused, 0);
+    assert!(turn.load(Ordering::SeqCst) > 10, "no trickle");
+}
+
+/// Retirement loses no task and leaves none waiting, even if queued tasks meet workers that are
+/// about to leave.
+#[test]
+fn law06_retirement_strands_no_task() {
+    timed(|| {
+        thread::scope(|s| {
+            for (max, queue, idle) in [(1, 1, 0), (1, 64, 0), (2, 4, 1), (3, 64, 1), (4, 0, 1)] {
+                s.spawn(move || {
+                    let pool = pool(max, queue, ms(idle));
+                    let mut rng = Rng::new((max + queue) as u64);
+                    let (ran, mut served) = (Tally::default(), 0);
+                    for _ in 0..rounds(500) {
+                        for _ in 0..=rng.below((max + queue) as u64) {
+                            must_serve(&pool, ran.task());
+                            served += 1;
+                        }
+                        // No further submission helps: a stranded task would stay in the queue.
+                        wait_until("every task to run", || ran.get() == served);
+                        settle(&pool);
+                        thread::sleep(Duration::from_micros(rng.below(2500)));
+                    }
+                    assert_eq!(pool.stats().refused, 0);
+                });
+            }
+        });
+    });
+}
+
+/// When the last worker has retired, no thread is left. The next task starts a worker again.
+#[cfg(target_os = "linux")]
+#[test]
+fn law06_no_thread_is_left_with_the_last_worker() {
+    isolated("law06_no_thread_is_left_with_the_last_worker", || {
+        let before = os::thread_total();
+        for (queue, idle) in [(0, ms(30)), (4, ms(30)), (0, Duration::ZERO)] {
+            let pool = pool(3, queue, idle);
+            for _ in 0..4 {
+                run_at_once(&pool, 3);
+                wait_until("every thread to end", || os::thread_total() == before);
+                let s = pool.stats();
+                assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
+            }
+        }
+    });
+}
+
+/// Waits for a second in which no other thread of the process uses the CPU or wakes, then asserts
+/// that none does for a while. It takes a whole second, because on a busy machine a runnable thread
+/// may have to wait for a CPU.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn assert_asleep() {
+    wait_until("the pools to fall asleep", || {
+        activity_of_others(ms(1000)) == (0, 0)
+    });
+    // Lasts longer in a stress run, like everything else.
+    let seen = activity_of_others(ms(1200 * stress()));
+    assert_eq!(seen, (0, 0), "processor time, and wake-ups");
+}
+
+/// Returns the processor time in nanoseconds and the wake-ups of other threads while this one
+/// sleeps for `d`.
+#[cfg(target_os = "linux")]
+fn activity_of_others(d: Duration) -> (u64, u64) {
+    let before = os::others_activity();
+    thread::sleep(d);
+    let after = os::others_activity();
+    (
+        after.0.wrapping_sub(before.0),
+        after.1.wrapping_sub(before.1),
+    )
+}
+
+/// An idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
+/// JDK-8065320, rayon 642, surrealdb 6979.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_an_idle_pool_sleeps() {
+    isolated("law11_an_idle_pool_sleeps", || {
+        let pools = [
+            // This pool is never used.
+            pool(4, 0, ms(10_000)),
+            pool_with(4, 0, |b| b.min_workers(4)),
+            // The workers of these pools cannot expire: there is no timeout, or they are the
+            // minimum.
+            pool(4, 0, Duration::MAX),
+            pool(4, 16, Duration::MAX),
+            pool_with(4, 0, |b| b.min_workers(4).idle_timeout(ms(1))),
+            pool_with(6, 16, |b| b.min_workers(2).idle_timeout(ms(1))),
+            // All workers of these pools have expired.
+            pool(4, 0, ms(1)),
+            pool(4, 0, Duration::ZERO),
+        ];
+        for pool in &pools[2..] {
+            run_at_once(pool, pool.max_workers());
+            for _ in 0..100 {
+                pool.do_with_deadline(|| (), LONG).unwrap();
+            }
+        }
+        for pool in &pools[4..] {
+            await_workers(pool, pool.min_workers());
+        }
+        // This pool is shut down, and no thread of it is left.
+        assert!(pools[3].shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_asleep();
+        for pool in &pools[4..] {
+            pool.do_with_deadline(|| (), Duration::MAX).unwrap();
+        }
+    });
+}
+
+/// With the default timeout, workers can expire. Even then an idle pool uses very little CPU time
+/// and hardly wakes.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_an_expiring_pool_hardly_wakes() {
+    isolated("law11_an_expiring_pool_hardly_wakes", || {
+        let pools = [0, 16].map(|queue| {
+            let builder = Pool::builder().max_workers(8).queue_capacity(queue);
+            builder.build().unwrap()
+        });
+        pools.iter().for_each(|pool| run_at_once(pool, 8));
+        // Workers stop spinning within moments. They may still wake for a sweep now and then.
+        thread::sleep(ms(300));
+        let (nanos, wakes) = activity_of_others(ms(1500));
+        assert!(nanos < 15_000_000, "{nanos} ns of processor time");
+        assert!(wakes <= 60, "{wakes} wake-ups of two idle pools in 1.5 s");
+    });
+}
+
+/// While a thread takes the registry's lock without a pause, only one worker tries to sweep. Once,
+/// all of them tried every half millisecond, and together kept that thread off the CPUs.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_one_worker_waits_for_the_registrys_lock() {
+    isolated("law11_one_worker_waits_for_the_registrys_lock", || {
+        const WORKERS: usize = 500;
+        // A sweep comes after half the timeout, and no worker retires before the end of the test.
+        let pool = pool(WORKERS, 0, Duration::from_secs(4));
+        run_at_once(&pool, WORKERS);
+        thread::sleep(ms(300));
+        let (start, before) = (Instant::now(), os::others_activity());
+        while start.elapsed() < ms(2500) {
+            assert_eq!(pool.stats().workers, WORKERS);
+        }
+        let wakes = os::others_activity().1 - before.1;
+        // Each worker wakes for the sweep; few of them wake more than twice.
+        assert!(wakes <= 20 * WORKERS as u64, "{wakes} wake-ups");
+    });
+}
+
+/// An idle pool sleeps even if the limit was lowered to `min_workers` before any sweep, which then
+/// has nothing to do.
+#[cfg(target_os = "linux")]
+#[test]
+fn law11_an_idle_pool_below_its_former_limit_sleeps() {
+    isolated("law11_an_idle_pool_below_its_former_limit_sleeps", || {
+        for queue in [0, 16] {
+            let pool = pool_with(2, queue, |b| b.min_workers(1).idle_timeout(ms(40)));
+            let gate = Gate::new();
+            occupy(&pool, &gate, 2);
+            pool.set_limit(1).unwrap();
+            gate.open();
+            wait_until("a worker to end", || {
+                pool.stats().workers == 1 && os::workers_named("lazypool") == 1
+            });
+            thread::sleep(ms(300));
+            let wakes = activity_of_others(ms(1500)).1;
+            assert!(wakes <= 30, "{wakes} wake-ups of an idle pool in 1.5 s");
+        }
+    });
+}
