@@ -5,8 +5,9 @@
 // Scenarios of shuttle use some of it, models of loom do not.
 #![cfg_attr(lazypool_loom, allow(unreachable_pub))]
 
-use super::{imp, Arc, Ordering};
+use super::{imp, Arc};
 use std::cell::RefCell;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::PoisonError;
 
 #[cfg(lazypool_shuttle)]
@@ -41,7 +42,7 @@ impl Thread {
 
     pub(crate) fn unpark(&self) {
         let mut token = self.token();
-        self.0.published.release(Ordering::Release);
+        self.0.published.release(Release);
         *token = true;
         self.0.given.notify_one();
     }
@@ -54,7 +55,7 @@ impl Thread {
     fn take(&self, token: &mut bool) -> bool {
         let is_there = std::mem::take(token);
         if is_there {
-            self.0.published.acquire(Ordering::Acquire);
+            self.0.published.acquire(Acquire);
         }
         is_there
     }
