@@ -40,8 +40,8 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
-    use lazypool::model::{assert_at_rest, sweep};
-    use lazypool::{Pool, Shutdown};
+    use lazypool::model::{assert_at_rest, deadline, sweep, Deadline};
+    use lazypool::{Builder, Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
     use std::time::Duration;
@@ -49,12 +49,20 @@ mod parts {
     /// Returns a pool whose idle workers never sweep, so that a model sweeps for them (`cleaner`).
     /// The timeout is one nanosecond: a model's sweep always finds it expired.
     pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
-        Pool::builder()
+        pool_with(max_workers, queue_capacity, |b| b)
+    }
+
+    /// Returns a [`pool`] with further settings.
+    pub fn pool_with(
+        max_workers: usize,
+        queue_capacity: usize,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Pool {
+        let builder = Pool::builder()
             .max_workers(max_workers)
             .queue_capacity(queue_capacity)
-            .idle_timeout(Duration::from_nanos(1))
-            .build()
-            .expect("valid settings")
+            .idle_timeout(Duration::from_nanos(1));
+        set(builder).build().expect("valid settings")
     }
 
     /// Runs `f` in one interleaving only. For the steps that lead up to a model's subject.
@@ -65,36 +73,64 @@ mod parts {
         result
     }
 
-    /// Returns a [`pool`] with one worker, which is idle and is this thread's affinity.
-    pub fn warm_pool(queue_capacity: usize) -> Pool {
+    /// Returns a [`pool`] of which one worker is idle, and is this thread's affinity.
+    pub fn warm(max_workers: usize, queue_capacity: usize) -> Pool {
+        warm_with(max_workers, queue_capacity, |b| b)
+    }
+
+    /// Returns a [`warm`] pool with further settings.
+    pub fn warm_with(
+        max_workers: usize,
+        queue_capacity: usize,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Pool {
         quietly(|| {
-            let pool = pool(1, queue_capacity);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            let pool = pool_with(max_workers, queue_capacity, set);
+            assert!(call(&pool));
             pool
         })
     }
 
-    /// Returns a [`pool`] whose workers end with a [`hook`]. One worker is idle, and is this
-    /// thread's affinity.
-    pub fn warm_pool_with_stop_hook(max_workers: usize, queue_capacity: usize) -> Pool {
+    /// Does a task that does nothing, and waits for it. Returns `true` if it ran.
+    pub fn call(pool: &Pool) -> bool {
+        pool.do_with_deadline(|| (), Duration::MAX).is_ok()
+    }
+
+    /// Submits a task that runs until its gate is opened.
+    pub fn hold(pool: &Pool) -> loom::sync::mpsc::Sender<()> {
+        let (open, gate) = loom::sync::mpsc::channel();
         quietly(|| {
-            let pool = Pool::builder()
-                .max_workers(max_workers)
-                .queue_capacity(queue_capacity)
-                .idle_timeout(Duration::from_nanos(1))
-                .on_worker_stop(hook())
-                .build()
-                .expect("valid settings");
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        })
+            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            while pool.stats().queued > 0 {
+                loom::thread::yield_now();
+            }
+        });
+        open
+    }
+
+    /// Calls `f` with a deadline that passes at any moment.
+    pub fn at_any_moment<R>(f: impl FnOnce(&Deadline) -> R) -> R {
+        let (deadline, alarm) = deadline();
+        let clock = loom::thread::spawn(move || alarm.go_off());
+        let result = f(&deadline);
+        clock.join().unwrap();
+        result
     }
 
     /// Returns a [`pool`] whose first two workers have each run a task, and are idle or about to
     /// be.
     pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Pool {
+        warm_pair_with(max_workers, queue_capacity, |b| b)
+    }
+
+    /// Returns a [`warm_pair`] pool with further settings.
+    pub fn warm_pair_with(
+        max_workers: usize,
+        queue_capacity: usize,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> Pool {
         quietly(|| {
-            let pool = pool(max_workers, queue_capacity);
+            let pool = pool_with(max_workers, queue_capacity, set);
             let both = pool.group();
             both.serve(|| ()).unwrap();
             both.serve(|| ()).unwrap();
@@ -261,7 +297,4 @@ mod flag {
 pub use flag::Flag;
 
 #[cfg(lazypool_loom)]
-pub use parts::{
-    beside, cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve, warm_pair,
-    warm_pool, warm_pool_with_stop_hook, Ran,
-};
+pub use parts::*;

@@ -2,9 +2,8 @@
 //! is a caller. If a worker touches the caller's memory after the caller has left, loom reports it.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, Call, Decision, Task};
-use loom::thread;
-use loom_tests::{beside, check};
+use lazypool::model::{Call, Decision, Task};
+use loom_tests::{at_any_moment, beside, check};
 use std::sync::Arc;
 
 /// Runs the task from its start to its end. Returns `true` if its caller gets the result.
@@ -71,15 +70,12 @@ fn release_against_park() {
 fn release_against_deadline() {
     check(Some(3), || {
         let decision = Arc::new(Decision::new());
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
         let call = Call::by_mailbox(1);
         let task = call.task();
         let worker = beside(&decision, move |decision| run(decision, &task, 7));
-        let got = call.wait_until(&decision, &deadline);
+        let got = at_any_moment(|deadline| call.wait_until(&decision, deadline));
         drop(call);
         assert_agreed(&decision, got, worker.join().unwrap(), 7);
-        clock.join().unwrap();
     });
 }
 

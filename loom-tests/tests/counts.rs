@@ -4,8 +4,7 @@
 
 use lazypool::model::Counts;
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::thread;
-use loom_tests::check;
+use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// A worker adds itself to a count, then looks for submissions; a submitter announces itself, then
@@ -16,12 +15,10 @@ fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Count
         let asked = Arc::new(AtomicUsize::new(0));
         // Every write must be `SeqCst`, the first one included: see the README.
         asked.store(0, Ordering::SeqCst);
-        let submitter = thread::spawn({
-            let (counts, asked) = (Arc::clone(&counts), Arc::clone(&asked));
-            move || {
-                asked.swap(1, Ordering::SeqCst);
-                sees_nobody(&counts)
-            }
+        let its = Arc::clone(&asked);
+        let submitter = beside(&counts, move |counts| {
+            its.swap(1, Ordering::SeqCst);
+            sees_nobody(counts)
         });
         first(&counts);
         let before = asked.load(Ordering::SeqCst) == 0;

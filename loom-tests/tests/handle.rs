@@ -3,11 +3,11 @@
 //! reports it. Law 21.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, join_until, promise, Decision};
+use lazypool::model::{promise, Decision};
 use lazypool::{Handle, Pool, Shutdown, TaskError};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pool, Flag, Ran};
+use loom_tests::{at_any_moment, beside, check, end, hold, quietly, warm, Flag, Ran};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -78,63 +78,20 @@ fn end_against_a_change_of_waker() {
     });
 }
 
-/// A handle is polled twice with one waker while the task ends. The second poll
-/// changes nothing. All interleavings.
-#[test]
-fn end_against_a_second_poll() {
-    check(None, || {
-        let (task, mut handle) = promise();
-        let worker = thread::spawn(move || task.end(7));
-        let (flag, waker) = Flag::new();
-        let mut value = handle.poll(&waker).or_else(|| handle.poll(&waker));
-        if value.is_none() {
-            flag.wait();
-            value = handle.poll(&waker);
-        }
-        assert_eq!(value, Some(7));
-        worker.join().unwrap();
-    });
-}
-
 /// A thread joins until a deadline that passes at any moment, then joins without one. Excludes: a
 /// lost wake-up; a wake-up of a thread that no longer waits, in place of the one that does; an
 /// outcome lost at the deadline. Preemptions: 3.
 #[test]
 fn end_against_join_at_its_limit() {
     check(Some(3), || {
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
         let (task, mut handle) = promise();
         let worker = thread::spawn(move || task.end(7));
-        let value = match handle.wait_until(&deadline) {
-            Some(value) => value,
-            None => handle.wait(),
-        };
-        assert_eq!(value, 7);
-        worker.join().unwrap();
-        clock.join().unwrap();
-    });
-}
-
-/// A thread joins until a deadline that passes at any moment, then polls the handle as a future.
-/// Excludes: a lost wake-up; an outcome lost at the deadline. Preemptions: 3.
-#[test]
-fn end_against_join_and_then_poll() {
-    check(Some(3), || {
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        let (task, mut handle) = promise();
-        let worker = thread::spawn(move || task.end(7));
-        let (flag, waker) = Flag::new();
-        let value = handle.wait_until(&deadline).unwrap_or_else(|| {
-            handle.poll(&waker).unwrap_or_else(|| {
-                flag.wait();
-                handle.poll(&waker).expect("it was woken")
-            })
+        let value = at_any_moment(|deadline| {
+            let value = handle.wait_until(deadline);
+            value.unwrap_or_else(|| handle.wait())
         });
         assert_eq!(value, 7);
         worker.join().unwrap();
-        clock.join().unwrap();
     });
 }
 
@@ -193,97 +150,48 @@ fn assert_all_gone(pool: &Pool, ran: &Ran, values: &Ran) {
     assert_eq!((stats.expired, stats.timed_out), (0, 0));
 }
 
-/// Drops a handle while its task is handed over, starts and ends.
-fn drops(pool: &Pool) {
-    let (ran, values) = (Ran::new(), Ran::new());
-    drop(serve(pool, &ran, &values));
-    assert_all_gone(pool, &ran, &values);
-}
-
-/// A handle is dropped while its task is handed to an idle worker. Excludes: a task that ran and
-/// counts as discarded, or the reverse; a value dropped twice or never. Preemptions: 3.
-#[test]
-fn drop_in_the_mailbox() {
-    check(Some(3), || drops(&warm_pool(0)));
-}
-
-/// A handle is dropped while its task is given to a worker that is just being started. Preemptions:
-/// 2.
-#[test]
-fn drop_in_the_hands_of_a_new_worker() {
-    check(Some(2), || drops(&pool(1, 0)));
-}
-
-/// A handle is dropped while its task is in the queue. Preemptions: 2.
-#[test]
-fn drop_in_the_queue() {
-    check(Some(2), || {
-        let pool = warm_pool(1);
+/// Runs a model with a task on its way to an idle worker (preemptions: 3), and with one in the queue
+/// (preemptions: 2).
+fn on_its_way(model: fn(&Pool)) {
+    check(Some(3), move || model(&warm(1, 0)));
+    check(Some(2), move || {
+        let pool = warm(1, 1);
         assert!(pool.serve(|| ()).is_ok());
-        drops(&pool);
+        model(&pool);
+    });
+}
+
+/// A handle is dropped while its task is handed over or queued, starts and ends. Excludes: a task
+/// that ran and counts as discarded, or the reverse; a value dropped twice or never.
+#[test]
+fn drop_against_its_task() {
+    on_its_way(|pool| {
+        let (ran, values) = (Ran::new(), Ran::new());
+        drop(serve(pool, &ran, &values));
+        assert_all_gone(pool, &ran, &values);
     });
 }
 
 /// Cancels a task by its handle and waits. Excludes: `Cancelled` for a task that runs; a wait
 /// without end; a pool of one that refuses once the handle is ready.
-fn cancels(pool: &Pool) {
-    let (ran, values) = (Ran::new(), Ran::new());
-    let handle = serve(pool, &ran, &values);
-    handle.cancel();
-    match handle.join() {
-        Ok(value) => {
-            assert_eq!((ran.times(), ran.alive(), values.alive()), (1, 0, 1));
-            drop(value);
-        }
-        Err(TaskError::Cancelled) => {
-            assert_eq!((ran.times(), ran.alive(), values.alive()), (0, 0, 0));
-        }
-        Err(other) => panic!("{other}"),
-    }
-    assert!(pool.serve(|| ()).is_ok());
-    assert_all_gone(pool, &ran, &values);
-}
-
-/// A task that is handed to an idle worker is cancelled by its handle. Preemptions: 3.
 #[test]
-fn cancel_in_the_mailbox() {
-    check(Some(3), || cancels(&warm_pool(0)));
-}
-
-/// A queued task is cancelled by its handle. Preemptions: 2.
-#[test]
-fn cancel_in_the_queue() {
-    check(Some(2), || {
-        let pool = warm_pool(1);
+fn cancel_against_its_task() {
+    on_its_way(|pool| {
+        let (ran, values) = (Ran::new(), Ran::new());
+        let handle = serve(pool, &ran, &values);
+        handle.cancel();
+        match handle.join() {
+            Ok(value) => {
+                assert_eq!((ran.times(), ran.alive(), values.alive()), (1, 0, 1));
+                drop(value);
+            }
+            Err(TaskError::Cancelled) => {
+                assert_eq!((ran.times(), ran.alive(), values.alive()), (0, 0, 0));
+            }
+            Err(other) => panic!("{other}"),
+        }
         assert!(pool.serve(|| ()).is_ok());
-        cancels(&pool);
-    });
-}
-
-/// A handle is detached while its task starts and ends. The task runs. Preemptions: 3.
-#[test]
-fn detach_against_the_end() {
-    check(Some(3), || {
-        let pool = warm_pool(0);
-        let (ran, values) = (Ran::new(), Ran::new());
-        serve(&pool, &ran, &values).detach();
-        assert_all_gone(&pool, &ran, &values);
-        assert_eq!(ran.times(), 1);
-    });
-}
-
-/// A handle is joined until a deadline that passes at any moment, then dropped. Preemptions: 2.
-#[test]
-fn join_at_its_limit_and_drop() {
-    check(Some(2), || {
-        let pool = warm_pool(0);
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        let (ran, values) = (Ran::new(), Ran::new());
-        let handle = serve(&pool, &ran, &values);
-        drop(join_until(handle, &deadline));
-        clock.join().unwrap();
-        assert_all_gone(&pool, &ran, &values);
+        assert_all_gone(pool, &ran, &values);
     });
 }
 
@@ -292,7 +200,7 @@ fn join_at_its_limit_and_drop() {
 #[test]
 fn awaited() {
     check(Some(2), || {
-        let pool = warm_pool(0);
+        let pool = warm(1, 0);
         let (flag, waker) = Flag::new();
         let mut handle = pool.awaitable().serve(|| 7).unwrap();
         let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
@@ -307,36 +215,13 @@ fn awaited() {
     });
 }
 
-/// A group is cancelled while the handle of its queued task is dropped. One of the two discards the
-/// task. Preemptions: 2.
-#[test]
-fn group_cancel_against_drop() {
-    check(Some(2), || {
-        let pool = warm_pool(1);
-        let (open, gate) = mpsc::channel::<()>();
-        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
-        let (group, ran) = (pool.group(), Ran::new());
-        let handle = group.awaitable().serve(ran.task());
-        let handle = handle.map_err(|refused| refused.without_closure()).unwrap();
-        let canceller = beside(&group, |group| group.cancel());
-        drop(handle);
-        canceller.join().unwrap();
-        assert_eq!((ran.times(), ran.alive()), (0, 0));
-        assert_eq!((group.pending(), group.discarded()), (0, 1));
-        open.send(()).unwrap();
-        end(&pool);
-        assert_eq!(pool.stats().discarded, 1);
-    });
-}
-
 // ---- discarded tasks are settled first, and dropped later ------------------------------------
 
 /// Returns a pool of one with a queue. Its worker runs a task until the gate is opened.
 fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
-    let pool = warm_pool(queue_capacity);
-    let (open, gate) = mpsc::channel();
-    quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
-    (Arc::new(pool), open)
+    let pool = Arc::new(warm(1, queue_capacity));
+    let open = hold(&pool);
+    (pool, open)
 }
 
 /// A shutdown discards a task while its handle is dropped. Excludes: a task that both or neither
@@ -400,21 +285,6 @@ fn settled_before_drops_for_a_join() {
     });
 }
 
-/// The other thread polls the handle of the second task. Preemptions: 3.
-#[test]
-fn settled_before_drops_for_a_poll() {
-    settled_before_drops(|mut handle, _| {
-        let (flag, waker) = Flag::new();
-        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
-        let mut outcome = poll();
-        if outcome.is_pending() {
-            flag.wait();
-            outcome = poll();
-        }
-        assert!(matches!(outcome, Poll::Ready(Err(TaskError::Cancelled))));
-    });
-}
-
 /// The other thread waits for the group. Preemptions: 3.
 #[test]
 fn settled_before_drops_for_a_groups_wait() {
@@ -447,7 +317,7 @@ impl Wake for Submits {
 #[test]
 fn a_waker_that_submits() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         let (ran, (flag, _)) = (Ran::new(), Flag::new());
         let waker = Waker::from(Arc::new(Submits {
             pool: Arc::clone(&pool),

@@ -1,32 +1,18 @@
 //! A limit that changes at run time, and groups that are cancelled on the way to a worker.
 #![cfg(lazypool_loom)]
 
-use lazypool::{Pool, Refusal, Shutdown};
+use lazypool::{Pool, Refusal};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pair, warm_pool, Flag, Ran};
+use loom_tests::{
+    beside, check, end, hold, pool, quietly, warm, warm_pair, warm_pair_with, Flag, Ran,
+};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-
-/// The limit is lowered beside a submission, with two idle workers: one of them ends, and the task
-/// runs. Excludes: a task given to a worker that ends without running it; two workers that end; a
-/// slot that is lost. Preemptions: 2.
-#[test]
-fn lowered_against_a_hand_over() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pair(2, 0));
-        let ran = Ran::new();
-        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
-        assert!(pool.serve(ran.task()).is_ok());
-        limits.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (1, 0));
-    });
-}
 
 /// Two workers run a task each, and more are submitted; the limit is lowered to one meanwhile. Law
 /// 4: the surplus worker starts at most one more task. A task that starts after that one runs
@@ -115,19 +101,15 @@ fn law04_a_surplus_worker_with_a_waker() {
     check(Some(2), || {
         let pool = Arc::new(warm_pair(2, 0));
         let (ran, (flag, _)) = (Ran::new(), Flag::new());
-        let [(open, gate), (open_last, last)] = [mpsc::channel(), mpsc::channel()];
-        let handle = quietly(|| {
-            let mut handle = (pool.awaitable())
-                .serve(move || gate.recv().unwrap())
-                .unwrap();
-            let tries = IsRefused(Arc::clone(&pool), ran.clone(), Arc::clone(&flag));
-            let waker = Waker::from(Arc::new(tries));
-            let poll = Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
-            assert!(poll.is_pending());
-            assert!(pool.serve(move || last.recv().unwrap()).is_ok());
-            pool.set_limit(1).unwrap();
-            handle
-        });
+        let (open, gate) = mpsc::channel();
+        let task = move || gate.recv().unwrap();
+        let mut handle = quietly(|| pool.awaitable().serve(task).unwrap());
+        let tries = IsRefused(Arc::clone(&pool), ran.clone(), Arc::clone(&flag));
+        let waker = Waker::from(Arc::new(tries));
+        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
+        assert!(quietly(&mut poll).is_pending());
+        let open_last = hold(&pool);
+        quietly(|| pool.set_limit(1).unwrap());
         let task = ran.task();
         let other = beside(&pool, |pool| {
             assert!(pool.serve(task).is_err_and(|e| e.is_saturated()));
@@ -145,23 +127,27 @@ fn law04_a_surplus_worker_with_a_waker() {
     });
 }
 
-/// The limit is lowered beside a push, while both workers are occupied: a surplus worker ends with
-/// a task queued, which the other worker runs (P1, where the first one does not look). Preemptions:
-/// 2.
+/// The limit is lowered beside one submission or two, with two idle workers: one of them ends, and
+/// the tasks run, handed over or queued (P1, where the first worker does not look). Excludes: a task
+/// given to a worker that ends without running it; two workers that end; a slot that is lost.
+/// Preemptions: 2.
 #[test]
 fn lowered_against_a_push() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pair(2, 1));
-        let ran = Ran::new();
-        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
-        let mut accepted = 0;
-        for _ in 0..2 {
-            accepted += usize::from(pool.serve(ran.task()).is_ok());
-        }
-        limits.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
-    });
+    for queue in [0, 1] {
+        check(Some(2), move || {
+            let pool = Arc::new(warm_pair(2, queue));
+            let ran = Ran::new();
+            let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
+            assert!(pool.serve(ran.task()).is_ok());
+            let accepted = 1
+                + (0..queue)
+                    .filter(|_| pool.serve(ran.task()).is_ok())
+                    .count();
+            limits.join().unwrap();
+            end(&pool);
+            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        });
+    }
 }
 
 /// The limit is lowered while a thread is started for a task, and raised again. Excludes: a slot
@@ -170,11 +156,7 @@ fn lowered_against_a_push() {
 #[test]
 fn lowered_against_a_spawn() {
     check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = pool(2, 0);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm(2, 0));
         let ran = Ran::new();
         let limits = beside(&pool, |pool| {
             pool.set_limit(1).unwrap();
@@ -198,13 +180,7 @@ fn lowered_against_a_spawn() {
 fn lowered_against_going_idle() {
     check(Some(2), || {
         let pool = pool(2, 0);
-        let [first, second] = quietly(|| {
-            [(), ()].map(|()| {
-                let (open, gate) = mpsc::channel();
-                assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-                open
-            })
-        });
+        let [first, second] = [(), ()].map(|()| hold(&pool));
         first.send(()).unwrap();
         pool.set_limit(1).unwrap();
         while pool.stats().workers > 1 {
@@ -225,39 +201,14 @@ fn lowered_beside_a_stop_hook() {
         let has_run = Mutex::new(Some(has_run));
         let waits = move |_| {
             let first = has_run.lock().unwrap().take();
-            first
-                .into_iter()
-                .for_each(|has_run| has_run.recv().unwrap());
+            first.into_iter().for_each(|it| it.recv().unwrap());
         };
-        let pool = Arc::new(quietly(|| {
-            let pool = Pool::builder().max_workers(2).queue_capacity(2);
-            let pool = pool.idle_timeout(Duration::from_nanos(1));
-            let pool = pool.on_worker_stop(waits).build().expect("valid settings");
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
-            pool
-        }));
+        let pool = Arc::new(warm_pair_with(2, 2, |b| b.on_worker_stop(waits)));
         // The worker of this task watches the queue once it has ended.
         assert!(pool.serve(|| ()).is_ok());
         let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
         assert!(pool.serve(move || told.send(()).unwrap()).is_ok());
         limits.join().unwrap();
-        end(&pool);
-    });
-}
-
-/// The limit is lowered while the pool closes. Excludes: a lost change, of the two that are made to
-/// the pool's phase. Preemptions: 2.
-#[test]
-fn lowered_against_a_shutdown() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pair(2, 0));
-        let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
-        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-        limits.join().unwrap();
-        assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
         end(&pool);
     });
 }
@@ -269,55 +220,12 @@ fn lowered_against_a_shutdown() {
 fn raised_against_a_push() {
     check(Some(2), || {
         let pool = Arc::new(pool(2, 1));
-        let (open, gate) = mpsc::channel();
-        quietly(|| {
-            pool.set_limit(1).unwrap();
-            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        });
+        quietly(|| pool.set_limit(1).unwrap());
+        let open = hold(&pool);
         let limits = beside(&pool, |pool| pool.set_limit(2).unwrap());
         let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
         assert!(second.is_ok());
         limits.join().unwrap();
-        end(&pool);
-    });
-}
-
-/// Returns how many workers count as abandoned while a task without a group runs.
-fn abandoned_during_the_next_task(pool: &Arc<Pool>) -> usize {
-    let seen = Arc::clone(pool);
-    let next = pool.do_with_deadline(move || seen.stats().abandoned, Duration::MAX);
-    next.expect("a worker")
-}
-
-/// A group is cancelled while its task is handed to an idle worker. From then on until the task
-/// ends, `stats` counts the worker as abandoned; after that it does not. Preemptions: 2.
-#[test]
-fn cancelled_on_the_way() {
-    check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = pool(1, 0);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
-        let group = pool.group();
-        let seen = Arc::clone(&pool);
-        let flag = group.clone();
-        let task = move || {
-            while !flag.is_cancelled() {
-                thread::yield_now();
-            }
-            // The cancelling thread may not have tagged the worker's record yet.
-            while seen.stats().abandoned == 0 {
-                thread::yield_now();
-            }
-        };
-        let canceller = beside(&group, |group| group.cancel());
-        if group.serve(task).is_ok() {
-            group.wait();
-        }
-        canceller.join().unwrap();
-        assert_eq!(pool.stats().abandoned, 0);
-        assert_eq!(abandoned_during_the_next_task(&pool), 0);
         end(&pool);
     });
 }
@@ -327,13 +235,16 @@ fn cancelled_on_the_way() {
 #[test]
 fn cancelled_at_the_end() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         let group = pool.group();
         let canceller = beside(&group, |group| group.cancel());
         let _ = group.serve(|| ());
         group.wait();
         canceller.join().unwrap();
-        assert_eq!(abandoned_during_the_next_task(&pool), 0);
+        // A task without a group.
+        let seen = Arc::clone(&pool);
+        let next = pool.do_with_deadline(move || seen.stats().abandoned, Duration::MAX);
+        assert_eq!(next.ok(), Some(0));
         end(&pool);
     });
 }

@@ -141,27 +141,6 @@ fn two_servers() {
     });
 }
 
-/// Two threads make space for two of three entries, while the third entry's thread joins. Excludes:
-/// space that no server gives to an entry, as each leaves it to another; an entry that overtakes
-/// another. Preemptions: 3.
-#[test]
-fn two_servers_and_one_that_joins() {
-    check(Some(3), || {
-        let space = Space::new();
-        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
-        let other = beside(&space, |space| space.make());
-        let joins = beside(&space, |space| space.join(3));
-        space.make();
-        other.join().unwrap();
-        let third = joins.join().unwrap();
-        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
-            assert_eq!(space.line.fetch(ticket, None), Some(answer));
-        }
-        assert_eq!(space.leave(third), None);
-        space.assert_end(0, &[1, 2]);
-    });
-}
-
 /// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
 /// beside space, because an event that was left during one attempt is lost at the next.
 /// Preemptions: 3.
@@ -234,49 +213,6 @@ fn turn_away_against_serve() {
         assert_eq!(space.wait(1), TURNED_AWAY);
         canceller.join().unwrap();
         space.assert_end(0, &[]);
-    });
-}
-
-/// An entry is turned away while space is made for it. Excludes: two answers to one entry; an entry
-/// that got space and was turned away. All interleavings.
-#[test]
-fn turn_away_against_make() {
-    check(None, || {
-        let space = Space::new();
-        let ticket = space.join(1);
-        let canceller = beside(&space, |space| space.cancel(1));
-        space.make();
-        canceller.join().unwrap();
-        match space.line.fetch(ticket, None) {
-            Some(11) => space.assert_end(0, &[1]),
-            Some(TURNED_AWAY) => space.assert_end(1, &[]),
-            other => panic!("{other:?}"),
-        }
-    });
-}
-
-/// The second of three entries is turned away while a server has the first in hand. Excludes: an
-/// order that changes; an entry that is lost. All interleavings.
-#[test]
-fn turn_away_keeps_the_order() {
-    check(None, || {
-        let space = Space::new();
-        let tickets = [1, 2, 3].map(|number| space.line.join_as_future(number));
-        let canceller = beside(&space, |space| {
-            space.line.turn_away(|number| number == 2, TURNED_AWAY);
-        });
-        space.make();
-        canceller.join().unwrap();
-        space.make();
-        let second = space.line.fetch(tickets[1], None);
-        if second == Some(TURNED_AWAY) {
-            assert_eq!(space.line.fetch(tickets[2], None), Some(13));
-        } else {
-            assert_eq!(second, Some(12));
-            assert_eq!(space.leave(tickets[2]), None);
-        }
-        assert_eq!(space.line.fetch(tickets[0], None), Some(11));
-        space.line.assert_at_rest();
     });
 }
 

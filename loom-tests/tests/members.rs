@@ -124,20 +124,6 @@ fn one_leaves_and_one_waits() {
     });
 }
 
-/// A thread waits for a group whose only pending submission is refused. Excludes: a waiter that
-/// sleeps on. All interleavings.
-#[test]
-fn wait_against_refused() {
-    check(None, || {
-        let members = Arc::new(Members::new());
-        let member = members.enter().unwrap();
-        let submitter = thread::spawn(move || member.refuse());
-        members.wait();
-        submitter.join().unwrap();
-        assert_eq!(members.completed(), 0);
-    });
-}
-
 /// A thread waits while a task ends and a submission is refused: the last of the two wakes it.
 /// Excludes: two ends that each leave the wake-up to the other. Preemptions: 3.
 #[test]
@@ -151,21 +137,6 @@ fn wait_against_end_and_refused() {
         task.join().unwrap();
         submitter.join().unwrap();
         assert_eq!((members.pending(), members.completed()), (0, 1));
-    });
-}
-
-/// A task panics while a thread reads the counts. Excludes: a read that finds the
-/// task completed. All interleavings.
-#[test]
-fn panic_against_looks() {
-    check(None, || {
-        let members = Members::new();
-        let member = members.enter().unwrap();
-        let task = thread::spawn(move || member.panic());
-        assert_eq!(members.completed(), 0);
-        members.wait();
-        assert_eq!((members.completed(), members.panicked()), (0, 1));
-        task.join().unwrap();
     });
 }
 
@@ -209,26 +180,6 @@ fn no_moment_is_missed() {
             next.complete();
         });
     }
-}
-
-/// A thread waits while two tasks end, one of which may find the other pending; the next one enters
-/// at once. Excludes: a waiter that misses the moment at which nothing was pending. Preemptions: 3.
-#[test]
-fn no_moment_is_missed_between_two_ends() {
-    check(Some(3), || {
-        let members = Arc::new(Members::new());
-        let member = members.enter().unwrap();
-        let waiter = beside(&members, |members| members.wait());
-        let task = ends(&members);
-        while !members.is_waited_for() {
-            thread::yield_now();
-        }
-        member.complete();
-        task.join().unwrap();
-        let next = members.enter().unwrap();
-        waiter.join().unwrap();
-        next.complete();
-    });
 }
 
 /// The last task ends while a thread waits; another thread reads that nothing is pending, and
@@ -362,22 +313,5 @@ fn cancel_against_note() {
         members.note(8, 0);
         let mine = members.is_cancelled().then(|| members.take_queued().len());
         assert_eq!(canceller.join().unwrap() + mine.unwrap_or(0), 1);
-    });
-}
-
-/// Two positions are noted in a full list, one entry of which the queue's head has passed.
-/// Excludes: a position that is lost; a position that is kept although it was passed. All
-/// interleavings.
-#[test]
-fn two_notes_in_a_full_list() {
-    check(None, || {
-        let members = Members::new();
-        (1..=8).for_each(|position| members.note(position, 0));
-        let other = beside(&members, |members| members.note(9, 2));
-        members.note(10, 2);
-        other.join().unwrap();
-        let mut noted = members.take_queued();
-        noted.sort_unstable();
-        assert_eq!(noted, (2..=10).collect::<Vec<_>>());
     });
 }

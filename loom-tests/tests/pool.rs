@@ -6,7 +6,8 @@ use lazypool::Shutdown;
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, end, one_waits_for_the_next, pool, quietly, two_serve, warm_pair, warm_pool, Ran,
+    beside, call, check, end, one_waits_for_the_next, pool, quietly, two_serve, warm, warm_pair,
+    Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,41 +58,19 @@ fn the_first_task_queues() {
     });
 }
 
-/// Two calls, one after the other, on a pool of one whose worker never spins and parks whenever it
-/// can. Each hand-over goes to an idle worker, parked or about to park. Excludes: a lost wake-up
-/// between claim and park; a refusal beside a free worker. Preemptions: 4.
-#[test]
-fn claim_against_park() {
-    check(Some(4), || {
-        let pool = warm_pool(0);
-        for n in 0..2 {
-            assert_eq!(
-                pool.do_with_deadline(move || n, Duration::MAX).ok(),
-                Some(n)
-            );
-        }
-        assert_eq!(pool.stats().spawned, 1);
-        end(&pool);
-    });
-}
-
 /// One thread claims the worker by affinity, which leaves its entry in the ready ring; another pops
 /// that entry while the worker lists itself again. Excludes: an idle worker without an entry, which
 /// a thread without an affinity would never find; a refusal of both. Preemptions: 3.
 #[test]
 fn stale_entry_against_relisting() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(0));
-        let other = beside(&pool, |pool| {
-            pool.do_with_deadline(|| (), Duration::MAX).is_ok()
-        });
-        let mine = pool.do_with_deadline(|| (), Duration::MAX).is_ok();
+        let pool = Arc::new(warm(1, 0));
+        let other = beside(&pool, |pool| call(pool));
+        let mine = call(&pool);
         let others = other.join().unwrap();
         assert!(mine || others, "refused only in favour of the other");
         loom::stop_exploring();
-        let last = beside(&pool, |pool| {
-            pool.do_with_deadline(|| (), Duration::MAX).is_ok()
-        });
+        let last = beside(&pool, |pool| call(pool));
         assert!(last.join().unwrap(), "no affinity, but an entry");
         loom::explore();
         end(&pool);
@@ -117,9 +96,7 @@ fn burst_onto_one_worker_and_a_queue() {
     check(Some(2), || {
         let pool = Arc::new(pool(1, 1));
         let ran = Ran::new();
-        let other = beside(&pool, |pool| {
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
-        });
+        let other = beside(&pool, |pool| assert!(call(pool)));
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
         end(&pool);
@@ -133,28 +110,37 @@ fn burst_onto_one_worker_and_a_queue() {
 #[test]
 fn push_against_park() {
     check(Some(3), || {
-        let pool = warm_pool(1);
+        let pool = warm(1, 1);
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok(), "idle");
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok(), "queue");
+        assert!(call(&pool), "queue");
         assert_eq!(ran.times(), 1);
         end(&pool);
     });
 }
 
-/// A task is pushed while a worker that has no entry in a ring parks for the first time. The
-/// submission sees that nothing came into the rings, and does not look whether a worker is awake.
-/// Excludes: a queued task whose worker came into the ready ring meanwhile. Preemptions: 3.
+/// A task is pushed while a worker that has no entry in a ring parks for the first time, by the
+/// thread whose affinity the worker is or by another. The submission sees that nothing came into the
+/// rings, and does not look whether a worker is awake. Excludes: a queued task whose worker came into
+/// the ready ring meanwhile; a push that was half done at the worker's look before it released its
+/// caller, and that it does not look at again. Preemptions: 3.
 #[test]
 fn push_against_first_park() {
-    check(Some(3), || {
-        let pool = pool(1, 1);
-        let ran = Ran::new();
-        quietly(|| assert!(pool.serve(ran.task()).is_ok(), "a new worker"));
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok(), "queue");
-        assert_eq!(ran.times(), 1);
-        end(&pool);
-    });
+    for has_affinity in [true, false] {
+        check(Some(3), move || {
+            let pool = Arc::new(pool(1, 1));
+            let ran = Ran::new();
+            quietly(|| assert!(pool.serve(ran.task()).is_ok(), "a new worker"));
+            if has_affinity {
+                assert!(call(&pool), "queue");
+            } else {
+                let other = beside(&pool, |pool| assert!(call(pool), "queue"));
+                other.join().unwrap();
+            }
+            assert_eq!(ran.times(), 1);
+            end(&pool);
+        });
+    }
 }
 
 /// A worker between two tasks looks at the queue, while one more task is submitted than the queue
@@ -163,9 +149,9 @@ fn push_against_first_park() {
 #[test]
 fn room_for_a_worker_and_a_cell() {
     check(Some(3), || {
-        let pool = warm_pool(1);
+        let pool = warm(1, 1);
         let ran = Ran::new();
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert!(call(&pool));
         assert!(pool.serve(ran.task()).is_ok());
         assert!(pool.serve(ran.task()).is_ok());
         end(&pool);
@@ -179,52 +165,8 @@ fn room_for_a_worker_and_a_cell() {
 #[test]
 fn a_burst_spreads() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 2);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        });
+        let pool = warm(2, 2);
         one_waits_for_the_next(&pool);
-        end(&pool);
-    });
-}
-
-/// Two threads each push a task for a sleeping worker and notify it, while it arrives, takes one
-/// and goes to sleep again. Excludes: a task left in the queue beside a sleeping worker; a lost
-/// change of the count of notified workers. Preemptions: 3.
-#[test]
-fn notified_by_two() {
-    check(Some(3), || {
-        two_serve(warm_pool(2));
-    });
-}
-
-/// Two workers sleep, and two tasks that wait for each other are pushed. The second worker is
-/// notified, too, though the first has not arrived yet. Excludes: tasks that wait one behind the
-/// other beside a sleeping worker. Preemptions: 1.
-#[test]
-fn two_are_notified() {
-    check(Some(1), || {
-        let pool = warm_pair(2, 3);
-        one_waits_for_the_next(&pool);
-        end(&pool);
-    });
-}
-
-/// Two workers end their tasks at once, and look at the queue. Excludes: a lost change of the count
-/// of workers that are awake. Preemptions: 2.
-#[test]
-fn two_search() {
-    check(Some(2), || {
-        let pool = pool(2, 1);
-        let both = pool.group();
-        let twice = || {
-            assert!(both.serve(|| ()).is_ok());
-            assert!(both.serve(|| ()).is_ok());
-            both.wait();
-        };
-        quietly(twice);
-        twice();
         end(&pool);
     });
 }
@@ -235,11 +177,11 @@ fn two_search() {
 #[test]
 fn push_against_stop_watching() {
     check(Some(4), || {
-        let pool = warm_pool(2);
+        let pool = warm(1, 2);
         let ran = Ran::new();
         // Pushed for the sleeping worker, which watches the queue after this task.
         assert!(pool.serve(ran.task()).is_ok());
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert!(call(&pool));
         assert_eq!(ran.times(), 1);
         end(&pool);
     });
@@ -252,7 +194,7 @@ fn push_against_stop_watching() {
 #[test]
 fn self_claim_against_hand_over() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(2));
+        let pool = Arc::new(warm(1, 2));
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok(), "it watches after this");
         let task = ran.task();
@@ -270,34 +212,16 @@ fn self_claim_against_hand_over() {
 #[test]
 fn notify_against_hand_over() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(2));
+        let pool = Arc::new(warm(1, 2));
         let ran = Ran::new();
         let task = ran.task();
         let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
         for _ in 0..2 {
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+            assert!(call(&pool));
         }
         other.join().unwrap();
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (1, 0));
-    });
-}
-
-/// A task ends and its caller is released, while another thread pushes. The worker looked at the
-/// queue before it released the caller, and must look again. Excludes: a task whose push was half
-/// done at the first look, and that no worker looks at later. Preemptions: 3.
-#[test]
-fn half_done_push_against_end() {
-    check(Some(3), || {
-        let pool = Arc::new(pool(1, 1));
-        let ran = Ran::new();
-        quietly(|| assert!(pool.serve(ran.task()).is_ok()));
-        let other = beside(&pool, |pool| {
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
-        });
-        other.join().unwrap();
-        assert_eq!(ran.times(), 1);
-        end(&pool);
     });
 }
 
@@ -307,11 +231,9 @@ fn half_done_push_against_end() {
 #[test]
 fn push_against_end_of_an_awaited_task() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(1));
-        let call =
-            |pool: &lazypool::Pool| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        let other = beside(&pool, move |pool| call(pool));
-        call(&pool);
+        let pool = Arc::new(warm(1, 1));
+        let other = beside(&pool, |pool| assert!(call(pool)));
+        assert!(call(&pool));
         other.join().unwrap();
         end(&pool);
     });
@@ -346,34 +268,12 @@ fn two_idle_workers_and_no_third() {
 #[test]
 fn behind_a_stale_entry() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 2);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        });
+        let pool = warm(2, 2);
         let (open, gate) = mpsc::channel();
         // Notified by affinity, so its entry stays in the ready ring.
         assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
         let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
         assert!(second.is_ok());
         end(&pool);
-    });
-}
-
-/// A worker that goes idle sees a task that was queued meanwhile, and claims itself. One task has
-/// ended, one is queued, and a third comes, for which there is space. Excludes: a refusal because
-/// the worker is neither idle nor counted. Preemptions: 3.
-#[test]
-fn self_claim_against_refusal() {
-    check(Some(3), || {
-        let pool = warm_pool(1);
-        let first = pool.group();
-        let ran = Ran::new();
-        assert!(first.serve(ran.task()).is_ok(), "idle");
-        assert!(pool.serve(ran.task()).is_ok(), "idle, or a cell");
-        first.wait();
-        assert!(pool.serve(ran.task()).is_ok(), "one of two is left");
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (3, 0));
     });
 }

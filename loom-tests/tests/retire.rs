@@ -4,10 +4,9 @@
 
 use lazypool::model::{refuse_threads, sweep};
 use lazypool::Pool;
-use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, cleaner, end, pool, quietly, warm_pair, warm_pool, warm_pool_with_stop_hook, Ran,
+    beside, call, check, cleaner, end, hold, hook, quietly, warm, warm_pair, warm_with, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +18,10 @@ use std::time::Duration;
 #[test]
 fn cleaner_against_claim() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
-        cleaner.join().unwrap();
-        end(&pool);
-    });
-}
-
-/// The cleaner retires the idle worker of a pool of one with a queue, while a task comes, which may
-/// be pushed just as the worker is told to end. Excludes: a task in the queue of a pool without
-/// threads. Preemptions: 2.
-#[test]
-fn cleaner_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pool(1));
-        let cleaner = cleaner(&pool);
-        assert!(pool.serve(|| ()).is_ok(), "idle, or free");
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1), "an idle worker, a free slot or a cell");
         cleaner.join().unwrap();
         end(&pool);
     });
@@ -49,7 +32,7 @@ fn cleaner_against_push() {
 #[test]
 fn cleaner_against_going_idle() {
     check(Some(3), || {
-        let pool = warm_pool(0);
+        let pool = warm(1, 0);
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok());
         sweep(&pool);
@@ -68,17 +51,13 @@ fn cleaner_against_going_idle() {
 #[test]
 fn on_the_bench_against_claims() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         quietly(|| sweep(&pool));
-        let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
-        let other = beside(&pool, move |pool| call(pool));
+        let other = beside(&pool, |pool| call(pool));
         let mine = call(&pool);
-        assert!(
-            other.join().unwrap() || mine,
-            "refused only in favor of the other"
-        );
+        assert!(other.join().unwrap() || mine, "refused for the other");
         loom::stop_exploring();
-        let last = beside(&pool, move |pool| call(pool));
+        let last = beside(&pool, |pool| call(pool));
         assert!(last.join().unwrap(), "no affinity, but it can be found");
         loom::explore();
         assert_eq!(pool.stats().spawned, 1);
@@ -106,26 +85,12 @@ fn law05_bench_against_claim() {
     });
 }
 
-/// A task is queued while the worker that should take it is on the bench, or is being moved there.
-/// Excludes: a queued task that no worker is notified of (P1). Preemptions: 3.
-#[test]
-fn bench_against_push() {
-    check(Some(3), || {
-        let pool = Arc::new(warm_pool(2));
-        let other = beside(&pool, |pool| sweep(pool));
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1));
-        other.join().unwrap();
-        end(&pool);
-    });
-}
-
 /// A worker ends while a submission waits for its slot and a task is queued: the worker goes back
 /// to the queue. Excludes: a worker that ends beside a queued task. Preemptions: 2.
 #[test]
 fn retiring_against_push() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(1));
+        let pool = Arc::new(warm(1, 1));
         quietly(|| sweep(&pool)); // benched
         let submitter = beside(&pool, |pool| {
             pool.do_with_deadline(|| 1, Duration::MAX).ok()
@@ -143,7 +108,7 @@ fn retiring_against_push() {
 #[test]
 fn notify_against_cleaner() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(2));
+        let pool = Arc::new(warm(1, 2));
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
@@ -158,7 +123,7 @@ fn notify_against_cleaner() {
 #[test]
 fn stop_hook_against_push() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool_with_stop_hook(1, 1));
+        let pool = Arc::new(warm_with(1, 1, |b| b.on_worker_stop(hook())));
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(|| 1, Duration::MAX);
         assert_eq!(value.ok(), Some(1));
@@ -174,8 +139,7 @@ fn stop_hook_against_push() {
 fn a_free_slot_against_push() {
     check(Some(2), || {
         let pool = Arc::new(warm_pair(2, 1));
-        let (open, gate) = mpsc::channel();
-        quietly(|| assert!(pool.serve(move || gate.recv().unwrap()).is_ok()));
+        let open = hold(&pool);
         let cleaner = cleaner(&pool);
         let value = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
         assert!(value.is_ok());
@@ -186,10 +150,10 @@ fn a_free_slot_against_push() {
 
 /// Returns a pool whose only worker has ended, and still has an entry in the ready ring.
 fn listed_and_ended(queue: usize) -> Arc<Pool> {
-    let pool = Arc::new(warm_pool(queue));
+    let pool = Arc::new(warm(1, queue));
     quietly(|| {
         // Claimed by affinity, so its entry stays in the ready ring.
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
+        assert!(call(&pool));
         while pool.stats().workers > 0 {
             sweep(&pool);
             thread::yield_now();
@@ -198,39 +162,25 @@ fn listed_and_ended(queue: usize) -> Arc<Pool> {
     pool
 }
 
-/// Makes two submissions at once: one drops the listing of a worker that has ended, while the other
-/// starts the next worker on its slot. The OS refuses the first `refused` threads.
-fn dropped_listing_against_start(queue: usize, refused: u32) {
-    check(Some(2), move || {
-        let pool = listed_and_ended(queue);
-        refuse_threads(refused);
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
-        let mine = usize::from(pool.serve(ran.task()).is_ok());
-        let accepted = mine + other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
-    });
-}
-
-/// Without a queue. Excludes: a listing that comes back, or a state that is lost, because one of
-/// two changes of the slot's word is lost. Preemptions: 2.
+/// Two submissions at once: one drops the listing of a worker that has ended, while the other starts
+/// the next worker on its slot; with a queue, at which the new worker looks first; or the OS refuses
+/// the first thread. Excludes: a listing that comes back, or a state that is lost, because one of two
+/// changes of the slot's word is lost. Preemptions: 2.
 #[test]
-fn dropped_listing_against_first_task() {
-    dropped_listing_against_start(0, 0);
-}
-
-/// With a queue: the new worker looks at it first. Preemptions: 2.
-#[test]
-fn dropped_listing_against_first_look() {
-    dropped_listing_against_start(1, 0);
-}
-
-/// Without a queue, and the OS refuses the first thread. Preemptions: 2.
-#[test]
-fn dropped_listing_against_no_thread() {
-    dropped_listing_against_start(0, 1);
+fn dropped_listing_against_start() {
+    for (queue, refused) in [(0, 0), (1, 0), (0, 1)] {
+        check(Some(2), move || {
+            let pool = listed_and_ended(queue);
+            refuse_threads(refused);
+            let ran = Ran::new();
+            let task = ran.task();
+            let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
+            let mine = usize::from(pool.serve(ran.task()).is_ok());
+            let accepted = mine + other.join().unwrap();
+            end(&pool);
+            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        });
+    }
 }
 
 /// The cleaner, which has one worker to bench and retire, sweeps while a submission starts another
@@ -238,11 +188,7 @@ fn dropped_listing_against_no_thread() {
 #[test]
 fn cleaner_against_start() {
     check(Some(2), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = pool(2, 0);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm(2, 0));
         let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok());
         assert!(pool.serve(|| ()).is_ok());
@@ -257,7 +203,7 @@ fn cleaner_against_start() {
 #[test]
 fn law01_cleaner_against_start_with_stop_hook() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool_with_stop_hook(2, 0));
+        let pool = Arc::new(warm_with(2, 0, |b| b.on_worker_stop(hook())));
         let cleaner = cleaner(&pool);
         assert!(pool.serve(|| ()).is_ok(), "idle, or another slot");
         if let Err(refused) = pool.serve(|| ()) {
@@ -280,7 +226,7 @@ fn law01_cleaner_against_start_with_stop_hook() {
 #[test]
 fn last_worker_leaves_against_two() {
     check(Some(2), || {
-        let pool = warm_pool(2);
+        let pool = warm(1, 2);
         quietly(|| sweep(&pool)); // benched
         let pool = Arc::new(pool);
         let ran = Ran::new();
@@ -301,7 +247,7 @@ fn last_worker_leaves_against_two() {
 #[test]
 fn last_worker_leaves_against_no_thread() {
     check(Some(3), || {
-        let pool = Arc::new(warm_pool(1));
+        let pool = Arc::new(warm(1, 1));
         refuse_threads(1);
         let ran = Ran::new();
         let cleaner = cleaner(&pool);
@@ -318,7 +264,7 @@ fn last_worker_leaves_against_no_thread() {
 #[test]
 fn retiring_against_discard() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(2));
+        let pool = Arc::new(warm(1, 2));
         let ran = Ran::new();
         let cleaner = cleaner(&pool);
         let closer = beside(&pool, |pool| {
@@ -333,31 +279,20 @@ fn retiring_against_discard() {
     });
 }
 
-/// Sweeps a pool of two idle workers `looks` times, then sweeps once more while tasks are handed
-/// over. The tasks must find a worker each.
-fn two_workers_against_claims(looks: usize, tasks: usize) {
-    check(Some(2), move || {
-        let pool = Arc::new(warm_pair(2, 0));
-        quietly(|| (0..looks).for_each(|_| sweep(&pool)));
-        let cleaner = beside(&pool, |pool| sweep(pool));
-        for _ in 0..tasks {
-            assert!(pool.serve(|| ()).is_ok(), "as many workers as tasks");
-        }
-        cleaner.join().unwrap();
-        end(&pool);
-    });
-}
-
-/// Two workers are benched while two tasks are handed over. Excludes: a refusal of one.
-/// Preemptions: 2.
+/// Two workers are benched while two tasks are handed over; or are on the bench and told to end while
+/// one is handed over. Excludes: a refusal beside an idle worker. Preemptions: 2.
 #[test]
 fn benches_against_claims() {
-    two_workers_against_claims(0, 2);
-}
-
-/// Two workers on the bench are told to end while a task is handed over. Excludes: a refusal of it.
-/// Preemptions: 2.
-#[test]
-fn ends_of_benched_against_claim() {
-    two_workers_against_claims(1, 1);
+    for (looks, tasks) in [(0, 2), (1, 1)] {
+        check(Some(2), move || {
+            let pool = Arc::new(warm_pair(2, 0));
+            quietly(|| (0..looks).for_each(|_| sweep(&pool)));
+            let cleaner = beside(&pool, |pool| sweep(pool));
+            for _ in 0..tasks {
+                assert!(pool.serve(|| ()).is_ok(), "as many workers as tasks");
+            }
+            cleaner.join().unwrap();
+            end(&pool);
+        });
+    }
 }

@@ -3,10 +3,10 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{assert_at_rest, sweep};
-use lazypool::{DeadlineError, Pool, Shutdown};
+use lazypool::{DeadlineError, Group, Pool, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm_pool, Ran};
+use loom_tests::{beside, check, end, pool, quietly, warm, Ran};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,79 +24,77 @@ fn check_end(pool: &Pool, mode: Shutdown, ran: &Ran, accepted: usize) {
     assert_at_rest(pool);
 }
 
-fn going_idle(mode: Shutdown, queue: usize) {
-    check(Some(3), move || {
-        let pool = warm_pool(queue);
-        let ran = Ran::new();
-        let accepted = (0..=queue)
-            .filter(|_| pool.serve(ran.task()).is_ok())
-            .count();
-        assert_eq!(accepted, 1 + queue);
-        let report = pool.shutdown(mode, Duration::MAX);
-        assert!(report.is_clean());
-        assert_eq!(report.discarded, pool.stats().discarded);
-        check_end(&pool, mode, &ran, accepted);
-    });
-}
-
-/// A worker ends its task and goes idle while the pool closes. Excludes: a worker that misses both
-/// the closing and the order to end, and is left. Preemptions: 3.
+/// A worker ends its task, with nothing or a task queued behind it, while the pool closes in each
+/// mode. Excludes: a worker that misses both the closing and the order to end, and is left; a queued
+/// task that neither runs nor is discarded, as the mode allows. Preemptions: 3.
 #[test]
-fn going_idle_against_drain() {
-    going_idle(Shutdown::Drain, 0);
-}
-
-/// A worker ends its task while a pool that drains closes; a queued task behind it runs.
-/// Preemptions: 3.
-#[test]
-fn queue_against_drain() {
-    going_idle(Shutdown::Drain, 1);
-}
-
-/// A worker ends its task while a pool that discards closes; a queued task behind it runs or is
-/// discarded. Preemptions: 3.
-#[test]
-fn queue_against_discard() {
-    going_idle(Shutdown::Discard, 1);
-}
-
-/// A worker ends its task while a pool that discards and cancels closes; a queued task behind it
-/// runs or is discarded. Preemptions: 3.
-#[test]
-fn queue_against_cancel() {
-    going_idle(Shutdown::Cancel, 1);
-}
-
-fn submission(preemptions: usize, mode: Shutdown, cold: bool, queue: usize) {
-    check(Some(preemptions), move || {
-        let pool = Arc::new(if cold {
-            pool(1, queue)
-        } else {
-            warm_pool(queue)
+fn going_idle_against_shutdown() {
+    for (mode, queue) in [
+        (Shutdown::Drain, 0),
+        (Shutdown::Drain, 1),
+        (Shutdown::Discard, 1),
+        (Shutdown::Cancel, 1),
+    ] {
+        check(Some(3), move || {
+            let pool = warm(1, queue);
+            let ran = Ran::new();
+            for _ in 0..=queue {
+                assert!(pool.serve(ran.task()).is_ok());
+            }
+            let report = pool.shutdown(mode, Duration::MAX);
+            assert!(report.is_clean());
+            assert_eq!(report.discarded, pool.stats().discarded);
+            check_end(&pool, mode, &ran, 1 + queue);
         });
-        let ran = Ran::new();
-        let tasks = [ran.task(), ran.task()];
-        let submitter = beside(&pool, move |pool| tasks.map(|t| pool.serve(t).is_ok()));
-        let report = pool.shutdown(mode, Duration::MAX);
-        let spawned = pool.stats().spawned;
-        let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
-        assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
-        // A submission may be accepted after the report, if it was under way before; its worker
-        // must not stay.
-        loom::stop_exploring();
-        let last = pool.shutdown(mode, Duration::MAX);
-        assert!(last.is_clean());
-        assert!(report.is_clean());
-        assert_eq!(pool.stats().spawned, spawned, "a thread after the report");
-        check_end(&pool, mode, &ran, accepted);
-    });
+    }
 }
 
-/// Tasks are submitted to an idle worker that is being told to end. Excludes: a task accepted and
-/// lost; a worker that is left. Preemptions: 3.
+/// Two tasks are submitted while the pool closes. They are handed to an idle worker that is being
+/// told to end; start the first thread; are pushed; or notify that worker. Excludes: a task accepted
+/// and lost; a worker that is left. Preemptions: 3; 2 for those that notify.
 #[test]
-fn claim_against_drain() {
-    submission(3, Shutdown::Drain, false, 0);
+fn submissions_against_shutdown() {
+    for (preemptions, mode, workers, queue) in [
+        (3, Shutdown::Drain, 1, 0),
+        (3, Shutdown::Drain, 0, 0),
+        (3, Shutdown::Drain, 1, 1),
+        (3, Shutdown::Discard, 1, 1),
+        (2, Shutdown::Drain, 1, 2),
+        (2, Shutdown::Discard, 1, 2),
+    ] {
+        check(Some(preemptions), move || {
+            let pool = Arc::new(match workers {
+                0 => pool(1, queue),
+                _ => warm(1, queue),
+            });
+            let ran = Ran::new();
+            let tasks = [ran.task(), ran.task()];
+            let submitter = beside(&pool, move |pool| tasks.map(|t| pool.serve(t).is_ok()));
+            let report = pool.shutdown(mode, Duration::MAX);
+            let spawned = pool.stats().spawned;
+            let accepted = submitter.join().unwrap().iter().filter(|a| **a).count();
+            assert!(pool.serve(|| ()).is_err_and(|e| e.is_closed()));
+            // A submission may be accepted after the report, if it was under way before; its worker
+            // must not stay.
+            loom::stop_exploring();
+            assert!(pool.shutdown(mode, Duration::MAX).is_clean() && report.is_clean());
+            assert_eq!(pool.stats().spawned, spawned, "a thread after the report");
+            check_end(&pool, mode, &ran, accepted);
+        });
+    }
+}
+
+/// Spawns a thread that retires the worker, cancels the group and shuts the pool down. Returns how
+/// many threads were started by then, and how many tasks were accepted.
+fn cancels_and_closes(pool: &Arc<Pool>, group: &Group) -> thread::JoinHandle<(u64, u64)> {
+    let group = group.clone();
+    beside(pool, move |pool| {
+        sweep(pool);
+        sweep(pool);
+        group.cancel();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        (pool.stats().spawned, pool.stats().accepted)
+    })
 }
 
 /// A group's queued task is cancelled after the only worker has ended, and a shutdown follows at
@@ -105,21 +103,12 @@ fn claim_against_drain() {
 #[test]
 fn cancelled_and_clean() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(1));
+        let pool = Arc::new(warm(1, 1));
         let group = pool.group();
-        let closer = thread::spawn({
-            let (pool, group) = (Arc::clone(&pool), group.clone());
-            move || {
-                sweep(&pool);
-                sweep(&pool);
-                group.cancel();
-                assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-                pool.stats().spawned
-            }
-        });
+        let closer = cancels_and_closes(&pool, &group);
         let _ = pool.serve(|| ());
         let _ = group.serve(|| ());
-        let spawned = closer.join().unwrap();
+        let (spawned, _) = closer.join().unwrap();
         loom::stop_exploring();
         let s = pool.stats();
         assert_eq!((s.spawned, s.workers), (spawned, 0), "{s}");
@@ -131,45 +120,17 @@ fn cancelled_and_clean() {
 #[test]
 fn push_past_a_dead_cell_against_clean() {
     check(Some(1), || {
-        let pool = Arc::new(warm_pool(1));
+        let pool = Arc::new(warm(1, 1));
         let group = pool.group();
-        let closer = thread::spawn({
-            let (pool, group) = (Arc::clone(&pool), group.clone());
-            move || {
-                sweep(&pool);
-                sweep(&pool);
-                group.cancel();
-                assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-                pool.stats().accepted
-            }
-        });
+        let closer = cancels_and_closes(&pool, &group);
         let other = beside(&pool, |pool| drop(pool.serve(|| ())));
         let _ = group.serve(|| ());
         other.join().unwrap();
-        let accepted = closer.join().unwrap();
+        let (_, accepted) = closer.join().unwrap();
         loom::stop_exploring();
         let s = pool.stats();
         assert_eq!((s.accepted, s.workers), (accepted, 0), "{s}");
     });
-}
-
-/// Submissions notify a worker that is being told to end. Preemptions: 2.
-#[test]
-fn notify_against_drain() {
-    submission(2, Shutdown::Drain, false, 2);
-}
-
-/// Submissions notify a worker that is being told to end; a pushed task may be discarded.
-/// Preemptions: 2.
-#[test]
-fn notify_against_discard() {
-    submission(2, Shutdown::Discard, false, 2);
-}
-
-/// Submissions start the first thread of a closing pool. Preemptions: 3.
-#[test]
-fn spawn_against_drain() {
-    submission(3, Shutdown::Drain, true, 0);
 }
 
 /// A task is pushed behind a worker that ends with the pool, while the queue is still open.
@@ -189,25 +150,12 @@ fn push_against_last_look() {
     });
 }
 
-/// Tasks are pushed into the queue of a closing pool. If one is pushed before the queue closes, a
-/// worker pops it. Preemptions: 3.
-#[test]
-fn push_against_drain() {
-    submission(3, Shutdown::Drain, false, 1);
-}
-
-/// Tasks are pushed into a queue that a shutdown empties. Preemptions: 3.
-#[test]
-fn push_against_discard() {
-    submission(3, Shutdown::Discard, false, 1);
-}
-
 /// A shutdown discards a queued task whose caller waits. Excludes: a caller that waits for ever; a
 /// closure that ran and came back. Preemptions: 2.
 #[test]
 fn caller_against_discard() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(1));
+        let pool = Arc::new(warm(1, 1));
         let (before, ran) = (Ran::new(), Ran::new());
         let f = ran.task();
         let caller = beside(&pool, move |pool| pool.do_with_deadline(f, Duration::MAX));
@@ -231,7 +179,7 @@ fn caller_against_discard() {
 #[test]
 fn two_shutdowns() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok());
         let other = beside(&pool, |pool| {
@@ -249,7 +197,7 @@ fn two_shutdowns() {
 fn the_strictest_mode_stays() {
     check(Some(3), || {
         let (open, gate) = mpsc::channel();
-        let pool = Arc::new(warm_pool(0));
+        let pool = Arc::new(warm(1, 0));
         let task = move || {
             gate.recv().unwrap();
             assert!(lazypool::task::is_cancelled());
@@ -265,65 +213,12 @@ fn the_strictest_mode_stays() {
     });
 }
 
-/// Two submissions to a closed pool. Excludes: a lost increment of the count of refusals.
-/// Preemptions: 2.
-#[test]
-fn two_are_refused() {
-    check(Some(2), || {
-        let pool = Arc::new(pool(1, 0));
-        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-        let is_refused = |pool: &Pool| pool.serve(|| ()).is_err_and(|e| e.is_closed());
-        let other = beside(&pool, move |pool| assert!(is_refused(pool)));
-        assert!(is_refused(&pool));
-        other.join().unwrap();
-        assert_eq!(pool.stats().refusals.closed, 2);
-    });
-}
-
-/// A worker was claimed by affinity and so has an old entry in the ready ring. It ends with the
-/// pool while a submission drops that listing. Excludes: a listing that comes back, or a state that
-/// is lost, because one of two changes of the slot's word is lost. Preemptions: 3.
-#[test]
-fn dropped_listing_against_drain() {
-    check(Some(3), || {
-        let pool = Arc::new(warm_pool(1));
-        let ran = Ran::new();
-        assert!(quietly(|| pool.serve(ran.task()).is_ok()));
-        let task = ran.task();
-        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
-        let _ = pool.shutdown(Shutdown::Drain, Duration::MAX);
-        let accepted = 1 + other.join().unwrap();
-        check_end(&pool, Shutdown::Drain, &ran, accepted);
-    });
-}
-
-/// A worker ends its task while the pool closes, with a task queued behind. It goes from `Busy` to
-/// `Searching`, runs that task, and ends by itself. Excludes: a worker that goes to sleep because
-/// no thread tells it to end; a worker that ends beside a queued task. Preemptions: 3.
-#[test]
-fn end_of_a_task_against_drain() {
-    check(Some(3), || {
-        let pool = pool(1, 1);
-        let ran = Ran::new();
-        let (open, gate) = mpsc::channel();
-        quietly(|| {
-            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-            assert!(pool.serve(ran.task()).is_ok());
-        });
-        open.send(()).unwrap();
-        let accepted = 1 + usize::from(pool.serve(ran.task()).is_ok());
-        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
-        assert_at_rest(&pool);
-    });
-}
-
 /// A discarding shutdown takes queued tasks out and leaves a scope's task between them in place.
 /// Excludes: a scope's task that is discarded; a task behind it that is missed. Preemptions: 2.
 #[test]
 fn law15_discard_leaves_a_scopes_task() {
     check(Some(2), || {
-        let pool = warm_pool(4);
+        let pool = warm(1, 4);
         let (ran, scopes) = (Ran::new(), Ran::new());
         let (open, gate) = mpsc::channel();
         pool.scope(|s| {

@@ -60,7 +60,7 @@ fn notify_against_park() {
 
 /// Two claims, one by affinity, which leaves the entry in the ready ring, and one by that entry,
 /// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that is
-/// neither listed nor on the bench (see also `dropped_listing_against_going_idle`). Preemptions: 4.
+/// neither listed nor on the bench. Preemptions: 4.
 #[test]
 fn claims_against_going_idle() {
     check(Some(4), || {
@@ -81,30 +81,6 @@ fn claims_against_going_idle() {
         let handed = [by_affinity, by_entry].map(|t| usize::from(t.join().unwrap()));
         if handed == [1, 1] {
             assert!(matches!(slot.wait(), Told::Run(_)));
-            slot.publish_idle();
-        }
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
-}
-
-/// A worker goes idle after a task that it got by affinity, while its old entry in the ready ring
-/// is popped, and then the next one. Excludes: an idle worker that is neither listed nor on the
-/// bench, as far as loom's reduction explores that (`wait_for_space::blocked_against_space` fails
-/// if a listing is dropped before its worker is idle). All interleavings.
-#[test]
-fn dropped_listing_against_going_idle() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_last_used().expect("idle");
-        slot.hand_over(held, 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
-        let popper = beside(&slot, |slot| {
-            let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
-            claimed.map(|held| slot.hand_over(held, 2, false)).is_some()
-        });
-        slot.publish_idle();
-        if popper.join().unwrap() {
-            assert_eq!(slot.wait(), Told::Run(2));
             slot.publish_idle();
         }
         assert!(slot.is_idle() && slot.can_be_found());
@@ -276,25 +252,6 @@ fn retire_against_claim() {
     });
 }
 
-/// A submission claims the worker from the bench while the cleaner retires it. Excludes: two orders
-/// for one worker; no order. All interleavings.
-#[test]
-fn claim_benched_against_retire() {
-    check(None, || {
-        let slot = idle();
-        assert_eq!(slot.bench(), Some(true));
-        let cleaner = beside(&slot, |slot| slot.retire(true));
-        let submitter = beside(&slot, |slot| {
-            let claimed = slot.claim_benched();
-            claimed.map(|held| slot.hand_over(held, 1, true)).is_some()
-        });
-        let told = slot.wait();
-        let (retired, claimed) = (cleaner.join().unwrap(), submitter.join().unwrap());
-        assert!(retired != claimed, "one of the two");
-        assert_eq!(told, if retired { Told::Retire } else { Told::Run(1) });
-    });
-}
-
 /// A worker goes idle, while another thread reads its state. Excludes: an idle worker without an
 /// entry in the ring, even for the time between two steps of the worker: only a thread that knows
 /// the slot could claim it. All interleavings.
@@ -361,108 +318,33 @@ fn self_claim_against_claim() {
     });
 }
 
-/// A worker that was told to end stays because a task is queued, while a submission drops its old
-/// listing. Excludes: a listing that comes back, or a state that is lost, because one of two
-/// changes of the word is lost. All interleavings.
-#[test]
-fn dropped_listing_against_staying() {
-    check(None, || {
-        let slot = idle();
-        let submitter = beside(&slot, |slot| give_by_entry(slot));
-        if slot.retire(false) {
-            assert_eq!(slot.wait(), Told::Retire);
-            slot.cancel_retirement();
-            slot.publish_idle();
-        }
-        if submitter.join().unwrap() {
-            assert_eq!(slot.wait(), Told::Run(1));
-            slot.publish_idle();
-        }
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
-}
-
-/// A worker that was claimed by affinity is told to look at the queue, while another submission
-/// drops its old listing. Excludes: a listing that comes back; a worker that never lists itself
-/// again. All interleavings.
-#[test]
-fn dropped_listing_against_notifying() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_last_used().expect("idle");
-        let popper = beside(&slot, |slot| give_by_entry(slot));
-        slot.send_searching(held);
-        assert_eq!(slot.wait(), Told::Search);
-        slot.publish_idle();
-        if popper.join().unwrap() {
-            assert_eq!(slot.wait(), Told::Run(1));
-            slot.publish_idle();
-        }
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
-}
-
-/// A new worker starts on a slot that still has an entry in the ready ring, while a
-/// submission drops that listing. Excludes: a listing that comes back; a worker that never
-/// lists itself again. All interleavings.
-#[test]
-fn dropped_listing_against_starting() {
-    check(None, || {
-        let slot = idle();
-        assert!(slot.retire(false));
-        assert_eq!(slot.wait(), Told::Retire);
-        slot.vacate();
-        let popper = beside(&slot, |slot| give_by_entry(slot));
-        slot.start_again();
-        assert_eq!(slot.wait(), Told::Search);
-        slot.publish_idle();
-        if popper.join().unwrap() {
-            assert_eq!(slot.wait(), Told::Run(1));
-            slot.publish_idle();
-        }
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
-}
-
-/// A worker whose task has ended goes from `Busy` to `Searching` instead of idle, while a
-/// submission drops its old listing. Excludes: a listing that comes back; a state that is lost. All
-/// interleavings.
-#[test]
-fn dropped_listing_against_search_after_task() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_last_used().expect("idle");
-        slot.hand_over(held, 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
-        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
-        slot.search_after_task();
-        popper.join().unwrap();
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
-}
-
-/// A worker goes from `Searching` to `Retiring` by itself, and another is started on its slot,
-/// while a submission drops the old listing. Excludes: a listing that comes back; a state that is
-/// lost. All interleavings.
+/// A worker goes from `Busy` to `Searching`, ends by itself, and another is started on its slot, with
+/// or without a start hook, while a submission drops the old listing. Excludes: a listing that comes
+/// back; a state or a flag that is lost; a worker that never lists itself again. All interleavings.
 #[test]
 fn dropped_listing_against_own_end() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_last_used().expect("idle");
-        slot.hand_over(held, 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
-        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
-        slot.search_after_task();
-        slot.retire_self();
-        slot.vacate();
-        assert!(slot.is_free());
-        slot.start_again();
-        popper.join().unwrap();
-        assert_eq!(slot.wait(), Told::Search);
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
-    });
+    for has_hook in [false, true] {
+        check(None, move || {
+            let slot = idle();
+            let held = slot.claim_last_used().expect("idle");
+            slot.hand_over(held, 1, false);
+            assert_eq!(slot.wait(), Told::Run(1));
+            let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
+            slot.search_after_task();
+            slot.retire_self();
+            slot.vacate();
+            assert!(slot.is_free());
+            slot.start_again(has_hook);
+            slot.search_first();
+            while has_hook && slot.has_started().is_none() {
+                loom::thread::yield_now();
+            }
+            popper.join().unwrap();
+            assert!(!slot.is_starting());
+            slot.publish_idle();
+            assert!(slot.is_idle() && slot.can_be_found());
+        });
+    }
 }
 
 /// A thread that lowers the limit or closes the pool tells an idle worker to end, while the worker
@@ -482,27 +364,5 @@ fn self_claim_against_retire() {
         assert_ne!(closer.join().unwrap(), own, "one of the two");
         slot.vacate();
         assert!(slot.is_free());
-    });
-}
-
-/// A new worker ends its start hook while a submission drops an old listing of its slot. Excludes:
-/// a listing that comes back; a worker that stays in `Starting`. All interleavings.
-#[test]
-fn dropped_listing_against_end_of_start_hook() {
-    check(None, || {
-        let slot = idle();
-        assert!(slot.retire(false));
-        assert_eq!(slot.wait(), Told::Retire);
-        slot.vacate();
-        slot.start_in_hook();
-        slot.search_first();
-        let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "starting"));
-        while slot.has_started().is_none() {
-            loom::thread::yield_now();
-        }
-        popper.join().unwrap();
-        assert!(!slot.is_starting());
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
     });
 }

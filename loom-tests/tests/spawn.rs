@@ -1,19 +1,19 @@
 //! Threads that the OS refuses, and workers that begin with a start hook.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until, refuse_threads};
+use lazypool::model::{do_until, refuse_threads};
 use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, cleaner, end, hook, one_waits_for_the_next, pool, quietly, two_serve,
-    warm_pool_with_stop_hook, Ran,
+    at_any_moment, beside, call, check, cleaner, end, hook, one_waits_for_the_next, pool,
+    pool_with, quietly, warm, warm_with, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes a call that runs, or is refused because the OS refused a thread. Returns `true` if it ran.
-fn call(pool: &Pool) -> bool {
+fn may_run(pool: &Pool) -> bool {
     match pool.do_with_deadline(|| (), Duration::MAX) {
         Ok(()) => true,
         Err(DeadlineError::Refused(back)) => {
@@ -22,41 +22,6 @@ fn call(pool: &Pool) -> bool {
         }
         Err(other) => panic!("{other}"),
     }
-}
-
-/// Two calls onto a pool of one worker and one queued task; the OS refuses the first thread.
-/// Excludes: a task queued while no worker is alive to run it; a slot that is lost with its thread;
-/// a later submission that does not try again. Preemptions: 2.
-#[test]
-fn no_thread_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(pool(1, 1));
-        refuse_threads(1);
-        let other = beside(&pool, |pool| call(pool));
-        let mine = call(&pool);
-        let _ = other.join().unwrap() || mine;
-        assert!(call(&pool), "one more thread to be had");
-        assert_eq!(pool.stats().spawn_failures, 1);
-        end(&pool);
-    });
-}
-
-/// A worker takes one task while another is pushed, for which it has to start a thread. Excludes
-/// (by an assertion in the code that starts threads): a caller that cannot leave meanwhile, because
-/// its task is taken and not yet started. Preemptions: 2.
-#[test]
-fn a_task_starts_before_a_thread_is_started() {
-    check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = pool(2, 2);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        });
-        for _ in 0..3 {
-            assert!(pool.serve(|| ()).is_ok(), "a worker, or room");
-        }
-        end(&pool);
-    });
 }
 
 /// Two tasks, one after the other, come to a pool without threads that may have three workers and a
@@ -80,34 +45,16 @@ fn two_threads_for_two_tasks() {
     });
 }
 
-/// A submission without a queue is refused a thread while a shutdown runs. Excludes: a shutdown
-/// that waits for a thread that was never started. Preemptions: 3.
-#[test]
-fn no_thread_against_shutdown() {
-    check(Some(3), || {
-        let pool = Arc::new(pool(1, 0));
-        refuse_threads(1);
-        let other = beside(&pool, |pool| pool.serve(|| ()).is_ok());
-        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-        assert!(!other.join().unwrap(), "no thread, or closed");
-        end(&pool);
-    });
-}
-
 /// The cleaner retires the first worker; the OS refuses a thread for a second, and one in place of
 /// the first. A task is handed to the first worker or queued for it, so it must look at the queue
 /// before it ends. Excludes: a task queued after the worker's last look. Preemptions: 3.
 #[test]
 fn no_thread_against_retirement() {
     check(Some(3), || {
-        let pool = Arc::new(quietly(|| {
-            let pool = pool(2, 1);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        }));
+        let pool = Arc::new(warm(2, 1));
         refuse_threads(2);
         let cleaner = cleaner(&pool);
-        call(&pool);
+        may_run(&pool);
         cleaner.join().unwrap();
         refuse_threads(0);
         end(&pool);
@@ -152,10 +99,10 @@ fn no_thread_against_a_push_that_relies_on_it() {
 #[test]
 fn no_thread_after_the_stop_hook() {
     check(Some(2), || {
-        let pool = Arc::new(warm_pool_with_stop_hook(1, 1));
+        let pool = Arc::new(warm_with(1, 1, |b| b.on_worker_stop(hook())));
         refuse_threads(1);
         let cleaner = cleaner(&pool);
-        call(&pool);
+        may_run(&pool);
         cleaner.join().unwrap();
         refuse_threads(0);
         end(&pool);
@@ -163,44 +110,27 @@ fn no_thread_after_the_stop_hook() {
 }
 
 fn hooked(max: usize, min: usize, queue: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max)
-        .min_workers(min)
-        .queue_capacity(queue)
-        .idle_timeout(Duration::from_nanos(1))
-        .on_worker_start(hook())
-        .build()
-        .expect("valid settings")
+    pool_with(max, queue, |b| b.min_workers(min).on_worker_start(hook()))
 }
 
 /// Workers that `build` starts, with or without a hook, are idle when it returns. Excludes: a
 /// worker that no submission finds; a refusal; a further thread. Preemptions: 2.
-fn law05_built_workers_are_idle(hook: bool) {
-    check(Some(2), move || {
-        let pool = if hook {
-            hooked(2, 2, 0)
-        } else {
-            let two = Pool::builder().max_workers(2).min_workers(2);
-            two.idle_timeout(Duration::MAX)
-                .build()
-                .expect("valid settings")
-        };
-        assert_eq!(pool.stats().idle, 2);
-        assert!(pool.serve(|| ()).is_ok());
-        assert!(pool.serve(|| ()).is_ok());
-        assert_eq!(pool.stats().spawned, 2);
-        end(&pool);
-    });
-}
-
 #[test]
-fn law05_built_workers_are_idle_without_hook() {
-    law05_built_workers_are_idle(false);
-}
-
-#[test]
-fn law05_built_workers_are_idle_after_their_hooks() {
-    law05_built_workers_are_idle(true);
+fn law05_built_workers_are_idle() {
+    for has_hook in [false, true] {
+        check(Some(2), move || {
+            let pool = if has_hook {
+                hooked(2, 2, 0)
+            } else {
+                pool_with(2, 0, |b| b.min_workers(2).idle_timeout(Duration::MAX))
+            };
+            assert_eq!(pool.stats().idle, 2);
+            assert!(pool.serve(|| ()).is_ok());
+            assert!(pool.serve(|| ()).is_ok());
+            assert_eq!(pool.stats().spawned, 2);
+            end(&pool);
+        });
+    }
 }
 
 /// A worker in its start hook has a task; another call finds it busy, or idle later. Excludes: a
@@ -210,29 +140,10 @@ fn law05_built_workers_are_idle_after_their_hooks() {
 fn start_hook_against_claim() {
     check(Some(3), || {
         let pool = Arc::new(hooked(1, 0, 0));
-        let call = |pool: &Pool| pool.do_with_deadline(|| (), Duration::MAX).is_ok();
-        let other = beside(&pool, move |pool| call(pool));
+        let other = beside(&pool, |pool| call(pool));
         let mine = call(&pool);
-        assert!(
-            other.join().unwrap() || mine,
-            "refused only in favor of the other"
-        );
+        assert!(other.join().unwrap() || mine, "refused for the other");
         assert!(call(&pool), "idle");
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 1);
-    });
-}
-
-/// A task is pushed while a worker with a task is in its start hook. Excludes: a task that stays
-/// queued beside a worker that ends its hook. Preemptions: 2.
-#[test]
-fn start_hook_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(hooked(1, 0, 1));
-        let call = |pool: &Pool| assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        let other = beside(&pool, move |pool| call(pool));
-        call(&pool);
-        other.join().unwrap();
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);
     });
@@ -244,13 +155,8 @@ fn start_hook_against_push() {
 fn start_hook_against_withdrawal() {
     check(Some(2), || {
         let pool = hooked(1, 0, 0);
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        match do_until(&pool, || (), &deadline) {
-            Ok(()) => {
-                let next = pool.do_with_deadline(|| (), Duration::MAX);
-                assert!(next.is_ok(), "free");
-            }
+        match at_any_moment(|deadline| do_until(&pool, || (), deadline)) {
+            Ok(()) => assert!(call(&pool), "free"),
             Err(DeadlineError::Expired(_)) => {
                 let next = pool.do_with_deadline(|| (), Duration::MAX);
                 if let Err(DeadlineError::Refused(why)) = next {
@@ -264,7 +170,6 @@ fn start_hook_against_withdrawal() {
             Err(DeadlineError::TimedOut) => {}
             Err(other) => panic!("{other}"),
         }
-        clock.join().unwrap();
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);
     });
@@ -277,14 +182,9 @@ fn start_hook_against_withdrawal() {
 fn start_hook_against_withdrawal_and_push() {
     check(Some(2), || {
         let pool = Arc::new(hooked(1, 0, 1));
-        let other = beside(&pool, |pool| {
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok())
-        });
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        let _ = do_until(&pool, || (), &deadline);
+        let other = beside(&pool, |pool| assert!(call(pool)));
+        let _ = at_any_moment(|deadline| do_until(&pool, || (), deadline));
         other.join().unwrap();
-        clock.join().unwrap();
         end(&pool);
         assert_eq!(pool.stats().spawned, 1);
     });
@@ -295,22 +195,9 @@ fn start_hook_against_withdrawal_and_push() {
 #[test]
 fn start_hook_against_queue() {
     check(Some(2), || {
-        let pool = quietly(|| {
-            let pool = hooked(2, 0, 2);
-            assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-            pool
-        });
+        let pool = warm_with(2, 2, |b| b.on_worker_start(hook()));
         one_waits_for_the_next(&pool);
         end(&pool);
-    });
-}
-
-/// Two submissions start two workers with hooks. Excludes: a lost change of the count of workers
-/// that are awake. Preemptions: 2.
-#[test]
-fn two_start_hooks() {
-    check(Some(2), || {
-        two_serve(hooked(2, 0, 0));
     });
 }
 
@@ -335,35 +222,26 @@ fn no_thread_for_one_of_two() {
     });
 }
 
-/// Two submissions onto a pool without threads; the OS refuses both threads. Excludes: a task
-/// accepted without a worker. Preemptions: 3.
-#[test]
-fn no_thread_for_two() {
-    no_thread_for_any(1, 3);
-}
-
-/// Two submissions onto a pool without threads and with two slots; the OS refuses both threads.
-/// Excludes: a thread that another submission asks for and that is taken for a worker; a failure
-/// that is not counted. Preemptions: 2.
+/// Two submissions onto a pool without threads and with one slot or two; the OS refuses both threads.
+/// Excludes: a task accepted without a worker; a thread that another submission asks for and that is
+/// taken for a worker; a failure that is not counted. Preemptions: 3 and 2.
 #[test]
 fn no_thread_for_either_slot() {
-    no_thread_for_any(2, 2);
-}
-
-fn no_thread_for_any(max_workers: usize, preemptions: usize) {
-    check(Some(preemptions), move || {
-        let pool = Arc::new(pool(max_workers, 1));
-        refuse_threads(2);
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, move |pool| pool.serve(task).is_err());
-        assert!(pool.serve(ran.task()).is_err());
-        assert!(other.join().unwrap());
-        assert_eq!(pool.stats().spawn_failures, 2);
-        refuse_threads(0);
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (0, 0));
-    });
+    for (max_workers, preemptions) in [(1, 3), (2, 2)] {
+        check(Some(preemptions), move || {
+            let pool = Arc::new(pool(max_workers, 1));
+            refuse_threads(2);
+            let ran = Ran::new();
+            let task = ran.task();
+            let other = beside(&pool, move |pool| pool.serve(task).is_err());
+            assert!(pool.serve(ran.task()).is_err());
+            assert!(other.join().unwrap());
+            assert_eq!(pool.stats().spawn_failures, 2);
+            refuse_threads(0);
+            end(&pool);
+            assert_eq!((ran.times(), ran.alive()), (0, 0));
+        });
+    }
 }
 
 /// A group's task is queued and the OS refuses a thread for it, while the group is cancelled and a

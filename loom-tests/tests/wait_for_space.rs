@@ -3,56 +3,40 @@
 //! `tests/line.rs`.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{deadline, do_until, refuse_threads, store_oldest_again};
-use lazypool::{DeadlineError, Handle, Pool, Refusal, Refused, ServeAsync, Shutdown, WhenFull};
+use lazypool::model::{refuse_threads, store_oldest_again};
+use lazypool::{Handle, Pool, Refusal, Refused, ServeAsync, Shutdown, WhenFull};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
-use loom_tests::{beside, check, cleaner, end, quietly, two_serve, Flag, Ran};
+use loom_tests::{
+    beside, check, cleaner, end, hold, pool_with, quietly, two_serve, warm_with, Flag, Ran,
+};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Returns a pool whose submissions block.
 fn blocking(max_workers: usize, queue_capacity: usize) -> Pool {
-    Pool::builder()
-        .max_workers(max_workers)
-        .queue_capacity(queue_capacity)
-        .when_full(WhenFull::Block)
-        .idle_timeout(Duration::from_nanos(1))
-        .build()
-        .unwrap()
+    pool_with(max_workers, queue_capacity, |b| {
+        b.when_full(WhenFull::Block)
+    })
 }
 
 /// Returns a pool of one whose submissions block, and whose worker is idle.
 fn warm(queue_capacity: usize) -> Arc<Pool> {
-    quietly(|| {
-        let pool = blocking(1, queue_capacity);
-        assert!(pool.do_with_deadline(|| (), Duration::MAX).is_ok());
-        Arc::new(pool)
-    })
+    Arc::new(warm_with(1, queue_capacity, |b| {
+        b.when_full(WhenFull::Block)
+    }))
 }
 
 /// Returns a pool of one whose submissions block, and whose worker runs a task until the gate is
 /// opened.
 fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     let pool = warm(queue_capacity);
-    let open = occupy(&pool);
+    let open = hold(&pool);
     (pool, open)
-}
-
-/// Submits a task that runs until its gate is opened.
-fn occupy(pool: &Pool) -> mpsc::Sender<()> {
-    let (open, gate) = mpsc::channel();
-    quietly(|| {
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        while pool.stats().queued > 0 {
-            thread::yield_now();
-        }
-    });
-    open
 }
 
 /// Spawns a thread whose submission may wait, and is accepted.
@@ -71,28 +55,6 @@ fn blocked_against_space() {
     });
 }
 
-/// A submitter is blocked while the running task shuts the pool down. Excludes: a submitter that
-/// sleeps on although the pool has closed; a task that is accepted and lost. Preemptions: 3.
-#[test]
-fn blocked_against_shutdown() {
-    check(Some(3), || {
-        let pool = warm(0);
-        let ran = Ran::new();
-        let closer = Arc::clone(&pool);
-        let close = move || drop(closer.shutdown(Shutdown::Drain, Duration::MAX));
-        assert!(pool.serve(close).is_ok());
-        let accepted = match pool.serve(ran.task()) {
-            Ok(()) => 1,
-            Err(back) => {
-                assert!(back.is_closed());
-                0
-            }
-        };
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
-    });
-}
-
 /// A submitter is blocked while the pool is shut down; the running task ends only once the
 /// submitter has its answer. The entry may be in service as the pool closes. Excludes: a shutdown
 /// that leaves the answer to the end of a task. Preemptions: 3.
@@ -106,24 +68,6 @@ fn blocked_beside_shutdown() {
         assert!(pool.serve(|| ()).is_err_and(|back| back.is_closed()));
         closer.join().unwrap();
         open.send(()).unwrap();
-        end(&pool);
-    });
-}
-
-/// Two submitters are blocked, one of which leaves at its deadline. Excludes: space that is lost
-/// with the one that leaves. Four threads; preemptions: 1.
-#[test]
-fn space_is_passed_on() {
-    check(Some(1), || {
-        let pool = warm(0);
-        assert!(pool.serve(|| ()).is_ok());
-        let other = blocks(&pool, || ());
-        let (deadline, alarm) = deadline();
-        let clock = thread::spawn(move || alarm.go_off());
-        let mine = do_until(&pool, || (), &deadline);
-        assert!(!matches!(mine, Err(DeadlineError::Refused(_))));
-        other.join().unwrap();
-        clock.join().unwrap();
         end(&pool);
     });
 }
@@ -192,7 +136,7 @@ fn blocked_against_a_raised_limit() {
     check(Some(3), || {
         let pool = Arc::new(quietly(|| blocking(2, 0)));
         quietly(|| pool.set_limit(1).unwrap());
-        let open = occupy(&pool);
+        let open = hold(&pool);
         let other = blocks(&pool, || ());
         pool.set_limit(2).unwrap();
         other.join().unwrap();
@@ -286,49 +230,40 @@ fn cancel_against_a_member_behind_another() {
 /// Cancels a group while one of its submissions waits and space is made, in the queue or by a
 /// worker. The submission is refused as `Cancelled`; or its task is accepted, and is then discarded
 /// or runs once. If the task starts after the cancel has returned, it sees `is_cancelled()`.
-/// Excludes: a task that stays queued; a task that stays pending for ever.
-fn cancel_against_acceptance(queue_capacity: usize) {
-    check(Some(2), move || {
-        let (pool, open) = occupied(queue_capacity);
-        if queue_capacity > 0 {
-            quietly(|| assert!(pool.serve(|| ()).is_ok()));
-        }
-        let (group, ran) = (pool.group(), Ran::new());
-        let has_returned = Arc::new(AtomicBool::new(false));
-        let (task, flag) = (ran.task(), Arc::clone(&has_returned));
-        let member = beside(&group, move |group| {
-            let served = group.serve(move || {
-                if flag.load(Ordering::SeqCst) {
-                    assert!(lazypool::task::is_cancelled());
-                }
-                task();
-            });
-            if let Err(back) = &served {
-                assert!(matches!(back.reason(), Refusal::Cancelled));
+/// Excludes: a task that stays queued; a task that stays pending for ever. Preemptions: 2.
+#[test]
+fn cancel_against_acceptance() {
+    for queue_capacity in [0, 1] {
+        check(Some(2), move || {
+            let (pool, open) = occupied(queue_capacity);
+            if queue_capacity > 0 {
+                quietly(|| assert!(pool.serve(|| ()).is_ok()));
             }
-            served.is_ok()
+            let (group, ran) = (pool.group(), Ran::new());
+            let has_returned = Arc::new(AtomicBool::new(false));
+            let (task, flag) = (ran.task(), Arc::clone(&has_returned));
+            let member = beside(&group, move |group| {
+                let served = group.serve(move || {
+                    if flag.load(Ordering::SeqCst) {
+                        assert!(lazypool::task::is_cancelled());
+                    }
+                    task();
+                });
+                if let Err(back) = &served {
+                    assert!(matches!(back.reason(), Refusal::Cancelled));
+                }
+                served.is_ok()
+            });
+            open.send(()).unwrap();
+            group.cancel();
+            has_returned.store(true, Ordering::SeqCst);
+            let accepted = usize::from(member.join().unwrap());
+            group.wait();
+            assert_eq!(group.completed() + group.discarded(), accepted);
+            assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
+            end(&pool);
         });
-        open.send(()).unwrap();
-        group.cancel();
-        has_returned.store(true, Ordering::SeqCst);
-        let accepted = usize::from(member.join().unwrap());
-        group.wait();
-        assert_eq!(group.completed() + group.discarded(), accepted);
-        assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
-        end(&pool);
-    });
-}
-
-/// A worker becomes free. Preemptions: 2.
-#[test]
-fn cancel_against_acceptance_by_a_worker() {
-    cancel_against_acceptance(0);
-}
-
-/// A place in the queue becomes free. Preemptions: 2.
-#[test]
-fn cancel_against_acceptance_by_the_queue() {
-    cancel_against_acceptance(1);
+    }
 }
 
 // ---- futures -------------------------------------------------------------------------------
@@ -391,72 +326,34 @@ fn async_drop_against_space() {
 }
 
 /// Shuts a pool down while a future's task is accepted or refused. Excludes: a future that is not
-/// woken; a task that is accepted and lost; a closure that neither ran nor came back. `mode`
-/// decides whether an accepted task runs or may be discarded.
-fn async_shutdown_against_acceptance(mode: Shutdown) {
-    check(Some(1), move || {
-        let (pool, open) = occupied(1);
-        let ran = Ran::new();
-        quietly(|| assert!(pool.serve(|| ()).is_ok()));
-        let mut future = pool.awaitable().serve_async(ran.task());
-        quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
-        let closer = beside(&pool, move |pool| drop(pool.shutdown(mode, Duration::ZERO)));
-        open.send(()).unwrap();
-        match block_on(future) {
-            Ok(handle) => {
-                let has_run = handle.join().is_ok();
-                assert!(has_run || mode == Shutdown::Discard);
-                // The closure of a discarded task may not be dropped yet.
-                assert_eq!(ran.times(), usize::from(has_run));
+/// woken; a task that is accepted and lost; a closure that neither ran nor came back. If the
+/// shutdown drains, an accepted task runs. Preemptions: 1.
+#[test]
+fn async_shutdown_against_acceptance() {
+    for mode in [Shutdown::Drain, Shutdown::Discard] {
+        check(Some(1), move || {
+            let (pool, open) = occupied(1);
+            let ran = Ran::new();
+            quietly(|| assert!(pool.serve(|| ()).is_ok()));
+            let mut future = pool.awaitable().serve_async(ran.task());
+            quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
+            let closer = beside(&pool, move |pool| drop(pool.shutdown(mode, Duration::ZERO)));
+            open.send(()).unwrap();
+            match block_on(future) {
+                Ok(handle) => {
+                    let has_run = handle.join().is_ok();
+                    assert!(has_run || mode == Shutdown::Discard);
+                    // The closure of a discarded task may not be dropped yet.
+                    assert_eq!(ran.times(), usize::from(has_run));
+                }
+                Err(back) => {
+                    assert!(back.is_closed());
+                    assert_eq!((ran.times(), ran.alive()), (0, 1));
+                }
             }
-            Err(back) => {
-                assert!(back.is_closed());
-                assert_eq!((ran.times(), ran.alive()), (0, 1));
-            }
-        }
-        closer.join().unwrap();
-        end(&pool);
-        assert_eq!(ran.alive(), 0);
-    });
-}
-
-/// The shutdown drains: an accepted task runs. Preemptions: 1.
-#[test]
-fn async_drain_against_acceptance() {
-    async_shutdown_against_acceptance(Shutdown::Drain);
-}
-
-/// The shutdown discards: an accepted task may be discarded. Preemptions: 1.
-#[test]
-fn async_discard_against_acceptance() {
-    async_shutdown_against_acceptance(Shutdown::Discard);
-}
-
-/// Two futures are in line, and the first is never polled again; a newcomer that must not wait
-/// serves the line beside the worker. Excludes: a second future that waits for the first one's
-/// poll; an order other than that of arrival. Preemptions: 2.
-#[test]
-fn two_futures_in_line() {
-    check(Some(2), || {
-        let (pool, open) = occupied(0);
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let task = |number| {
-            let order = Arc::clone(&order);
-            move || order.lock().unwrap().push(number)
-        };
-        let [mut first, mut second] = [1, 2].map(|n| pool.awaitable().serve_async(task(n)));
-        quietly(|| {
-            assert!(poll(&mut first, Waker::noop()).is_pending());
-            assert!(poll(&mut second, Waker::noop()).is_pending());
+            closer.join().unwrap();
+            end(&pool);
+            assert_eq!(ran.alive(), 0);
         });
-        let other = beside(&pool, |pool| {
-            _ = pool.when_full(WhenFull::Refuse).serve(|| ());
-        });
-        open.send(()).unwrap();
-        block_on(second).unwrap().join().unwrap();
-        other.join().unwrap();
-        assert_eq!(*order.lock().unwrap(), [1, 2]);
-        drop(first);
-        end(&pool);
-    });
+    }
 }

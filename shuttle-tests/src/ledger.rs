@@ -17,7 +17,7 @@ pub(crate) struct Book {
     pub(crate) tickets: Vec<Known>,
     pub(crate) undropped: usize,
     /// Set while a thread waits until every closure is dropped.
-    pub(crate) awaited: bool,
+    awaited: bool,
     /// Calls of `do_with_deadline` that ended with `Closed`: the pool was closed, or a shutdown
     /// discarded the task.
     pub(crate) closed: u64,
@@ -28,39 +28,18 @@ pub(crate) struct Book {
     pub(crate) may_discard: u64,
     /// Calls that got the closure back as expired. Refused ones are included.
     pub(crate) expired: u64,
-    /// `true` if tasks may have a deadline of their own.
-    pub(crate) timed: bool,
-    pub(crate) limit: Option<Limit>,
+    /// Submissions of tasks that have a deadline of their own.
+    pub(crate) timed: u64,
+    /// `true` if accepted tasks may be discarded.
+    pub(crate) discards: bool,
     /// `true` if a shutdown may cancel running tasks.
     pub(crate) may_cancel: bool,
     /// For each slot: the closure that ran there last.
-    pub(crate) last: Vec<usize>,
+    last: Vec<usize>,
     /// Calls that got a value or a panic.
     pub(crate) answered: u64,
     /// Panics that the pool reported to its hook.
     pub(crate) reported: u64,
-}
-
-/// A limit that `set_limit` has set. Law 4: a worker that was busy at that moment runs at most one
-/// more task; from then on at most `limit` tasks run at once.
-#[derive(Debug)]
-pub(crate) struct Limit {
-    pub(crate) limit: usize,
-    /// For each slot: `true` once its worker has started a task since the limit was set.
-    pub(crate) started: Vec<bool>,
-    /// The number of running tasks that are not the first of their worker since the limit was set.
-    pub(crate) running_again: usize,
-}
-
-impl Limit {
-    /// Counts the start of a task. Returns `true` if it is not the first one of its worker.
-    fn start(&mut self, slot: usize) -> bool {
-        let is_again = std::mem::replace(&mut self.started[slot], true);
-        self.running_again += usize::from(is_again);
-        let (again, limit) = (self.running_again, self.limit);
-        assert!(again <= limit, "{again} with a limit of {limit}");
-        is_again
-    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -69,23 +48,28 @@ pub(crate) struct Known {
     pub(crate) drops: u32,
     pub(crate) fate: Fate,
     /// The thread that ran the closure.
-    pub(crate) worker: Option<usize>,
-    /// The thread that waits for the closure, or did.
-    pub(crate) caller: Option<usize>,
-    /// The step at which the closure returned or panicked.
-    pub(crate) ended: Option<u64>,
+    worker: Option<usize>,
+    /// `true` once the closure has returned or panicked.
+    pub(crate) ended: bool,
     /// `true` once the closure has returned.
-    pub(crate) completed: bool,
+    completed: bool,
     /// `true` if a drop of the closure panics where the pool or a worker drops it.
     pub(crate) fused: bool,
     pub(crate) slot: usize,
     pub(crate) label: Option<&'static str>,
     /// `true` once its caller has left.
     pub(crate) abandoned: bool,
-    /// `true` once the caller has the value, which holds the closure's ticket.
+    /// `true` if another thread than the worker may drop the value, which holds the ticket.
     pub(crate) delivered: bool,
     /// `true` once the pool's hook was told of the closure's panic.
     pub(crate) reported: bool,
+}
+
+impl Known {
+    /// Returns `true` if the closure has panicked, or its drop may have.
+    pub(crate) fn may_have_panicked(&self) -> bool {
+        self.fused || self.ended && !self.completed
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -102,20 +86,32 @@ pub(crate) enum Fate {
     Left,
 }
 
-/// Carried by each closure, to identify it in the ledger.
-#[derive(Debug)]
-pub struct Ticket {
-    pub(crate) books: Arc<Books>,
-    pub(crate) number: usize,
+impl Book {
+    /// Asserts that each closure was dropped once, and ran once or not, as its fate says. Returns
+    /// how many accepted closures did not run, and how many that were left in line did not.
+    pub(crate) fn balance(&self) -> (u64, u64) {
+        let (mut unrun, mut left) = (0, 0);
+        for (number, ticket) in self.tickets.iter().enumerate() {
+            assert_eq!(ticket.drops, 1, "closure {number}: {ticket:?}");
+            match ticket.fate {
+                Fate::Accepted => unrun += u64::from(ticket.runs == 0),
+                Fate::Left => left += u64::from(ticket.runs == 0),
+                Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
+                Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
+                Fate::Unknown => panic!("the call of closure {number} never returned"),
+            }
+        }
+        (unrun, left)
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Books {
     pub(crate) workers: usize,
-    pub(crate) book: Mutex<Book>,
+    book: Mutex<Book>,
     /// Notified once all closures are dropped. The threads of an execution wait for it.
-    pub(crate) gone: shuttle::sync::Condvar,
-    pub(crate) lock: shuttle::sync::Mutex<()>,
+    gone: shuttle::sync::Condvar,
+    lock: shuttle::sync::Mutex<()>,
 }
 
 shuttle::thread_local! {
@@ -124,12 +120,24 @@ shuttle::thread_local! {
     static HOME: Cell<usize> = Cell::new(0);
 }
 
-/// Returns the number of the current thread.
-pub(crate) fn me() -> usize {
+fn me() -> usize {
     shuttle::current::get_current_task().map_or(0, usize::from)
 }
 
 impl Books {
+    pub(crate) fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            workers,
+            book: Mutex::default(),
+            gone: shuttle::sync::Condvar::new(),
+            lock: shuttle::sync::Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns `true` if this thread is a worker of another pool.
     pub(crate) fn is_foreign_worker(&self) -> bool {
         let home = HOME.try_with(Cell::get).unwrap_or(0);
@@ -143,6 +151,17 @@ impl Books {
         home.map_or(true, |home| home == std::ptr::from_ref(self) as usize)
     }
 
+    /// Returns a ticket for one more closure.
+    pub(crate) fn ticket(self: &Arc<Self>) -> Ticket {
+        let mut book = self.book();
+        book.undropped += 1;
+        book.tickets.push(Known::default());
+        Ticket {
+            books: Arc::clone(self),
+            number: book.tickets.len() - 1,
+        }
+    }
+
     /// Records a panic. The body of each pool's `on_panic`.
     pub(crate) fn report(&self, slot: usize) {
         let mut book = self.book();
@@ -152,8 +171,16 @@ impl Books {
         }
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn fate(&self, number: usize, fate: Fate) {
+        let mut book = self.book();
+        let known = &mut book.tickets[number];
+        assert_eq!(known.fate, Fate::Unknown);
+        known.fate = fate;
+        let is_back = fate == Fate::Back;
+        assert!(
+            !is_back || known.runs == 0,
+            "closure {number} came back, and ran"
+        );
     }
 
     pub(crate) fn wait_until_idle(&self) {
@@ -170,71 +197,53 @@ impl Books {
 pub struct Ledger(pub(crate) Arc<Books>);
 
 impl Ledger {
-    /// Waits until no closure is left. Asserts that each of them ran once, came back, or was
-    /// dropped without a run; the last only if the end of the pool `discards`.
-    pub fn settle(&self, discards: bool) {
+    /// Waits until no closure is left, and balances the ledger.
+    pub fn settle(&self) {
         self.0.wait_until_idle();
-        for (number, ticket) in self.0.book().tickets.iter().enumerate() {
-            assert_eq!(ticket.drops, 1, "closure {number}: {ticket:?}");
-            match ticket.fate {
-                Fate::Accepted => assert!(ticket.runs == 1 || discards, "{number} did not run"),
-                Fate::Runs => assert_eq!(ticket.runs, 1, "closure {number}"),
-                Fate::Back => assert_eq!(ticket.runs, 0, "closure {number}"),
-                Fate::Left => {}
-                Fate::Unknown => panic!("the call of closure {number} never returned"),
-            }
-        }
+        let book = self.0.book();
+        let (unrun, _) = book.balance();
+        // Tasks with deadlines may expire.
+        assert!(unrun <= book.timed || book.discards, "{unrun} did not run");
     }
 }
 
+/// Carried by each closure, to identify it in the ledger.
+#[derive(Debug)]
+pub struct Ticket {
+    books: Arc<Books>,
+    pub(crate) number: usize,
+}
+
 impl Ticket {
-    /// Returns the closure's number in its ledger.
-    pub fn number(&self) -> usize {
-        self.number
-    }
-
-    /// Makes the drop of the ticket panic, unless the closure comes back, its value is delivered,
-    /// or the closure itself panics. Law 7.
-    pub fn fuse(&self) {
-        self.books.book().tickets[self.number].fused = true;
-    }
-
     /// Runs `work` as the closure's body, which counts as one run.
-    pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn run(&self, work: impl FnOnce()) {
         HOME.with(|home| home.set(Arc::as_ptr(&self.books) as usize));
         let slot = lazypool::task::slot().expect("on a worker");
-        struct Running<'a>(&'a Books, usize, bool);
+        struct Running<'a>(&'a Ticket);
         impl Drop for Running<'_> {
             fn drop(&mut self) {
-                let mut book = self.0.book();
-                book.tickets[self.1].ended = Some(crate::steps());
+                let mut book = self.0.books.book();
+                book.tickets[self.0.number].ended = true;
                 book.running -= 1;
-                if let Some(limit) = &mut book.limit {
-                    limit.running_again -= usize::from(self.2);
-                }
             }
         }
-        let (running, runs, is_again) = {
+        let (running, runs) = {
             let mut book = self.books.book();
             book.running += 1;
-            let is_again = (book.limit.as_mut()).is_some_and(|limit| limit.start(slot));
-            if book.last.len() <= slot {
-                book.last.resize(slot + 1, 0);
-            }
+            let slots = book.last.len().max(slot + 1);
+            book.last.resize(slots, 0);
             book.last[slot] = self.number;
+            let running = book.running;
             let known = &mut book.tickets[self.number];
-            known.worker = Some(me());
-            known.slot = slot;
+            (known.worker, known.slot) = (Some(me()), slot);
             known.runs += 1;
-            let runs = known.runs;
-            (book.running, runs, is_again)
+            (running, known.runs)
         };
-        let _running = Running(&self.books, self.number, is_again);
+        let _running = Running(self);
         assert_eq!(runs, 1, "closure {} runs again", self.number);
         assert!(running <= self.books.workers, "more closures than workers");
-        let value = work();
+        work();
         self.books.book().tickets[self.number].completed = true;
-        value
     }
 }
 
@@ -247,13 +256,11 @@ impl Drop for Ticket {
             known.drops += 1;
             (*known, book.undropped == 0 && book.awaited)
         };
-        let drops = known.drops;
-        if drops != 1 {
+        if known.drops != 1 {
             eprintln!("closure {} is dropped again", self.number);
+            crate::run::print_plan();
             std::process::abort();
         }
-        // Told after the drop is counted: a thread that is stopped here holds up those that come
-        // here after it.
         if tells {
             drop(self.books.lock.lock());
             self.books.gone.notify_all();
@@ -264,6 +271,8 @@ impl Drop for Ticket {
             "closure {} has run, and another thread than its worker drops it",
             self.number
         );
+        // Law 7. A ticket with a fuse panics, unless the closure comes back, its value is
+        // delivered, or the closure itself has panicked.
         let ours = known.fate == Fate::Back || known.delivered;
         if known.fused && !ours && (known.completed || known.runs == 0) {
             crate::planned_panic();

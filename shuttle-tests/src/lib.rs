@@ -16,11 +16,11 @@ mod ledger;
 #[cfg(lazypool_shuttle)]
 mod look;
 #[cfg(lazypool_shuttle)]
-mod meeting;
-#[cfg(lazypool_shuttle)]
 mod run;
+#[cfg(lazypool_shuttle)]
+mod team;
 #[cfg(lazypool_shuttle)]
 mod waits;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, meeting::Meeting, run::*, waits::*};
+pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*, team::Team, waits::*};

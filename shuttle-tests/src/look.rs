@@ -4,113 +4,91 @@ use crate::calls::LABELS;
 use crate::ledger::{Book, Fate, Known};
 use crate::Bench;
 
-/// Returns the closures that run now, with their numbers.
-fn running(book: &Book) -> Vec<(usize, Known)> {
-    let runs = |known: &Known| known.runs == 1 && known.ended.is_none();
-    let tickets = book.tickets.iter().copied().enumerate();
-    tickets.filter(|(_, known)| runs(known)).collect()
+/// Returns the numbers of the closures for which `is_one` holds.
+fn all(book: &Book, is_one: impl Fn(&Known) -> bool) -> Vec<usize> {
+    let tickets = book.tickets.iter().enumerate();
+    tickets
+        .filter(|(_, known)| is_one(known))
+        .map(|(n, _)| n)
+        .collect()
 }
 
 impl Bench {
-    /// Reads `stats`, as any thread may, and asserts what holds at every moment.
-    pub fn look_at_stats(&self) {
+    /// Reads `stats` and `workers`, as any thread may.
+    pub fn look(&self) {
+        self.look_at_stats();
+        self.look_at_workers();
+    }
+
+    fn look_at_stats(&self) {
         let accepted = |known: &Known| matches!(known.fate, Fate::Accepted | Fate::Runs);
-        let (before, unended): (u64, Vec<usize>) = {
+        let is_left = |known: &Known| known.drops == 0 && !known.ended;
+        let (before, unended) = {
             let book = self.books.book();
-            let taken = book.tickets.iter().enumerate();
-            let taken: Vec<_> = taken.filter(|(_, known)| accepted(known)).collect();
-            let unended = taken.iter().filter(|(_, known)| known.drops == 0);
-            (taken.len() as u64, unended.map(|(n, _)| *n).collect())
+            let unended = all(&book, |known| accepted(known) && is_left(known));
+            (all(&book, accepted).len() as u64, unended)
         };
         let stats = self.pool.stats();
         let unended = {
             let book = self.books.book();
-            let is_left = |n: &&usize| book.tickets[**n].drops == 0;
-            let running = |n: &usize| book.tickets[*n].ended.is_none();
             unended
                 .iter()
-                .filter(is_left)
-                .filter(|n| running(n))
+                .filter(|n| is_left(&book.tickets[**n]))
                 .count()
         };
-        let ended = stats.completed + stats.panicked + stats.expired + stats.discarded;
+        let s = &stats;
+        let ended = s.completed + s.panicked + s.expired + s.discarded;
         let (max, room) = (self.pool.max_workers(), self.pool.queue_capacity());
         // A busy worker may have taken its next task and not counted it yet.
-        let running = stats.running as u64;
-        assert!(
-            before <= stats.accepted + running,
-            "{before} were accepted: {stats:?}"
-        );
-        assert!(ended <= stats.accepted, "ended before it began: {stats:?}");
+        assert!(before <= s.accepted + s.running as u64, "{before}: {s:?}");
+        assert!(ended <= s.accepted, "ended before it began: {s:?}");
         // Some tasks are counted as discarded before they are dropped. A task that was taken out
         // between two reads may be in none of the sums, but has been counted by now.
         let later = self.pool.stats();
         let gone = (later.discarded + later.expired) as usize;
-        let left = stats.queued + stats.running;
         // `queued` is never more than the queue's capacity: if it is that, tasks that workers have
         // just popped and not counted yet may be in no sum.
-        let in_motion = if stats.queued == room {
-            stats.workers
-        } else {
-            0
-        };
-        let gone = gone + in_motion;
-        assert!(unended <= left + gone, "of {unended}: {stats:?}");
-        assert!(stats.queued <= room && stats.running <= max, "{stats:?}");
-        assert!(
-            stats.idle <= stats.workers && stats.workers <= max,
-            "{stats:?}"
-        );
-        assert_eq!(
-            stats.workers as u64,
-            stats.spawned - stats.retired,
-            "{stats:?}"
-        );
-        assert!(
-            stats.workers <= stats.peak_workers && stats.peak_workers <= max,
-            "{stats:?}"
-        );
-        assert!(stats.abandoned <= stats.running, "{stats:?}");
-        let why = stats.refusals;
+        let in_motion = if s.queued == room { s.workers } else { 0 };
+        let most = s.queued + s.running + gone + in_motion;
+        assert!(unended <= most, "of {unended}: {s:?}");
+        assert!(s.queued <= room && s.running <= max, "{s:?}");
+        assert!(s.idle <= s.workers && s.workers <= s.peak_workers, "{s:?}");
+        assert!(s.peak_workers <= max && s.abandoned <= s.running, "{s:?}");
+        assert_eq!(s.workers as u64, s.spawned - s.retired, "{s:?}");
+        let why = s.refusals;
         let refused = why.saturated + why.closed + why.cancelled + why.spawn_failed + why.expired;
-        let refused = refused + why.on_worker + why.group_full;
-        assert_eq!(stats.refused, refused, "{stats:?}");
+        assert_eq!(s.refused, refused + why.on_worker + why.group_full, "{s:?}");
     }
 
-    /// Reads `workers`, and asserts that it is exact for tasks that run from before the call to
-    /// after it.
-    pub fn look_at_workers(&self) {
-        let before = running(&self.books.book());
+    /// Asserts that `workers` is exact for tasks that run from before the call to after it.
+    fn look_at_workers(&self) {
+        let runs = |known: &Known| known.runs == 1 && !known.ended;
+        let before: Vec<_> = {
+            let book = self.books.book();
+            let running = all(&book, runs);
+            running.iter().map(|n| (*n, book.tickets[*n])).collect()
+        };
         let workers = self.pool.workers();
-        let after = running(&self.books.book());
-        let slots: Vec<_> = workers.iter().map(|worker| worker.slot).collect();
-        assert!(slots.windows(2).all(|two| two[0] < two[1]), "{slots:?}");
+        let after = all(&self.books.book(), runs);
         assert!(
-            slots.iter().all(|slot| *slot < self.pool.max_workers()),
-            "{slots:?}"
+            workers.windows(2).all(|two| two[0].slot < two[1].slot),
+            "{workers:?}"
         );
         for worker in &workers {
-            let known = worker.label.is_none_or(|label| LABELS.contains(&label));
-            assert!(known, "{worker:?}");
+            let is_known = worker.label.is_none_or(|label| LABELS.contains(&label));
             assert!(
-                worker.busy || worker.label.is_none() && !worker.abandoned,
+                is_known && worker.slot < self.pool.max_workers(),
                 "{worker:?}"
             );
+            let is_idle = worker.label.is_none() && !worker.abandoned;
+            assert!(worker.busy || is_idle, "{worker:?}");
         }
-        for (number, known) in before {
-            if after.iter().all(|(other, _)| *other != number) {
-                continue;
-            }
+        for (_, known) in before.iter().filter(|(number, _)| after.contains(number)) {
             let worker = workers.iter().find(|worker| worker.slot == known.slot);
             let worker = worker.unwrap_or_else(|| panic!("{known:?} among {workers:?}"));
-            assert!(
-                worker.busy && worker.label == known.label,
-                "{known:?}: {worker:?}"
-            );
-            assert!(
-                worker.abandoned || !known.abandoned,
-                "{known:?}: {worker:?}"
-            );
+            let is_right = worker.busy && worker.label == known.label;
+            let is_abandoned = worker.abandoned || !known.abandoned;
+            assert!(is_right && is_abandoned, "{known:?}: {worker:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// A number of steps that no execution takes if it comes to an end.
@@ -37,6 +37,21 @@ impl Dice {
     /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
+    }
+
+    /// Returns a number of the range.
+    pub(crate) fn within(&mut self, range: std::ops::RangeInclusive<u64>) -> u64 {
+        self.between(*range.start(), *range.end())
+    }
+
+    /// Draws the time after which idle workers retire: none, little, or no limit.
+    pub fn idle(&mut self) -> Duration {
+        self.of(&[
+            Duration::ZERO,
+            crate::ticks(10),
+            Duration::MAX,
+            Duration::MAX,
+        ])
     }
 
     /// Returns `true` once in `n` times.
@@ -71,6 +86,9 @@ enum Kind {
     /// et al., 2010). There is one change less than the depth.
     Pct(u32),
 }
+
+/// The schedulers, by turns. Each finds faults that the other misses.
+const KINDS: [Kind; 4] = [Kind::Random, Kind::Pct(3), Kind::Random, Kind::Pct(5)];
 
 /// The values that, together with the code, determine an execution.
 #[derive(Debug, Clone, Copy)]
@@ -109,61 +127,16 @@ thread_local! {
     static NAME: RefCell<String> = const { RefCell::new(String::new()) };
     /// Set once a panic occurred that was not planned.
     static FAILED: Cell<bool> = const { Cell::new(false) };
+    /// The numbers of executions so far, and of their steps.
+    static EXECUTIONS: Cell<u64> = const { Cell::new(0) };
     static STEPS: Cell<u64> = const { Cell::new(0) };
-    static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// Returns the number of steps taken so far, by all threads of all executions.
-pub(crate) fn steps() -> u64 {
-    STEPS.get()
-}
-
-/// The number of steps that others may take while a thread is stopped.
-const STOPPED: u64 = 3_000;
-
-/// A thread that is stopped for a while, wherever it is.
-struct Stop {
-    at: u64,
-    /// The stopped thread, and the step at which it was stopped.
-    whom: Option<(TaskId, u64)>,
-    look: Box<dyn Fn(usize, u64)>,
-}
-
-/// Stops the thread that runs at the given step of this execution, until no other thread can go on,
-/// or the others have taken [`STOPPED`] steps. Then calls `look` with the thread, and with the step
-/// by which every other thread had gone as far as it could.
-pub(crate) fn stop_at(step: u64, look: impl Fn(usize, u64) + 'static) {
-    STOP.set(Some(Stop {
-        at: step,
-        whom: None,
-        look: Box::new(look),
-    }));
-}
-
-impl Stop {
-    /// Returns the thread that must not run at this step, if there is one.
-    fn whom(&mut self, runnable: &[&Task], current: Option<TaskId>, step: u64) -> Option<TaskId> {
-        if self.whom.is_none() && step >= self.at {
-            // The first thread is not stopped: it waits for the others.
-            let may_be =
-                |id: &TaskId| usize::from(*id) != 0 && runnable.iter().any(|task| task.id() == *id);
-            self.whom = current.filter(may_be).map(|id| (id, steps()));
-        }
-        let (stopped, since) = self.whom?;
-        let is_alone = runnable.iter().all(|task| task.id() == stopped);
-        let took = steps() - since;
-        if took < STOPPED && !is_alone {
-            return Some(stopped);
-        }
-        let until = if is_alone {
-            steps()
-        } else {
-            since + STOPPED / 3
-        };
-        (self.at, self.whom) = (u64::MAX, None);
-        // The panic hook reports a panic of `look`.
-        let _ = catch_unwind(AssertUnwindSafe(|| (self.look)(stopped.into(), until)));
-        None
+/// Prints how to run the current execution again.
+pub(crate) fn print_plan() {
+    if let Some(plan) = PLAN.get() {
+        let name = NAME.with_borrow(String::clone);
+        eprintln!("\n{name} failed: LAZYPOOL_SHUTTLE_SEED={plan}");
     }
 }
 
@@ -174,17 +147,13 @@ fn watch_panics() {
     WATCH.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if let Some(plan) = PLAN.get() {
-                if !FAILED.replace(true) {
-                    let name = NAME.with_borrow(String::clone);
-                    eprintln!("\n{name} failed: LAZYPOOL_SHUTTLE_SEED={plan}");
-                    usual(info);
-                    if let Some(stats) = crate::report() {
-                        eprintln!("{stats:?}");
-                    }
-                }
-            } else {
+            let is_first = PLAN.get().is_none() || !FAILED.replace(true);
+            if is_first {
+                print_plan();
                 usual(info);
+                if let Some(stats) = crate::report() {
+                    eprintln!("{stats:?}");
+                }
             }
         }));
     });
@@ -192,16 +161,10 @@ fn watch_panics() {
 
 /// Chooses the running thread, in one execution after another.
 struct Chooser {
-    kinds: Vec<Kind>,
-    /// The file to which each plan is written before its execution, for failures that end the
-    /// process.
-    log: Option<String>,
     /// A plan to run again, instead of new ones.
     replay: Option<Plan>,
     seeds: Dice,
     until: Instant,
-    most: u64,
-    executions: Arc<Cell64>,
     plan: Plan,
     dice: Dice,
     /// For `Random`: the thread goes on, except once in that many steps.
@@ -214,34 +177,27 @@ struct Chooser {
     step: u64,
 }
 
-/// A count that `run` and its scheduler share. Only one OS thread uses it.
-type Cell64 = std::sync::atomic::AtomicU64;
-const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
-
 impl Scheduler for Chooser {
     fn new_execution(&mut self) -> Option<Schedule> {
-        let n = self.executions.load(RELAXED);
+        let n = EXECUTIONS.get();
         if n > 0 && !FAILED.get() {
             // All threads of the last execution have ended, and `PLAN` is still its plan.
             let left = lazypool::model::unfreed();
             assert_eq!(left, 0, "nodes of handles are not freed");
         }
-        if FAILED.get() || n >= self.most || (n > 0 && Instant::now() >= self.until) {
+        let is_over = self.replay.is_some() || Instant::now() >= self.until;
+        if FAILED.get() || n > 0 && is_over {
             return None;
         }
-        self.executions.fetch_add(1, RELAXED);
+        EXECUTIONS.set(n + 1);
         self.plan = self.replay.unwrap_or_else(|| Plan {
-            kind: self.kinds[n as usize % self.kinds.len()],
+            kind: KINDS[n as usize % KINDS.len()],
             // Short enough to be copied by hand.
             seed: self.seeds.next() >> 24,
             // This execution will be about as long as the last one.
             steps: self.step.max(20),
         });
         PLAN.set(Some(self.plan));
-        if let Some(log) = &self.log {
-            std::fs::write(log, format!("{}\n", self.plan)).expect("writable");
-        }
-        STOP.take();
         self.dice = Dice::new(self.plan.seed);
         self.switch_one_in = self.dice.of(&[1, 1, 2, 4, 16]);
         self.priorities.clear();
@@ -266,21 +222,6 @@ impl Scheduler for Chooser {
         }
         self.step += 1;
         STEPS.set(STEPS.get() + 1);
-        let stopped = STOP.with_borrow_mut(|stop| {
-            (stop.as_mut()).and_then(|stop| stop.whom(runnable, current, self.step))
-        });
-        if FAILED.get() {
-            return None;
-        }
-        let others: Vec<_>;
-        let runnable = match stopped {
-            None => runnable,
-            Some(_) => {
-                let others_than = |task: &&Task| Some(task.id()) != stopped;
-                others = runnable.iter().copied().filter(others_than).collect();
-                &others[..]
-            }
-        };
         if let [only] = runnable {
             return Some(only.id());
         }
@@ -332,59 +273,22 @@ fn number(name: &str, default: u64) -> u64 {
     env(name).map_or(default, |n| n.parse().expect(name))
 }
 
-/// Runs the scenario for a while with each scheduler. The dice that it is given follow from the
-/// seed, as does the schedule.
+/// Runs the scenario for a while with each scheduler by turns. The dice that it is given follow from
+/// the seed, as does the schedule.
 pub fn explore(name: &str, scenario: impl Fn(&mut Dice) + Send + Sync + 'static) {
     watch_panics();
-    let scenario = Arc::new(scenario);
-    let time = Duration::from_secs(number("LAZYPOOL_SHUTTLE_SECS", 5));
-    if let Some(seed) = env("LAZYPOOL_SHUTTLE_SEED") {
-        let plan = Plan::parse(&seed).expect("random:SEED or pctDEPTH:SEED:STEPS");
-        run(name, vec![plan.kind], Some(plan), time, &scenario);
-        return;
-    }
-    run(name, vec![Kind::Random], None, time, &scenario);
-    run(
-        name,
-        vec![Kind::Pct(3), Kind::Pct(5)],
-        None,
-        time,
-        &scenario,
-    );
-}
-
-fn run(
-    name: &str,
-    kinds: Vec<Kind>,
-    replay: Option<Plan>,
-    time: Duration,
-    scenario: &Arc<impl Fn(&mut Dice) + Send + Sync + 'static>,
-) {
-    let executions = Arc::new(Cell64::new(0));
     let start = Instant::now();
-    let what = if kinds == [Kind::Random] {
-        "random"
-    } else {
-        "pct"
-    };
+    let time = Duration::from_secs(2 * number("LAZYPOOL_SHUTTLE_SECS", 5));
+    let replay = env("LAZYPOOL_SHUTTLE_SEED")
+        .map(|seed| Plan::parse(&seed).expect("random:SEED or pctDEPTH:SEED:STEPS"));
     // Each scenario gets seeds of its own.
-    let place = name.bytes().fold(0, |n: u64, byte| {
-        n.wrapping_mul(31).wrapping_add(byte.into())
-    });
+    let place = (name.bytes()).fold(0, |n: u64, byte| n.wrapping_mul(31) + u64::from(byte));
     let base = number("LAZYPOOL_SHUTTLE_BASE", 0) << 32;
     let chooser = Chooser {
-        plan: Plan {
-            kind: kinds[0],
-            seed: 0,
-            steps: 0,
-        },
-        kinds,
-        log: env("LAZYPOOL_SHUTTLE_LOG"),
         replay,
         seeds: Dice::new(place ^ base),
         until: start + time,
-        most: if replay.is_some() { 1 } else { u64::MAX },
-        executions: Arc::clone(&executions),
+        plan: Plan::parse("random:0").expect("a plan"),
         dice: Dice::new(0),
         switch_one_in: 1,
         priorities: Vec::new(),
@@ -399,29 +303,26 @@ fn run(
     config.silence_warnings = true;
     NAME.with_borrow_mut(|it| *it = name.to_owned());
     FAILED.set(false);
+    EXECUTIONS.set(0);
     STEPS.set(0);
-    let scenario = Arc::clone(scenario);
     let run = catch_unwind(AssertUnwindSafe(|| {
         Runner::new(chooser, config).run(move || {
-            let seed = PLAN.get().expect("chosen").seed;
             lazypool::model::begin(lazypool::model::Options {
-                seed: !seed,
                 trace: env("LAZYPOOL_SHUTTLE_TRACE").is_some(),
                 ..Default::default()
             });
+            let seed = PLAN.get().expect("chosen").seed;
             scenario(&mut Dice::new(seed.rotate_left(32)));
         })
     }));
-    let failed = run.is_err() || FAILED.get();
-    let n = executions.load(RELAXED);
-    let took = start.elapsed().as_secs_f64();
+    let (n, took) = (EXECUTIONS.get(), start.elapsed().as_secs_f64());
     let steps = STEPS.get() / n.max(1);
     let plan = PLAN.take();
     println!(
-        "{name}, {what}: {n} executions of {steps} steps in {took:.1} s, {:.0} a second",
+        "{name}: {n} executions of {steps} steps in {took:.1} s, {:.0} a second",
         n as f64 / took
     );
-    if let (true, Some(plan)) = (failed, plan) {
+    if let (true, Some(plan)) = (run.is_err() || FAILED.get(), plan) {
         panic!("{name} failed at execution {n}: LAZYPOOL_SHUTTLE_SEED={plan}");
     }
 }

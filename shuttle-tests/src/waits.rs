@@ -1,239 +1,240 @@
-//! Futures in line, and limited groups.
+//! Handles, futures in line, and threads that wait for each other.
 
 use crate::ledger::Fate;
-use crate::{step, Bench, Dice, Ticket};
-use lazypool::model::{judge_by, peek};
-use lazypool::{Awaitable, Group, Handle, Refusal, ServeAsync};
+use crate::{planned_panic, step, ticks, Adds, Bench, Dice, Team, Ticket};
+use lazypool::{Awaitable, Handle, Refusal, ServeAsync, TaskError};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A waker that a thread waits for.
-#[derive(Debug, Default)]
-pub struct Flag {
-    woken: shuttle::sync::Mutex<bool>,
-    told: shuttle::sync::Condvar,
+/// A barrier: no thread goes on before all have arrived.
+#[derive(Debug)]
+pub struct Meeting {
+    missing: shuttle::sync::Mutex<u64>,
+    all: shuttle::sync::Condvar,
+}
+
+impl Meeting {
+    /// Returns a barrier for `members` threads.
+    pub fn of(members: u64) -> Arc<Self> {
+        Arc::new(Self {
+            missing: shuttle::sync::Mutex::new(members),
+            all: shuttle::sync::Condvar::new(),
+        })
+    }
+
+    /// Arrives at the barrier, and waits for the others.
+    pub fn meet(&self) {
+        self.arrive();
+        self.wait();
+    }
+
+    /// Waits until all have arrived.
+    fn wait(&self) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        while *missing > 0 {
+            missing = (self.all.wait(missing)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Arrives at the barrier, and goes on.
+    pub fn arrive(&self) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.all.notify_all();
+    }
+}
+
+/// A waker that a thread waits for. All take a step, some panic.
+struct Flag {
+    woken: Arc<Meeting>,
+    panics: bool,
 }
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         step();
-        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.told.notify_all();
-    }
-}
-
-impl Flag {
-    /// Waits until the flag is woken.
-    pub fn wait(&self) {
-        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*woken {
-            woken = (self.told.wait(woken)).unwrap_or_else(PoisonError::into_inner);
+        // A waker that is called twice makes the count negative, which panics.
+        self.woken.arrive();
+        if self.panics {
+            planned_panic();
         }
     }
 }
 
-/// Polls a future until it is ready, with a new waker for each poll: the last one must be woken.
-pub fn block_on<F: Future + Unpin>(future: &mut F) -> F::Output {
+/// Polls a future until it is ready, with a new waker for each poll: the last one must be woken,
+/// and none twice.
+pub fn block_on<F: Future + Unpin>(future: &mut F, dice: &mut Dice) -> F::Output {
+    let mut polls = 0;
     loop {
-        let flag = Arc::new(Flag::default());
-        let waker = Waker::from(Arc::clone(&flag));
+        let flag = Flag {
+            woken: Meeting::of(1),
+            panics: dice.one_in(4),
+        };
+        let woken = Arc::clone(&flag.woken);
+        let waker = Waker::from(Arc::new(flag));
         match Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => return output,
-            Poll::Pending => flag.wait(),
+            Poll::Pending if polls < 3 && dice.one_in(2) => {}
+            Poll::Pending => woken.wait(),
         }
+        polls += 1;
     }
 }
 
-/// The closure of a future. It returns nothing, so its ticket is dropped with the closure.
-type Work = Box<dyn FnOnce() + Send>;
+type Work = Box<dyn FnOnce() -> Ticket + Send>;
 
 /// A submission that waits as a future, and was polled once. Law 22.
 #[derive(Debug)]
 pub struct InLine {
     bench: Arc<Bench>,
     /// `None` once the future has its answer.
-    future: Option<ServeAsync<Work, ()>>,
+    future: Option<ServeAsync<Work, Ticket>>,
     number: usize,
     call: u64,
     on_worker: bool,
 }
 
-/// The answer of the first poll.
+/// A handle, and the number of its task's ticket.
 #[derive(Debug)]
-pub enum Polled {
-    /// The submission waits in line.
-    Waits(InLine),
-    /// The task was accepted.
-    Accepted(Handle<()>),
-    /// The task was refused, and its closure came back.
-    Refused(Refusal),
-}
+pub struct Held(Handle<Ticket>, usize);
 
 impl Bench {
-    /// Polls a `serve_async` for the first time.
-    pub fn poll_async(
+    /// Submits a task that does `work` and returns its handle.
+    pub fn handle(
+        &self,
+        on: Awaitable<'_>,
+        adds: Adds,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Held, Refusal> {
+        let (number, task) = self.task(work);
+        self.books.book().tickets[number].delivered = true;
+        let handle = self.submit(number, adds, task, |f| on.serve(f))?;
+        Ok(Held(handle, number))
+    }
+
+    /// Polls a `serve_async` for the first time. Returns `Ok` with the future if it waits.
+    pub fn serve_async(
         self: &Arc<Self>,
         on: Awaitable<'_>,
         work: impl FnOnce() + Send + 'static,
-    ) -> Polled {
-        let ticket: Ticket = self.ticket();
-        let number = ticket.number();
-        let work: Work = Box::new(move || ticket.run(work));
-        let waits = InLine {
+    ) -> Result<InLine, Result<Held, Refusal>> {
+        let (number, task) = self.task(work);
+        self.books.book().tickets[number].delivered = true;
+        let work: Work = Box::new(task);
+        let mut waits = InLine {
             bench: Arc::clone(self),
             future: Some(on.serve_async(work)),
             number,
             on_worker: self.is_on_worker(),
             call: self.enter(),
         };
-        waits.poll(&Waker::from(Arc::new(Flag::default())))
+        match Pin::new(&mut waits).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => Ok(waits),
+            Poll::Ready(answer) => Err(answer),
+        }
     }
 }
 
-impl InLine {
-    fn poll(mut self, waker: &Waker) -> Polled {
+impl Future for InLine {
+    type Output = Result<Held, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let future = self.future.as_mut().expect("no answer yet");
-        match Pin::new(future).poll(&mut Context::from_waker(waker)) {
-            Poll::Pending => Polled::Waits(self),
-            Poll::Ready(Ok(handle)) => {
-                self.answered(Fate::Accepted);
-                Polled::Accepted(handle)
+        let Poll::Ready(answer) = Pin::new(future).poll(cx) else {
+            return Poll::Pending;
+        };
+        self.future = None;
+        let most = self.bench.leave(self.call);
+        Poll::Ready(match answer {
+            Ok(handle) => {
+                self.bench.books.fate(self.number, Fate::Accepted);
+                Ok(Held(handle, self.number))
             }
-            Poll::Ready(Err(refused)) => {
-                let most = self.answered(Fate::Back);
-                self.bench
-                    .judge(refused.reason(), most, self.on_worker, true);
+            Err(refused) => {
+                let why = refused.reason();
+                self.bench.judge(why, most, self.on_worker, true);
+                self.bench.books.fate(self.number, Fate::Back);
                 let (closure, why) = refused.into_parts();
                 drop(closure);
-                Polled::Refused(why)
+                Err(why)
             }
-        }
-    }
-
-    fn answered(&mut self, fate: Fate) -> u64 {
-        self.future = None;
-        self.bench.fate(self.number, fate);
-        self.bench.leave(self.call)
-    }
-
-    /// Polls the future until it has its answer.
-    pub fn wait(mut self) -> Result<Handle<()>, Refusal> {
-        loop {
-            let flag = Arc::new(Flag::default());
-            match self.poll(&Waker::from(Arc::clone(&flag))) {
-                Polled::Accepted(handle) => return Ok(handle),
-                Polled::Refused(why) => return Err(why),
-                Polled::Waits(waits) => self = waits,
-            }
-            flag.wait();
-        }
+        })
     }
 }
 
 impl Drop for InLine {
     fn drop(&mut self) {
-        if self.future.is_some() {
+        if let Some(future) = self.future.take() {
             // The order matters: until its future is dropped, the submission may hold a worker.
-            let future = self.future.take();
             self.bench.cancelling(|| drop(future));
-            self.bench.fate(self.number, Fate::Left);
+            self.bench.books.fate(self.number, Fate::Left);
             self.bench.leave(self.call);
         }
     }
 }
 
-/// A group with a limit. For each call under way it records the greatest number of pending tasks.
-#[derive(Debug)]
-pub struct Limited {
-    group: Group,
-    limit: usize,
-    calls: Mutex<Vec<(u64, usize)>>,
-    next: AtomicU64,
-    served: AtomicU64,
-}
-
-impl Limited {
-    /// Returns a new group. From now on its pending tasks are counted before each step.
-    pub fn new(bench: &Bench, limit: usize) -> Arc<Self> {
-        let it = Arc::new(Self {
-            group: bench.pool.limited_group(limit),
-            limit,
-            calls: Mutex::default(),
-            next: AtomicU64::new(0),
-            served: AtomicU64::new(0),
-        });
-        let seen = Arc::downgrade(&it);
-        judge_by(Box::new(move || {
-            let Some(it) = seen.upgrade() else { return };
-            let pending = peek(|| it.group.pending());
-            let (limit, calls) = (it.limit, &it.calls);
-            if let Some(pending) = pending {
-                assert!(pending <= limit, "{pending} of {limit} are pending");
-                for (_, most) in calls.lock().expect("no panic").iter_mut() {
-                    *most = pending.max(*most);
-                }
-            }
-        }));
-        it
-    }
-
-    /// Returns the group that has the limit.
-    pub fn group(&self) -> &Group {
-        &self.group
-    }
-
-    /// Makes a call that submits to the group and returns `true` if the group was full. Asserts
-    /// that it was full only if at one moment of the call as many tasks were pending as the limit
-    /// allows.
-    pub fn during<R>(&self, call: impl FnOnce() -> (bool, R)) -> R {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let calls = || self.calls.lock().expect("no panic");
-        calls().push((number, 0));
-        let (is_full, result) = call();
-        let mut calls = calls();
-        let at = calls.iter().position(|(n, _)| *n == number);
-        let (_, most) = calls.swap_remove(at.expect("under way"));
-        assert!(
-            !is_full || most >= self.limit,
-            "full, with {most} of {}",
-            self.limit
-        );
-        result
-    }
-
-    /// Counts a task of the group that was accepted.
-    pub fn count(&self) {
-        self.served.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Waits for the group's tasks. Asserts that all accepted ones have ended, and at most `left`
-    /// more, which belong to futures that were dropped.
-    pub fn settle(&self, left: u64) {
-        self.group.wait();
-        assert_eq!(self.group.pending(), 0);
-        let ended = self.group.completed() + self.group.panicked() + self.group.discarded();
-        let served = self.served.load(Ordering::Relaxed);
-        assert!(
-            (served..=served + left).contains(&(ended as u64)),
-            "{served} and {left}: {:?}",
-            self.group
-        );
-    }
-}
-
-/// Joins, awaits, cancels, detaches or drops a handle, as the dice choose.
-pub fn end_handle(bench: &Bench, mut handle: Handle<()>, dice: &mut Dice) {
-    match dice.below(5) {
-        0 => bench.cancelling(|| drop(handle)),
-        1 => handle.detach(),
-        2 => drop(handle.join()),
-        3 => {
-            bench.cancelling(|| handle.cancel());
-            drop(handle.join());
+/// Submits as a future, to the team's group or not; then awaits space, leaves the line, or stays in
+/// it unpolled. The latter are kept in `kept`.
+pub fn await_space(
+    bench: &Arc<Bench>,
+    team: Option<&Team>,
+    kept: &mut Vec<InLine>,
+    dice: &mut Dice,
+) {
+    let steps = dice.below(4);
+    let work = move || (0..steps).for_each(|_| step());
+    let polled = match team {
+        None => bench.serve_async(bench.pool.awaitable(), work),
+        Some(team) => {
+            let call = || bench.serve_async(team.group.awaitable(), work);
+            team.during(call, |polled| polled.as_ref().err()?.as_ref().err())
         }
-        _ => drop(block_on(&mut handle)),
+    };
+    let answer = match polled {
+        Err(answer) => answer,
+        Ok(mut waits) => match (dice.below(4), team) {
+            (0, None) => return kept.push(waits),
+            (0 | 1, _) => {
+                dice.pause(20);
+                team.inspect(|team| team.leaves());
+                return;
+            }
+            _ => block_on(&mut waits, dice),
+        },
+    };
+    if let Ok(held) = answer {
+        team.inspect(|team| team.count());
+        held.end(bench, dice);
+    }
+}
+
+impl Held {
+    /// Joins, awaits, cancels, detaches or drops the handle, as the dice choose. Asserts that the
+    /// outcome is what the ledger says of the task.
+    pub fn end(self, bench: &Bench, dice: &mut Dice) {
+        let Self(mut handle, number) = self;
+        dice.pause(20);
+        if dice.one_in(4) {
+            bench.cancelling(|| handle.cancel());
+        }
+        let outcome = match dice.below(6) {
+            0 => return bench.cancelling(|| drop(handle)),
+            1 => return handle.detach(),
+            2 => handle.join(),
+            3 => match handle.join_timeout(ticks(dice.below(20))) {
+                Ok(outcome) => outcome,
+                Err(handle) if dice.one_in(2) => return bench.cancelling(|| drop(handle)),
+                Err(mut handle) => block_on(&mut handle, dice),
+            },
+            _ => block_on(&mut handle, dice),
+        };
+        let known = bench.books.book().tickets[number];
+        match outcome {
+            Ok(value) => assert_eq!((value.number, known.runs), (number, 1)),
+            Err(TaskError::Panicked(_)) => assert!(known.reported && known.may_have_panicked()),
+            Err(TaskError::Cancelled | TaskError::Discarded) => assert_eq!(known.runs, 0),
+            Err(other) => panic!("it has no deadline: {other:?}"),
+        }
     }
 }

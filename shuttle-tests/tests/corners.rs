@@ -1,104 +1,51 @@
-//! Tasks that wait for each other; drops of a pool beside others; wrappers round tasks; destructors
-//! of thread-locals; waits for space that end.
+//! Tasks that wait for each other; drops of a pool beside others; destructors of thread-locals;
+//! waits for space that end.
 #![cfg(lazypool_shuttle)]
 
-use lazypool::model::set_options;
-use lazypool::Shutdown;
-use shuttle_tests::{
-    explore, join_all, planned_panic, step, ticks, Bench, Dice, Meeting, Via, MODES,
-};
+use lazypool::{Shutdown, WhenFull};
+use shuttle_tests::{explore, join_all, step, ticks, Adds, Bench, Meeting};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// As many tasks come as there may be workers, each of which ends once all of them run, beside
-/// others that end by themselves. None of them stays queued behind another while a worker is idle
-/// or could be started. Law 5.
+/// others that end by themselves, and perhaps a limit that is raised. None of them stays queued
+/// behind another while a worker is idle or could be started. Laws 4 and 5.
 #[test]
 fn all_run_at_once() {
     explore("all_run_at_once", |dice| {
         let (workers, queue) = (dice.between(2, 4), dice.of(&[0, 1, 2, 3, 6]));
-        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX, Duration::MAX]);
-        let bench = Bench::blocking(workers as usize, queue, |b| b.idle_timeout(idle));
+        let idle = dice.idle();
+        let bench = Bench::new(true, workers, queue, |b| b.idle_timeout(idle));
         let raises = dice.one_in(3);
         if raises {
-            bench.pool.set_limit(1).expect("within bounds");
+            bench.set_limit(1);
         }
         if dice.one_in(2) {
             bench.wait_small(Duration::MAX);
         }
         let meeting = Meeting::of(workers);
-        let mut all = bench.submitters(dice, workers, move |bench, dice| {
+        let mut all = bench.crowd(dice, workers..=workers, 1..=1, move |bench, dice| {
             for _ in 0..dice.below(3) {
-                bench.act(dice, 0);
+                bench.act(None, dice, 0);
             }
             let meeting = Arc::clone(&meeting);
             let meet = move || meeting.meet();
             let served = if dice.one_in(2) {
-                bench.serve_work(Via::Pool, meet)
+                bench.serve(Adds::NOTHING, meet).is_ok()
             } else {
-                bench.wait_work(meet)
+                bench.wait(Duration::MAX, meet)
             };
-            assert!(served, "it waits for room");
+            assert!(served, "it waits for space");
         });
-        let threads = dice.below(3);
-        all.extend(bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 3) {
-                bench.act(dice, 0);
-            }
-        }));
+        all.extend(bench.crowd(dice, 0..=2, 1..=3, |bench, dice| bench.act(None, dice, 0)));
         if raises {
-            all.extend(bench.submitters(dice, 1, move |bench, dice| {
+            all.push(bench.beside(dice, move |bench, dice| {
                 dice.pause(40);
-                bench
-                    .pool
-                    .set_limit(workers as usize)
-                    .expect("within bounds");
+                bench.set_limit(workers);
             }));
         }
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(false);
-    });
-}
-
-/// The limit is raised beside one or two pushes behind occupied workers, whose tasks wait for the
-/// pushed ones; nothing is submitted after that. No pushed task stays behind a worker while another
-/// may be started. Laws 4 and 5.
-#[test]
-fn raised_beside_one_push() {
-    explore("raised_beside_one_push", |dice| {
-        let workers = dice.between(2, 3);
-        let queue = dice.between(workers - 1, 3) as usize;
-        let idle = dice.of(&[Duration::MAX, Duration::MAX, ticks(10)]);
-        let bench = Bench::new(workers as usize, queue, |b| b.idle_timeout(idle));
-        bench.pool.set_limit(1).expect("within bounds");
-        bench.expect_limit(1);
-        let meeting = Meeting::of(workers);
-        let meet = move |bench: &Arc<Bench>, waits| {
-            let meeting = Arc::clone(&meeting);
-            let meet = move || meeting.meet();
-            let served = if waits {
-                bench.wait_work(meet)
-            } else {
-                bench.serve_work(Via::Pool, meet)
-            };
-            assert!(served, "the queue has room for all");
-        };
-        meet(&bench, false);
-        let mut all = bench.submitters(dice, workers - 1, move |bench, dice| {
-            dice.pause(20);
-            meet(bench, dice.one_in(2));
-        });
-        all.extend(bench.submitters(dice, 1, move |bench, dice| {
-            dice.pause(30);
-            let limit = workers as usize;
-            bench.pool.set_limit(limit).expect("within bounds");
-        }));
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(false);
+        bench.end(all, None);
     });
 }
 
@@ -108,23 +55,20 @@ fn raised_beside_one_push() {
 #[test]
 fn dropped_beside_others() {
     explore("dropped_beside_others", |dice| {
-        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
-        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
-        let mode = dice.of(&MODES);
+        let (workers, queue, idle) = (dice.between(1, 3), dice.below(4), dice.idle());
+        let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard]);
         let timeout = dice.of(&[Duration::ZERO, ticks(20), Duration::MAX]);
-        let bench = Bench::new(workers, queue, |b| {
+        let bench = Bench::new(false, workers, queue, |b| {
             b.idle_timeout(idle).shutdown_on_drop(mode, timeout)
         });
         let ledger = bench.ledger();
+        if mode == Shutdown::Discard {
+            bench.expect_discards();
+        }
         bench.judge_no_refusal();
         let group = bench.pool.group();
-        let threads = dice.between(1, 4);
-        let mut all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 3) {
-                // The task's closure holds the pool.
-                bench.act(dice, 1);
-            }
-        });
+        // A task's closure holds the pool.
+        let mut all = bench.crowd(dice, 1..=4, 1..=3, |bench, dice| bench.act(None, dice, 1));
         for _ in 0..dice.between(1, 2) {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(lazypool::model::spawn(move || {
@@ -134,156 +78,14 @@ fn dropped_beside_others() {
                 }
             }));
         }
-        let closer = bench.may_shut_down(dice, 3, 60);
-        let shuts_down = closer.is_some();
-        all.extend(closer);
+        all.extend(bench.maybe(dice, 3, 60, |bench, dice| bench.shut_down(dice)));
         dice.pause(60);
         drop(bench);
         join_all(all);
-        ledger.settle(shuts_down || mode != Shutdown::Drain);
+        ledger.settle();
         // The group's tasks end, too, whichever thread held the pool last.
         group.wait();
         assert_eq!(group.pending(), 0);
-    });
-}
-
-/// A wrapper runs its task, forgets to, runs it twice, submits, or panics before or after it. Each
-/// task runs once, and its caller gets its own outcome. Law 16.
-#[test]
-fn wrapped() {
-    explore("wrapped", |dice| {
-        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(4) as usize);
-        let slot: Arc<OnceLock<Weak<Bench>>> = Arc::default();
-        let (served, seed) = (Arc::clone(&slot), dice.below(1 << 30));
-        let turns = AtomicU64::new(0);
-        let around = move |run: &mut dyn FnMut()| {
-            let turn = turns.fetch_add(1, Ordering::Relaxed);
-            let mut dice = Dice::new(seed + turn);
-            let bench = || served.get().and_then(Weak::upgrade);
-            if dice.one_in(8) {
-                planned_panic();
-            }
-            // The number is limited, so that the submissions come to an end.
-            if let (true, Some(bench)) = (turn < 4 && dice.one_in(3), bench()) {
-                if dice.one_in(2) {
-                    bench.wait_small(ticks(dice.below(10)));
-                } else {
-                    let _ = bench.serve_small();
-                }
-            }
-            for _ in 0..dice.of(&[0, 1, 1, 1, 2]) {
-                run();
-            }
-            if dice.one_in(8) {
-                planned_panic();
-            }
-        };
-        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
-        let blocks = dice.one_in(3);
-        let set = |b: lazypool::Builder| b.around(around).idle_timeout(idle);
-        let bench = if blocks {
-            Bench::blocking(workers, queue, set)
-        } else {
-            Bench::new(workers, queue, set)
-        };
-        slot.set(Arc::downgrade(&bench)).expect("once");
-        let threads = dice.between(1, 4);
-        let mut all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 3) {
-                bench.act(dice, 1);
-            }
-        });
-        let closer = bench.may_shut_down(dice, 4, 80);
-        let discards = closer.is_some();
-        all.extend(closer);
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(discards);
-    });
-}
-
-/// The last worker ends, with or without a hook, while one or two threads push. No task is queued
-/// without a worker. Laws 2 and 6.
-#[test]
-fn last_worker_leaves() {
-    explore("last_worker_leaves", |dice| {
-        let (workers, queue) = (dice.between(1, 2) as usize, dice.between(1, 3) as usize);
-        let (idle, steps) = (ticks(dice.of(&[0, 0, 1])), dice.of(&[0, 2, 8]));
-        let bench = Bench::new(workers, queue, |b| {
-            b.idle_timeout(idle).on_worker_stop(move |_| {
-                for _ in 0..steps {
-                    step();
-                }
-            })
-        });
-        let threads = dice.between(1, 2);
-        let all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(2, 5) {
-                if dice.one_in(3) {
-                    bench.wait_small(ticks(dice.between(1, 40)));
-                } else {
-                    let _ = bench.serve_small();
-                }
-                // Comes at a random step of the worker's end.
-                dice.pause(60);
-            }
-        });
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(false);
-    });
-}
-
-/// The last worker ends, with or without a hook, while one or two threads push, or take their tasks
-/// back, and the OS gives no other thread. The pool runs the tasks that it accepts. Laws 6 and 13.
-#[test]
-fn last_thread_leaves() {
-    explore("last_thread_leaves", |dice| {
-        let (queue, steps) = (dice.between(1, 3) as usize, dice.of(&[0, 2, 8]));
-        let idle = ticks(dice.of(&[0, 0, 1]));
-        let hook = !dice.one_in(3);
-        let bench = Bench::new(2, queue, |b| {
-            let b = b.idle_timeout(idle);
-            if !hook {
-                return b;
-            }
-            b.on_worker_stop(move |_| {
-                for _ in 0..steps {
-                    step();
-                }
-            })
-        });
-        let done = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&done);
-        let long = move || {
-            while !until.load(Ordering::SeqCst) {
-                shuttle::thread::yield_now();
-            }
-        };
-        assert!(bench.serve_work(Via::Pool, long), "a new pool");
-        assert!(bench.serve_small().is_ok(), "another worker");
-        // The thread that ended one worker ends the other later, too; it needs no new thread for
-        // that.
-        while bench.pool.stats().workers > 1 {
-            lazypool::model::sleep(ticks(20));
-        }
-        set_options(|o| o.refuse_one_in = 1);
-        let threads = dice.between(1, 2);
-        let all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 2) {
-                // Comes at a random step of the worker's end.
-                dice.pause(120);
-                if dice.one_in(3) {
-                    bench.wait_small(ticks(dice.between(1, 20)));
-                } else {
-                    let _ = bench.serve_small();
-                }
-            }
-        });
-        done.store(true, Ordering::SeqCst);
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(false);
     });
 }
 
@@ -300,9 +102,9 @@ impl Drop for AtTheEnd {
             return;
         };
         match self.verb {
-            0 => drop(bench.serve_small()),
-            1 => drop(bench.wait_small(self.limit)),
-            2 => drop(bench.pool.shutdown(Shutdown::Discard, self.limit)),
+            0 | 1 => drop(bench.serve_small()),
+            2 | 3 => drop(bench.wait_small(self.limit)),
+            4 => drop(bench.pool.shutdown(Shutdown::Discard, self.limit)),
             _ => drop(bench.pool.shutdown(Shutdown::Drain, self.limit)),
         }
     }
@@ -317,29 +119,22 @@ shuttle::thread_local! {
 #[test]
 fn thread_local_destructors() {
     explore("thread_local_destructors", |dice| {
-        let (workers, queue) = (dice.between(1, 3) as usize, dice.below(3) as usize);
-        let idle = dice.of(&[Duration::ZERO, ticks(10), Duration::MAX]);
-        let bench = Bench::new(workers, queue, |b| b.idle_timeout(idle));
-        let threads = dice.between(1, 4);
-        let all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 3) {
-                if dice.one_in(2) {
-                    bench.act(dice, 0);
-                    continue;
-                }
-                let left = AtTheEnd {
-                    bench: Arc::downgrade(bench),
-                    verb: dice.of(&[0, 0, 1, 1, 2, 3]),
-                    limit: Bench::limit(dice),
-                };
-                bench.serve_work(Via::Pool, move || {
-                    AT_THE_END.with(|it| *it.borrow_mut() = Some(left));
-                });
+        let (workers, queue, idle) = (dice.between(1, 3), dice.below(3), dice.idle());
+        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
+        bench.expect_discards();
+        let all = bench.crowd(dice, 1..=4, 1..=3, |bench, dice| {
+            if dice.one_in(2) {
+                return bench.act(None, dice, 0);
             }
+            let left = AtTheEnd {
+                bench: Arc::downgrade(bench),
+                verb: dice.below(6),
+                limit: Bench::limit(dice),
+            };
+            let task = move || AT_THE_END.with(|it| *it.borrow_mut() = Some(left));
+            let _ = bench.serve(Adds::NOTHING, task);
         });
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(true);
+        bench.end(all, None);
     });
 }
 
@@ -348,22 +143,17 @@ fn thread_local_destructors() {
 #[test]
 fn waits_for_a_while() {
     explore("waits_for_a_while", |dice| {
-        let (workers, queue) = (dice.between(1, 2) as usize, dice.below(3) as usize);
-        let bench = Bench::new(workers, queue, |b| b);
-        let threads = dice.between(3, 6);
-        let mut all = bench.submitters(dice, threads, |bench, dice| {
-            for _ in 0..dice.between(1, 4) {
-                match dice.below(3) {
-                    0 => bench.act(dice, 1),
-                    _ => drop(bench.serve_blocking_for(ticks(dice.of(&[0, 1, 4, 20, 60])))),
-                }
+        let (workers, queue) = (dice.between(1, 2), dice.below(3));
+        let bench = Bench::new(false, workers, queue, |b| b);
+        let mut all = bench.crowd(dice, 3..=6, 1..=4, |bench, dice| {
+            let time = ticks(dice.of(&[0, 1, 4, 20, 60]));
+            if dice.one_in(3) {
+                bench.act(None, dice, 1);
+            } else {
+                let _ = bench.serve(Adds::policy(WhenFull::BlockFor(time)), || ());
             }
         });
-        let closer = bench.may_shut_down(dice, 4, 80);
-        let discards = closer.is_some();
-        all.extend(closer);
-        join_all(all);
-        bench.wait_until_idle();
-        bench.finish(discards);
+        all.extend(bench.maybe(dice, 4, 80, |bench, dice| bench.shut_down(dice)));
+        bench.end(all, None);
     });
 }

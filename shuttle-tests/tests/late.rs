@@ -4,34 +4,31 @@
 
 use lazypool::model::spawn;
 use lazypool::{Pool, Shutdown};
-use shuttle_tests::{explore, step, ticks, Meeting};
+use shuttle_tests::{explore, join_all, step, ticks, Meeting};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns a pool of two workers, both idle.
-fn two_workers() -> Arc<Pool> {
-    let pool = Pool::builder().max_workers(2).idle_timeout(Duration::MAX);
-    let pool = pool.build().expect("a pool");
-    let both = Meeting::of(2);
-    for _ in 0..2 {
-        let both = Arc::clone(&both);
-        pool.serve(move || both.meet()).expect("two workers");
-    }
-    while pool.stats().idle < 2 {
-        shuttle::thread::yield_now();
-    }
-    Arc::new(pool)
+/// Returns a pool of two workers at most, of which `min` are started.
+fn pool_of_two(min: usize, queue: usize) -> Arc<Pool> {
+    let pool = Pool::builder().max_workers(2).min_workers(min);
+    let pool = pool.queue_capacity(queue).idle_timeout(Duration::MAX);
+    Arc::new(pool.build().expect("a pool"))
 }
 
-/// Returns a pool of two workers with an empty queue.
-fn pool_of_two() -> Pool {
-    (Pool::builder().max_workers(2))
-        .queue_capacity(8)
-        .idle_timeout(Duration::MAX)
-        .build()
-        .expect("a pool")
+fn steps(count: u64) {
+    (0..count).for_each(|_| step());
+}
+
+/// Returns a flag, and a task that takes some steps and then sets it.
+fn flag(count: u64) -> (Arc<AtomicBool>, impl FnOnce() + Send + 'static) {
+    let flag = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&flag);
+    (flag, move || {
+        steps(count);
+        its.store(true, Ordering::SeqCst);
+    })
 }
 
 /// A worker that others rely on, because it is awake, is handed a task that is too late, and then a
@@ -40,20 +37,16 @@ fn pool_of_two() -> Pool {
 fn a_call_too_late_and_a_long_one() {
     explore("a_call_too_late_and_a_long_one", |dice| {
         // Has space for all tasks, also for those that leave a dead cell.
-        let pool = (Pool::builder().max_workers(2).min_workers(2))
-            .queue_capacity(16)
-            .idle_timeout(Duration::MAX)
-            .build();
-        let (pool, both) = (Arc::new(pool.expect("a pool")), Meeting::of(2));
+        let (pool, both) = (pool_of_two(2, 16), Meeting::of(2));
         let (its, met, pauses) = (Arc::clone(&pool), Arc::clone(&both), dice.below(12));
         let caller = spawn(move || {
             let _ = its.do_with_deadline(|| (), Duration::MAX);
-            (0..pauses).for_each(|_| step());
+            steps(pauses);
             let late = its.min_remaining(ticks(100_000));
             let late = late.do_with_deadline(|| (), ticks(10_000));
             assert!(late.is_err(), "it ran");
             let met = its.do_with_deadline(move || met.meet(), Duration::MAX);
-            assert!(met.is_ok(), "room");
+            assert!(met.is_ok(), "space");
         });
         // The task of a call that times out: its caller holds the oldest cell for a moment.
         let (its, mut own) = (Arc::clone(&pool), dice.fork());
@@ -69,12 +62,9 @@ fn a_call_too_late_and_a_long_one() {
                 let _ = its.serve(|| ());
                 own.pause(12);
             }
-            its.serve(move || both.meet()).expect("room");
+            its.serve(move || both.meet()).expect("space");
         });
-        for thread in [caller, leaver, submitter] {
-            thread.join().expect("no panic");
-        }
-        drop(pool);
+        join_all(vec![caller, leaver, submitter]);
     });
 }
 
@@ -83,14 +73,11 @@ fn a_call_too_late_and_a_long_one() {
 #[test]
 fn left_queued_by_an_abandoned_worker() {
     explore("left_queued_by_an_abandoned_worker", |dice| {
-        let pool = pool_of_two();
+        let pool = pool_of_two(0, 8);
         (pool.do_with_deadline(|| (), Duration::MAX)).expect("a worker");
-        let group = pool.group();
-        let ran = Arc::new(AtomicBool::new(false));
-        group.serve(|| ()).expect("room");
-        let its = Arc::clone(&ran);
-        pool.serve(move || its.store(true, Ordering::SeqCst))
-            .expect("room");
+        let (group, (ran, task)) = (pool.group(), flag(0));
+        group.serve(|| ()).expect("space");
+        pool.serve(task).expect("space");
         dice.pause(12);
         group.cancel();
         drop(pool);
@@ -103,24 +90,22 @@ fn left_queued_by_an_abandoned_worker() {
 #[test]
 fn taken_by_an_abandoned_worker() {
     explore("taken_by_an_abandoned_worker", |dice| {
-        let pool = pool_of_two();
+        let pool = pool_of_two(0, 8);
         let (group, all) = (pool.group(), Meeting::of(3));
-        let busy = |steps| {
+        let busy = |count| {
             let met = Arc::clone(&all);
             move || {
                 met.meet();
-                (0..steps).for_each(|_| step());
+                steps(count);
             }
         };
         group.serve(busy(dice.below(300))).expect("a worker");
         pool.serve(busy(dice.below(150))).expect("a worker");
         all.meet();
-        let ran = Arc::new(AtomicBool::new(false));
-        let its = Arc::clone(&ran);
-        let next = move || its.store(true, Ordering::SeqCst);
+        let (ran, next) = flag(0);
         match dice.below(2) {
-            0 => pool.serve(next).expect("room"),
-            _ => pool.group().serve(next).expect("room"),
+            0 => pool.serve(next).expect("space"),
+            _ => pool.group().serve(next).expect("space"),
         }
         group.cancel();
         drop(pool);
@@ -133,43 +118,36 @@ fn taken_by_an_abandoned_worker() {
 #[test]
 fn abandoned_by_turns() {
     explore("abandoned_by_turns", |dice| {
-        let pool = pool_of_two();
+        let pool = pool_of_two(0, 8);
         let (one, two) = (pool.group(), pool.group());
         let (all, queued) = (Meeting::of(3), Meeting::of(3));
-        let busy = |steps| {
+        let busy = |count| {
             let (met, then) = (Arc::clone(&all), Arc::clone(&queued));
             move || {
                 met.meet();
                 then.meet();
-                (0..steps).for_each(|_| step());
+                steps(count);
             }
         };
         one.serve(busy(dice.below(120))).expect("a worker");
         pool.serve(busy(dice.below(120))).expect("a worker");
         all.meet();
         one.cancel();
-        let ran = Arc::new(AtomicBool::new(false));
+        let (ran, wanted) = flag(dice.below(60));
         let over = Arc::new(AtomicBool::new(false));
-        let (its, steps) = (Arc::clone(&ran), dice.below(60));
-        let wanted = move || {
-            (0..steps).for_each(|_| step());
-            its.store(true, Ordering::SeqCst);
-        };
         let its = Arc::clone(&over);
         let cancelled = move || {
-            let mut left = 300;
-            while left > 0 && !its.load(Ordering::SeqCst) {
-                step();
-                left -= 1;
-            }
+            (0..300)
+                .take_while(|_| !its.load(Ordering::SeqCst))
+                .for_each(|_| step());
         };
         // The order matters: the second task is popped after the first.
-        pool.serve(wanted).expect("room");
-        two.serve(cancelled).expect("room");
+        pool.serve(wanted).expect("space");
+        two.serve(cancelled).expect("space");
         queued.meet();
         let pauses = dice.below(100);
         let canceller = spawn(move || {
-            (0..pauses).for_each(|_| step());
+            steps(pauses);
             two.cancel();
         });
         drop(pool);
@@ -185,7 +163,7 @@ fn abandoned_by_turns() {
 #[test]
 fn taken_back_as_the_limit_is_lowered() {
     explore("taken_back_as_the_limit_is_lowered", |dice| {
-        let pool = two_workers();
+        let pool = pool_of_two(2, 0);
         // This worker is busy until the other has ended.
         let both = Meeting::of(2);
         let met = Arc::clone(&both);
@@ -196,11 +174,10 @@ fn taken_back_as_the_limit_is_lowered() {
         });
         let (its, pauses) = (Arc::clone(&pool), dice.below(30));
         let lowers = spawn(move || {
-            (0..pauses).for_each(|_| step());
+            steps(pauses);
             its.set_limit(1).expect("in range");
         });
-        caller.join().expect("no panic");
-        lowers.join().expect("no panic");
+        join_all(vec![caller, lowers]);
         let mut looks = 0;
         while pool.stats().workers > 1 {
             shuttle::thread::yield_now();

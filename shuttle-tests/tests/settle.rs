@@ -3,7 +3,7 @@
 
 use lazypool::model::spawn;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
-use shuttle_tests::{block_on, explore, step, ticks, Dice};
+use shuttle_tests::{block_on, explore, join_all, step, ticks, Dice};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,11 +16,17 @@ struct Shared {
     drops: AtomicUsize,
 }
 
+impl Shared {
+    fn take(&self, number: usize) -> Option<Handle<()>> {
+        self.handles.lock().expect("no panic")[number].take()
+    }
+}
+
 /// Captured by a task. If the task is discarded, the drop of the capture waits for another task, or
 /// discards more.
 struct Capture {
     shared: Arc<Shared>,
-    does: u64,
+    dice: Dice,
     other: usize,
     has_run: bool,
 }
@@ -34,47 +40,29 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let shared = &self.shared;
+        let (shared, dice) = (&self.shared, &mut self.dice);
         shared.drops.fetch_add(1, Ordering::SeqCst);
         if self.has_run {
             return;
         }
-        let other = || shared.handles.lock().expect("no panic")[self.other].take();
-        let never_ran = |outcome| match outcome {
-            Ok(()) | Err(TaskError::Cancelled | TaskError::Discarded) => {}
-            Err(why) => panic!("{why:?}"),
-        };
-        match self.does {
-            0 => other().into_iter().for_each(|it| never_ran(it.join())),
-            1 => other()
-                .into_iter()
-                .for_each(|mut it| never_ran(block_on(&mut it))),
-            2 => drop(other()),
-            3 => shared.group.cancel(),
-            4 => drop(shared.group.wait_timeout(ticks(3))),
+        let other = || shared.take(self.other);
+        let outcome = match dice.below(8) {
+            0 => other().map(Handle::join),
+            1 => other().map(|mut handle| block_on(&mut handle, dice)),
+            2 => return drop(other()),
+            3 => return shared.group.cancel(),
+            4 => return drop(shared.group.wait_timeout(ticks(3))),
             // Within a discard of the same pool a shutdown does not wait.
-            5 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
-            _ => {}
-        }
-    }
-}
-
-fn submit(shared: &Arc<Shared>, count: usize, dice: &mut Dice) {
-    for _ in 0..count {
-        let capture = Capture {
-            shared: Arc::clone(shared),
-            does: dice.below(8),
-            other: dice.below(count as u64) as usize,
-            has_run: false,
+            5 => return drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+            _ => return,
         };
-        let task = move || capture.run();
-        let served = if dice.one_in(2) {
-            shared.group.awaitable().serve(task)
-        } else {
-            shared.pool.awaitable().serve(task)
+        let is_right = |outcome: &Result<(), TaskError>| {
+            matches!(
+                outcome,
+                Ok(()) | Err(TaskError::Cancelled | TaskError::Discarded)
+            )
         };
-        let handle = served.expect("room for all");
-        shared.handles.lock().expect("no panic").push(Some(handle));
+        assert!(outcome.iter().all(is_right), "{outcome:?}");
     }
 }
 
@@ -102,29 +90,39 @@ fn captures_that_wait() {
             runs: AtomicUsize::new(0),
             drops: AtomicUsize::new(0),
         });
-        submit(&shared, count, dice);
-        let discards: Vec<_> = (0..dice.between(1, 2))
-            .map(|_| {
-                let (shared, mut dice) = (Arc::clone(&shared), dice.fork());
-                spawn(move || {
-                    dice.pause(30);
-                    match dice.below(3) {
-                        0 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
-                        1 => shared.group.cancel(),
-                        _ => {
-                            let first = shared.handles.lock().expect("no panic")[0].take();
-                            step();
-                            drop(first);
-                        }
+        for _ in 0..count {
+            let capture = Capture {
+                shared: Arc::clone(&shared),
+                dice: dice.fork(),
+                other: dice.below(count as u64) as usize,
+                has_run: false,
+            };
+            let on = dice.one_in(2).then(|| shared.group.awaitable());
+            let on = on.unwrap_or_else(|| shared.pool.awaitable());
+            let handle = on.serve(move || capture.run()).expect("space for all");
+            shared.handles.lock().expect("no panic").push(Some(handle));
+        }
+        let discard = |mut dice: Dice| {
+            let shared = Arc::clone(&shared);
+            spawn(move || {
+                dice.pause(30);
+                match dice.below(3) {
+                    0 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+                    1 => shared.group.cancel(),
+                    _ => {
+                        let first = shared.take(0);
+                        step();
+                        drop(first);
                     }
-                })
+                }
             })
+        };
+        let discards = (0..dice.between(1, 2))
+            .map(|_| discard(dice.fork()))
             .collect();
         dice.pause(90);
         go.store(true, Ordering::SeqCst);
-        for thread in discards {
-            thread.join().expect("no panic");
-        }
+        join_all(discards);
         let rest = std::mem::take(&mut *shared.handles.lock().expect("no panic"));
         rest.into_iter().flatten().for_each(Handle::detach);
         let report = shared.pool.shutdown(Shutdown::Drain, Duration::MAX);

@@ -183,15 +183,6 @@ fn in_hooks(core: &Core) -> u64 {
     words.filter(|one| is_in_hook(*one)).count() as u64
 }
 
-/// Returns a function that returns `true` if a thread is serving the pool's line, or may be.
-pub fn watch_line(pool: &Pool) -> impl Fn() -> bool {
-    let core = Arc::downgrade(pool.core());
-    move || {
-        let core = core.upgrade();
-        core.is_some_and(|core| peek(|| core.line.is_served()).unwrap_or(true))
-    }
-}
-
 /// Returns how many places of the queue are dead or may become dead, behind the oldest place that
 /// is not dead. Returns `u64::MAX` if that cannot be seen now.
 #[must_use]

@@ -27,11 +27,6 @@ impl Line {
         Self(line::Line::new())
     }
 
-    /// Returns how many entries have no answer.
-    pub fn waiting(&self) -> u64 {
-        self.0.waiting()
-    }
-
     /// Joins the line as a thread. Returns the ticket.
     pub fn join(&self, number: u32) -> u64 {
         self.0.join(number, Some(WakeUp::Thread(thread::current())))

@@ -45,11 +45,6 @@ impl Members {
         self.0.ended(Ended::Completed)
     }
 
-    /// Returns how many tasks have panicked.
-    pub fn panicked(&self) -> u64 {
-        self.0.ended(Ended::Panicked)
-    }
-
     /// Returns `true` if a thread sleeps until all tasks have ended.
     pub fn is_waited_for(&self) -> bool {
         self.0.is_waited_for()
@@ -58,11 +53,6 @@ impl Members {
     /// Waits until nothing is pending, or was at one moment of this call.
     pub fn wait(&self) {
         assert!(self.0.wait(&Deadline::never(), false));
-    }
-
-    /// Waits until the deadline at most. Returns `true` if nothing was pending.
-    pub fn wait_until(&self, deadline: &super::Deadline) -> bool {
-        self.0.wait(&deadline.0, false)
     }
 
     /// Waits with a deadline that has passed. Returns `true` if nothing was pending.

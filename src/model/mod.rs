@@ -1,254 +1,38 @@
-//! Thin wrappers of the crate's parts, for the models in `loom-tests` and the scenarios in
+//! Thin wrappers of the crate's parts, for the models in `loom-tests`; the oracles of the scenarios in
 //! `shuttle-tests`.
 
-use crate::parts::backoff::Backoff;
-use crate::parts::{queue, ring};
 use crate::pool::Pool;
-use crate::sync::{lock, now};
 
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
-#[cfg(lazypool_shuttle)]
-pub use clock::Deadline;
-pub use completion::{Call, Decision, Task};
-pub use handle::{promise, Promise, Promised};
-pub use line::{Left, Line};
-pub use members::{Member, Members};
-pub use slot::{Held, Slot, Told};
 #[cfg(lazypool_loom)]
-pub use time::{deadline, do_labeled_until, do_until, join_until, refuse_threads, Alarm, Deadline};
-pub use words::Counts;
+pub use {
+    completion::*, handle::*, line::*, members::*, queue::*, ring::*, slot::*, time::*, words::*,
+};
 
-#[cfg(lazypool_shuttle)]
-mod clock;
+#[cfg(lazypool_loom)]
 mod completion;
+#[cfg(lazypool_loom)]
 mod handle;
 #[cfg(lazypool_shuttle)]
 pub mod judge;
+#[cfg(lazypool_loom)]
 mod line;
+#[cfg(lazypool_loom)]
 mod members;
+#[cfg(lazypool_loom)]
+mod queue;
+#[cfg(lazypool_loom)]
+mod ring;
+#[cfg(lazypool_loom)]
 mod slot;
 #[cfg(lazypool_loom)]
 mod time;
+#[cfg(lazypool_loom)]
 mod words;
 
 /// Asserts that nothing is left over in a pool whose threads have ended: no worker in flight, no
 /// entry in a ring, no queued task, no submitter that waits.
 pub fn assert_at_rest(pool: &Pool) {
     pool.core().assert_at_rest();
-}
-
-/// Sweeps once, as the cleaner does each time it wakes: benches idle workers, and retires those
-/// whose `idle_timeout` on the bench has passed.
-pub fn sweep(pool: &Pool) {
-    let core = pool.core();
-    let _ = core.sweep(&mut lock(&core.registry), now());
-}
-
-/// Does what [`Queue::store_again`] does, for the oldest task in the queue of a pool.
-#[cfg(lazypool_loom)]
-pub fn store_oldest_again(pool: &Pool) {
-    if let Some(queue) = &pool.core().queue {
-        queue.stamp_again(queue.load_head());
-    }
-}
-
-/// The ring of slot indices.
-#[derive(Debug)]
-pub struct Ring(ring::Ring);
-
-impl Ring {
-    /// Returns a ring with room for `capacity` indices. It holds `0..filled`.
-    pub fn new(capacity: usize, filled: usize) -> Self {
-        Self(ring::Ring::new(capacity, filled))
-    }
-
-    /// Adds an index at the end of the ring.
-    ///
-    /// # Errors
-    /// Returns the index if the ring was full.
-    pub fn push(&self, index: usize) -> Result<(), usize> {
-        self.0.push(index)
-    }
-
-    /// Pops the oldest index.
-    pub fn pop(&self) -> Option<usize> {
-        self.0.pop()
-    }
-
-    /// Returns `true` if the ring held no index.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the number of pushes so far.
-    pub fn pushes(&self) -> u64 {
-        self.0.pushes()
-    }
-
-    /// Returns `true` if the ring was empty during this call. That holds only if [`Ring::pushes`]
-    /// returns `pushes` before and after it.
-    pub fn is_drained(&self, pushes: u64) -> bool {
-        self.0.is_drained(pushes)
-    }
-}
-
-/// A task of a [`Queue`].
-#[derive(Debug)]
-struct Named {
-    name: usize,
-    group: usize,
-}
-
-/// The reason why a push failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotPushed {
-    /// There seemed to be no room. One look does not prove that: see [`Queue::is_full`].
-    Full,
-    /// No worker lives, so a task in the queue would wait forever.
-    Asleep,
-    /// The queue is closed.
-    Closed,
-}
-
-/// The result of a pop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Popped {
-    /// The pop took the task of this name.
-    Task(usize),
-    /// The queue was empty.
-    Empty,
-    /// Another thread is between two steps, and the pop has to wait for the second one.
-    InProgress,
-}
-
-/// The queue. Its tasks have a name and a group.
-#[derive(Debug)]
-pub struct Queue(queue::Queue<Named>);
-
-impl Queue {
-    /// Returns a queue of at most `capacity` tasks. A worker lives.
-    pub fn new(capacity: usize) -> Self {
-        let queue = Self::asleep(capacity);
-        queue.wake();
-        queue
-    }
-
-    /// Returns a queue of at most `capacity` tasks. No worker lives.
-    pub fn asleep(capacity: usize) -> Self {
-        Self(queue::Queue::new(capacity))
-    }
-
-    /// Pushes a task, and returns its position.
-    ///
-    /// # Errors
-    /// Fails if the queue is full, asleep or closed.
-    pub fn push(&self, name: usize) -> Result<u64, NotPushed> {
-        self.push_of(name, 0)
-    }
-
-    /// Pushes a task of a group, and returns its position.
-    ///
-    /// # Errors
-    /// Fails if the queue is full, asleep or closed.
-    pub fn push_of(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
-        let pushed = self.0.push(&mut Some(Named { name, group }));
-        pushed.map_err(|why| match why {
-            queue::NotPushed::Full => NotPushed::Full,
-            queue::NotPushed::Asleep => NotPushed::Asleep,
-            queue::NotPushed::Closed => NotPushed::Closed,
-        })
-    }
-
-    /// Pops the oldest task, without waiting for another thread.
-    pub fn try_pop(&self) -> Popped {
-        let mut place = None;
-        match self.0.try_pop(&mut place) {
-            queue::Popped::Task(_) => Popped::Task(place.expect("popped").name),
-            queue::Popped::Empty => Popped::Empty,
-            queue::Popped::InProgress => Popped::InProgress,
-        }
-    }
-
-    /// Pops the oldest task if it can be taken at once. A worker whose task has ended pops like
-    /// this while it has a caller to release.
-    pub fn try_pop_ready(&self) -> Option<usize> {
-        let mut place = None;
-        let position = self.0.try_pop_ready(&mut place);
-        position.map(|_| place.expect("popped").name)
-    }
-
-    /// Pops the oldest task, as a worker that searches does: waits for a step of another thread if
-    /// need be. Returns `None` if the queue is empty.
-    pub fn pop(&self) -> Option<usize> {
-        let mut backoff = Backoff::default();
-        loop {
-            match self.try_pop() {
-                Popped::Task(name) => return Some(name),
-                Popped::Empty => return None,
-                Popped::InProgress => backoff.wait(),
-            }
-        }
-    }
-
-    /// Takes the task at a position out of the queue. Returns `None` if it is not there.
-    pub fn take(&self, position: u64) -> Option<usize> {
-        self.0.take(position).map(|task| task.name)
-    }
-
-    /// Takes the oldest task of the group out of the queue.
-    pub fn take_of_group(&self, group: usize) -> Option<usize> {
-        let taken = (self.0).take_wanted(&mut self.0.first(), |task| task.group == group);
-        taken.map(|task| task.name)
-    }
-
-    /// Refuses all further pushes.
-    pub fn close(&self) {
-        self.0.close();
-    }
-
-    /// Makes pushes fail from now on, as the last worker does before it leaves. Returns `false`,
-    /// and changes nothing, if the queue is not empty.
-    pub fn sleep(&self) -> bool {
-        self.0.sleep()
-    }
-
-    /// Lets pushes succeed again, because a worker lives.
-    pub fn wake(&self) {
-        self.0.wake();
-    }
-
-    /// Returns `true` if there is nothing to pop. This is the look of a worker.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the number of tasks that have ever been pushed.
-    pub fn pushed(&self) -> u64 {
-        self.0.pushed()
-    }
-
-    /// Stores the state of a queued task's cell once more, with a `SeqCst` store. loom orders a
-    /// `SeqCst` load with other accesses only if `SeqCst` stores wrote all values that it may read.
-    #[cfg(lazypool_loom)]
-    pub fn store_again(&self, position: u64) {
-        self.0.stamp_again(position);
-    }
-
-    /// Returns the number of tasks for which there is space.
-    pub fn space(&self) -> u64 {
-        self.0.space()
-    }
-
-    /// Asserts that the queue is empty, once no thread uses it.
-    pub fn assert_at_rest(&self) {
-        self.0.assert_at_rest();
-    }
-
-    /// Returns `true` if the queue was full at one moment of this call. A submission must know that
-    /// before it is refused.
-    pub fn is_full(&self) -> bool {
-        let pops = self.0.load_head();
-        self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
-    }
 }

@@ -172,26 +172,11 @@ impl Slot {
         unsafe { self.slot.step(State::Retiring, State::Free) };
     }
 
-    /// Starts a new worker in the free slot, as a spawner does, and sends it to the queue.
-    pub fn start_again(&self) {
+    /// Starts a new worker in the free slot, as a spawner does, which holds the slot. The worker may
+    /// begin with a start hook.
+    pub fn start_again(&self, has_hook: bool) {
         // SAFETY: as in `publish_idle`.
-        unsafe {
-            self.slot.begin_start(false);
-            self.slot.send_searching(Claim::AWAKE);
-        }
-    }
-
-    /// Starts a new worker in the free slot, as a spawner does. The worker is in its start hook,
-    /// and the spawner holds the slot.
-    pub fn start_in_hook(&self) {
-        // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.begin_start(true) };
-    }
-
-    /// Keeps the worker although it was told to end.
-    pub fn cancel_retirement(&self) {
-        // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.step(State::Retiring, State::Searching) };
+        unsafe { self.slot.begin_start(has_hook) };
     }
 
     /// Waits for an order, parked, as the worker does.

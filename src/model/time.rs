@@ -1,13 +1,12 @@
-//! Deadlines and refused threads for loom models. loom has no clock, so a model makes a deadline
-//! pass by a call.
+//! Deadlines, sweeps and refused threads for loom models. loom has no clock, so a model makes time pass
+//! by a call.
 
 use crate::engine::call;
 use crate::engine::request::Extras;
-use crate::error::{DeadlineError, TaskError};
-use crate::handle::Handle;
+use crate::error::DeadlineError;
 use crate::parts::deadline;
 use crate::pool::Pool;
-use crate::sync::{thread, Arc, AtomicBool, Ordering};
+use crate::sync::{lock, now, thread, Arc, AtomicBool, Ordering};
 
 /// A deadline that passes when its [`Alarm`] goes off.
 #[derive(Debug)]
@@ -67,18 +66,21 @@ where
     call::do_until(pool.core(), &extras, None, f, &deadline.0)
 }
 
-/// Calls [`Handle::join_timeout`] with a deadline of the model.
-///
-/// # Errors
-/// As [`Handle::join_timeout`].
-pub fn join_until<R>(
-    handle: Handle<R>,
-    deadline: &Deadline,
-) -> Result<Result<R, TaskError>, Handle<R>> {
-    handle.join_until(&deadline.0)
+/// Sweeps once, as the cleaner does each time it wakes: benches idle workers, and retires those
+/// whose `idle_timeout` on the bench has passed.
+pub fn sweep(pool: &Pool) {
+    let core = pool.core();
+    let _ = core.sweep(&mut lock(&core.registry), now());
+}
+
+/// Does what [`Queue::store_again`] does, for the oldest task in the queue of a pool.
+pub fn store_oldest_again(pool: &Pool) {
+    if let Some(queue) = &pool.core().queue {
+        queue.stamp_again(queue.load_head());
+    }
 }
 
 /// Makes the system refuse the next `n` threads that a pool asks for.
 pub fn refuse_threads(n: u32) {
-    thread::REFUSED.set(n);
+    crate::sync::REFUSED.set(n);
 }

@@ -223,14 +223,8 @@ impl<T, A> Line<T, A> {
     }
 }
 
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
+#[cfg(lazypool_loom)]
 impl<T, A> Line<T, A> {
-    /// Returns `true` while a thread serves the line, for the judge of the scenarios.
-    #[cfg(lazypool_shuttle)]
-    pub(crate) fn is_served(&self) -> bool {
-        lock(&self.list).is_served
-    }
-
     /// Asserts that nothing is left in line. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         let list = lock(&self.list);

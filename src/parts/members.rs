@@ -346,7 +346,7 @@ impl Members {
     }
 }
 
-#[cfg(any(lazypool_loom, lazypool_shuttle))]
+#[cfg(lazypool_loom)]
 impl Members {
     /// Returns `true` if a thread sleeps in `wait`. Models ask.
     pub(crate) fn is_waited_for(&self) -> bool {

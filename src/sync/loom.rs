@@ -9,6 +9,7 @@ pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::Arc;
 
 use loom::sync::atomic;
+use std::cell::Cell;
 
 /// loom's atomics, with the first value stored by a `SeqCst` store. loom lets a `SeqCst` load
 /// return a value older than the newest `SeqCst` store, if another kind of store wrote that value,
@@ -113,110 +114,42 @@ pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(f())
 }
 
-/// loom's threads, with a `park` of their own. loom's `unpark` wakes the thread from every kind of
-/// wait, also from the wait for a mutex, and the token is then lost.
-pub(crate) mod thread {
-    use super::{Arc, Condvar, Mutex};
-    pub(crate) use loom::thread::yield_now;
-    use std::cell::{Cell, RefCell};
+pub(crate) use loom::sync::MutexGuard as PlainMutexGuard;
+pub(crate) use loom::sync::{Condvar as PlainCondvar, Mutex as PlainMutex};
+pub(crate) use loom::thread::{spawn, yield_now, JoinHandle as Joins};
 
-    std::thread_local! {
-        /// How many of the next requests for a thread the system refuses. All threads of a model
-        /// share this value.
-        pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
+/// loom's mutex orders the steps of those that hold it, so nothing is left to do.
+#[derive(Debug)]
+pub(crate) struct Published;
+
+impl Published {
+    pub(crate) fn new() -> Self {
+        Self
     }
 
-    #[derive(Debug)]
-    struct Parker {
-        token: Mutex<bool>,
-        given: Condvar,
-    }
+    pub(crate) fn release(&self, _: Ordering) {}
 
-    loom::thread_local! {
-        static CURRENT: RefCell<Option<Thread>> = RefCell::new(None);
-    }
+    pub(crate) fn acquire(&self, _: Ordering) {}
+}
 
-    #[derive(Debug, Clone)]
-    pub(crate) struct Thread(Arc<Parker>);
+std::thread_local! {
+    /// How many of the next requests for a thread the system refuses. All threads of a model share
+    /// this value.
+    pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
+}
 
-    impl Thread {
-        fn new() -> Self {
-            Self(Arc::new(Parker {
-                token: Mutex::new(false),
-                given: Condvar::new(),
-            }))
-        }
+pub(crate) fn refuses_thread() -> bool {
+    let left = REFUSED.get();
+    REFUSED.set(left.saturating_sub(1));
+    left > 0
+}
 
-        pub(crate) fn unpark(&self) {
-            let mut token = super::super::lock(&self.0.token);
-            *token = true;
-            self.0.given.notify_one();
-        }
-    }
+pub(crate) fn parks_in_vain() -> bool {
+    false
+}
 
-    pub(crate) fn current() -> Thread {
-        CURRENT.with(|c| c.borrow_mut().get_or_insert_with(Thread::new).clone())
-    }
-
-    pub(crate) fn park() {
-        let own = current();
-        let mut token = super::super::lock(&own.0.token);
-        while !*token {
-            token = own.0.given.wait(token).expect("never poisoned");
-        }
-        *token = false;
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct JoinHandle<T> {
-        inner: loom::thread::JoinHandle<T>,
-        thread: Thread,
-    }
-
-    impl<T> JoinHandle<T> {
-        pub(crate) fn thread(&self) -> &Thread {
-            &self.thread
-        }
-
-        pub(crate) fn join(self) -> std::thread::Result<T> {
-            self.inner.join()
-        }
-    }
-
-    /// Starts threads. It ignores names and stack sizes.
-    #[derive(Debug)]
-    pub(crate) struct Builder;
-
-    impl Builder {
-        pub(crate) fn new() -> Self {
-            Self
-        }
-
-        pub(crate) fn name(self, _: String) -> Self {
-            self
-        }
-
-        pub(crate) fn stack_size(self, _: usize) -> Self {
-            self
-        }
-
-        pub(crate) fn spawn<T: 'static>(
-            self,
-            f: impl FnOnce() -> T + Send + 'static,
-        ) -> std::io::Result<JoinHandle<T>> {
-            if let Some(left) = REFUSED.get().checked_sub(1) {
-                REFUSED.set(left);
-                return Err(std::io::ErrorKind::OutOfMemory.into());
-            }
-            let thread = Thread::new();
-            let own = thread.clone();
-            let inner = loom::thread::spawn(move || {
-                CURRENT.with(|c| *c.borrow_mut() = Some(own));
-                f()
-            });
-            Ok(JoinHandle { inner, thread })
-        }
-    }
+pub(crate) fn join<T>(thread: Joins<T>) -> std::thread::Result<T> {
+    thread.join()
 }
 
 /// Returns the time of the system. No model depends on it.

@@ -17,6 +17,9 @@ mod imp;
 #[path = "shuttle/mod.rs"]
 mod imp;
 
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+pub(crate) mod thread;
+
 pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
 

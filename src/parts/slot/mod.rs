@@ -362,6 +362,7 @@ impl<T, R> Slot<T, R> {
 impl<T, R> Slot<T, R> {
     /// Returns the slot's thread, for models of a slot whose thread is its spawner and never
     /// changes.
+    #[cfg(lazypool_loom)]
     pub(crate) fn thread_of_model(&self) -> thread::Thread {
         // SAFETY: written before the model shares the slot.
         let thread = self.thread.with(|t| unsafe { (*t).clone() });

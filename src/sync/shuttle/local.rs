@@ -2,7 +2,6 @@
 //! values can still use them, as they can use `std`'s thread-locals without a destructor. shuttle's
 //! own thread-locals do not allow that.
 
-use super::world;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,7 +21,7 @@ std::thread_local! {
 
 /// Drops all values, as a new execution begins.
 pub(super) fn forget() {
-    VALUES.with(|values| values.borrow_mut().clear());
+    VALUES.take();
 }
 
 impl<T: 'static> PerThread<T> {
@@ -31,9 +30,8 @@ impl<T: 'static> PerThread<T> {
     }
 
     pub(crate) fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
-        let key = (std::ptr::from_ref(self) as usize, world::me());
-        let value = VALUES.with(|values| {
-            let mut values = values.borrow_mut();
+        let key = (std::ptr::from_ref(self) as usize, super::me());
+        let value = VALUES.with_borrow_mut(|values| {
             let value = values.entry(key).or_insert_with(|| Rc::new((self.init)()));
             Rc::clone(value)
         });
@@ -48,3 +46,13 @@ impl<T: 'static> PerThread<T> {
         Ok(self.with(f))
     }
 }
+
+/// Declares a value for each thread of the execution. `std`'s thread-locals would be shared,
+/// because all threads of an execution run on one thread of the system.
+macro_rules! per_thread {
+    ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
+        $($(#[$doc])*
+        static $name: $crate::sync::PerThread<$t> = $crate::sync::PerThread::new(|| $init);)*
+    };
+}
+pub(crate) use per_thread as thread_local;

@@ -1,0 +1,153 @@
+//! A group, whose figures must add up, and whose limit must hold.
+
+use crate::{Adds, Bench, Dice, Ticket};
+use lazypool::model::{judge_by, peek};
+use lazypool::{Group, Refusal};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A group. For each call under way it records the greatest number of pending tasks.
+#[derive(Debug)]
+pub struct Team {
+    /// The group. Calls that should be counted are made by the team's own functions.
+    pub group: Group,
+    adds: Adds,
+    limit: usize,
+    /// `true` if the group will be cancelled. Its tasks may run until then.
+    pub(crate) is_doomed: bool,
+    /// Set once a cancel of the group has returned.
+    pub(crate) cancelled: Arc<AtomicBool>,
+    served: AtomicU64,
+    /// Futures that were dropped in line, each of which may count as a task of the group.
+    left: AtomicU64,
+    calls: Mutex<Vec<(u64, usize)>>,
+    next: AtomicU64,
+}
+
+impl Team {
+    fn with(group: Group, adds: Adds, limit: usize, is_doomed: bool) -> Arc<Self> {
+        Arc::new(Self {
+            group,
+            adds,
+            limit,
+            is_doomed,
+            cancelled: Arc::default(),
+            served: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            calls: Mutex::default(),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns a new group. If `is_doomed`, the scenario must cancel it.
+    pub fn new(bench: &Bench, adds: Adds, is_doomed: bool) -> Arc<Self> {
+        let group = adds.to(&bench.pool).group();
+        Self::with(group, adds, usize::MAX, is_doomed)
+    }
+
+    /// Returns a new group with a limit. From now on its pending tasks are counted before each
+    /// step.
+    pub fn limited(bench: &Bench, limit: usize) -> Arc<Self> {
+        let group = bench.pool.limited_group(limit);
+        let it = Self::with(group, Adds::NOTHING, limit, false);
+        let seen = Arc::downgrade(&it);
+        judge_by(Box::new(move || {
+            let Some(it) = seen.upgrade() else { return };
+            if let Some(pending) = peek(|| it.group.pending()) {
+                assert!(pending <= it.limit, "{pending} of {} are pending", it.limit);
+                for (_, most) in it.calls.lock().expect("no panic").iter_mut() {
+                    *most = pending.max(*most);
+                }
+            }
+        }));
+        it
+    }
+
+    /// Makes a call that submits to the group. Asserts that the group was full only if at one
+    /// moment of the call as many tasks were pending as the limit allows.
+    pub(crate) fn during<R>(
+        &self,
+        call: impl FnOnce() -> R,
+        why: impl FnOnce(&R) -> Option<&Refusal>,
+    ) -> R {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let calls = || self.calls.lock().expect("no panic");
+        calls().push((number, 0));
+        let result = call();
+        let at = calls().iter().position(|(n, _)| *n == number);
+        let (_, most) = calls().swap_remove(at.expect("under way"));
+        match why(&result) {
+            Some(Refusal::GroupFull) => assert!(most >= self.limit, "full, with {most}"),
+            Some(Refusal::Cancelled) => assert!(self.group.is_cancelled(), "without a cause"),
+            _ => {}
+        }
+        result
+    }
+
+    /// Serves a task, which carries the ticket `number`.
+    pub(crate) fn serve_task(
+        &self,
+        bench: &Bench,
+        (number, task): (usize, impl FnOnce() -> Ticket + Send + 'static),
+    ) {
+        let was_cancelled = self.cancelled.load(Ordering::SeqCst);
+        let submit = || bench.submit(number, self.adds, || drop(task()), |f| self.group.serve(f));
+        if self.during(submit, |served| served.as_ref().err()).is_ok() {
+            assert!(!was_cancelled, "served by a group that is cancelled");
+            self.count();
+        }
+    }
+
+    /// Serves a task that does `work`.
+    pub fn serve(&self, bench: &Bench, work: impl FnOnce() + Send + 'static) {
+        self.serve_task(bench, bench.task(work));
+    }
+
+    /// Serves a task of any kind.
+    pub fn act(&self, bench: &Arc<Bench>, dice: &mut Dice, depth: u32) {
+        self.serve_task(bench, bench.any_task(self.adds, Some(self), dice, depth));
+    }
+
+    /// Counts a task of the group that was accepted.
+    pub fn count(&self) {
+        self.served.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a future that was dropped in line.
+    pub(crate) fn leaves(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Cancels the group, in one of two ways.
+    pub fn cancel(&self, bench: &Bench, dice: &mut Dice) {
+        bench.expect_discards();
+        self.group.drop_guard().disarm();
+        if dice.one_in(2) {
+            self.group.cancel();
+        } else {
+            drop(self.group.drop_guard());
+        }
+        self.cancelled.store(true, Ordering::SeqCst);
+        assert!(self.group.is_cancelled());
+    }
+
+    /// Waits for the group's tasks for a while.
+    pub fn wait_for(&self, time: Duration) {
+        if let Err(left) = self.group.wait_timeout(time) {
+            assert!(left.pending() > 0, "finished: {left:?}");
+        }
+    }
+
+    /// Waits for the group's tasks, once no thread serves. Asserts that all accepted ones have
+    /// ended, and at most as many more as futures were dropped in line.
+    pub(crate) fn settle(&self) {
+        self.group.wait();
+        assert_eq!(self.group.pending(), 0);
+        let ended = self.group.completed() + self.group.panicked() + self.group.discarded();
+        let served = self.served.load(Ordering::SeqCst);
+        let most = served + self.left.load(Ordering::SeqCst);
+        let is_right = (served..=most).contains(&(ended as u64));
+        assert!(is_right, "{served} to {most}: {:?}", self.group);
+    }
+}

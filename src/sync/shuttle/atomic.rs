@@ -1,0 +1,146 @@
+//! Atomics whose every access is a scheduling point.
+
+use super::memory::{Alive, Published};
+use super::world::{step, trace};
+use super::Ordering;
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::num::Wrapping;
+use std::ops::{Add, BitAnd, BitOr, Sub};
+
+#[derive(Debug)]
+pub(crate) struct Atomic<T: Copy> {
+    value: Cell<T>,
+    published: Published,
+    alive: Alive,
+}
+
+// SAFETY: the threads of an execution share one thread of the system, and switch only at scheduling
+// points. No access to the cells in here has a scheduling point in its middle.
+unsafe impl<T: Copy> Send for Atomic<T> {}
+// SAFETY: as above.
+unsafe impl<T: Copy> Sync for Atomic<T> {}
+
+pub(crate) type AtomicBool = Atomic<bool>;
+pub(crate) type AtomicU32 = Atomic<u32>;
+pub(crate) type AtomicU64 = Atomic<u64>;
+pub(crate) type AtomicPtr<T> = Atomic<*mut T>;
+
+impl<T: Copy + PartialEq + Debug + Default> Default for Atomic<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Copy + PartialEq + Debug> Atomic<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            value: Cell::new(value),
+            published: Published::new(),
+            alive: Alive::new(),
+        }
+    }
+
+    /// Reads the value, and replaces it if `change` returns another. `order` is that of a change,
+    /// `or_else` that of a read alone.
+    #[track_caller]
+    fn access(&self, order: Ordering, or_else: Ordering, change: impl FnOnce(T) -> Option<T>) -> T {
+        step();
+        self.alive.check();
+        let was = self.value.get();
+        let Some(is) = change(was) else {
+            self.published.acquire(or_else);
+            trace(&was, &"read");
+            return was;
+        };
+        self.published.acquire(order);
+        self.published.release(order);
+        trace(&was, &is);
+        self.value.replace(is)
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> T {
+        self.access(order, order, |_| None)
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: T, order: Ordering) {
+        step();
+        self.alive.check();
+        self.published.forget();
+        self.published.release(order);
+        trace(&self.value.replace(value), &value);
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, value: T, order: Ordering) -> T {
+        self.access(order, order, |_| Some(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        from: T,
+        to: T,
+        order: Ordering,
+        or_else: Ordering,
+    ) -> Result<T, T> {
+        let was = self.access(order, or_else, |was| (was == from).then_some(to));
+        if was == from {
+            Ok(was)
+        } else {
+            Err(was)
+        }
+    }
+
+    /// As `std` does it: a load, then compare-and-swaps until one succeeds.
+    #[track_caller]
+    pub(crate) fn fetch_update(
+        &self,
+        order: Ordering,
+        load_order: Ordering,
+        mut change: impl FnMut(T) -> Option<T>,
+    ) -> Result<T, T> {
+        let mut before = self.load(load_order);
+        while let Some(after) = change(before) {
+            match self.compare_exchange(before, after, order, load_order) {
+                Ok(_) => return Ok(before),
+                Err(seen) => before = seen,
+            }
+        }
+        Err(before)
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_add(&self, by: T, order: Ordering) -> T
+    where
+        Wrapping<T>: Add<Output = Wrapping<T>>,
+    {
+        self.access(order, order, |was| Some((Wrapping(was) + Wrapping(by)).0))
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_sub(&self, by: T, order: Ordering) -> T
+    where
+        Wrapping<T>: Sub<Output = Wrapping<T>>,
+    {
+        self.access(order, order, |was| Some((Wrapping(was) - Wrapping(by)).0))
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_or(&self, by: T, order: Ordering) -> T
+    where
+        T: BitOr<Output = T>,
+    {
+        self.access(order, order, |was| Some(was | by))
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_and(&self, by: T, order: Ordering) -> T
+    where
+        T: BitAnd<Output = T>,
+    {
+        self.access(order, order, |was| Some(was & by))
+    }
+}
