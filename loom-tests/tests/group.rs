@@ -54,6 +54,23 @@ fn wait_against_a_handles_outcome() {
     });
 }
 
+/// A thread takes the value of the only task of a full group, and submits the next one. Excludes: a
+/// refusal, because the task's place is freed after its value is there; counts without the task.
+/// Preemptions: 2.
+#[test]
+fn a_value_and_then_the_next_task() {
+    check(Some(2), || {
+        let pool = warm(1, 0);
+        let group = pool.limited_group(1);
+        let handle = group.awaitable().serve(|| 7).ok().unwrap();
+        assert_eq!(handle.join().ok(), Some(7));
+        assert_eq!((group.pending(), group.completed()), (0, 1));
+        assert!(group.serve(|| ()).is_ok());
+        group.wait();
+        end(&pool);
+    });
+}
+
 /// A group is cancelled while its queued task is popped, and another task joins. Excludes: a task
 /// that both ran and was discarded, or neither; a task queued after the cancel had looked; a wait
 /// that never ends. Preemptions: 2.
