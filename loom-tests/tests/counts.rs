@@ -32,7 +32,7 @@ fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Count
 /// neither count. All interleavings.
 #[test]
 fn from_notified_to_awake() {
-    counted_is_seen(Counts::notify, Counts::arrive, Counts::is_nobody);
+    counted_is_seen(Counts::notify, Counts::arrive, Counts::is_zero);
 }
 
 /// A worker that watches the queue is told to end. Excludes: a submitter that finds it in neither
@@ -47,7 +47,7 @@ fn from_awake_to_its_end() {
         counts.begin_end();
         counts.stop_watching();
     };
-    counted_is_seen(awake, ends, Counts::is_nobody);
+    counted_is_seen(awake, ends, Counts::is_zero);
 }
 
 /// A worker on its way to the queue begins to search. Excludes: a submitter that announces itself

@@ -53,7 +53,7 @@ impl Core {
     /// is counted before it leaves.
     #[inline]
     fn none_are_in_flight(&self) -> bool {
-        !self.is_any_benched() && self.in_flight.see().is_nobody()
+        !self.is_any_benched() && self.in_flight.see().is_zero()
     }
 
     /// Returns `true` if at one moment during this call every worker was busy and the queue was

@@ -75,7 +75,7 @@ impl Drop for Call {
 #[derive(Debug, Default)]
 struct Starts {
     /// The last moment at which no worker was idle.
-    nobody: Cell<u64>,
+    none_idle: Cell<u64>,
     /// How many threads were being started at the last check.
     starting: Cell<usize>,
 }
@@ -84,8 +84,8 @@ impl Starts {
     fn look(&self, core: &Core) {
         let now = MOMENT.get() + 1;
         MOMENT.set(now);
-        if !is_anybody_idle(core) {
-            self.nobody.set(now);
+        if !is_any_idle(core) {
+            self.none_idle.set(now);
         }
         let starting = crate::sync::lock(&core.registry).starting;
         // If `starting` has grown since the last check, this thread has grown it: another thread
@@ -93,10 +93,10 @@ impl Starts {
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
             let call = call.map(|(began, _)| began);
-            let nobody = self.nobody.get();
+            let none_idle = self.none_idle.get();
             let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
             assert!(
-                call.is_none_or(|call| nobody >= call),
+                call.is_none_or(|call| none_idle >= call),
                 "a thread is started, but since the call began there was always an idle worker: {slots:?}"
             );
         }
@@ -105,7 +105,7 @@ impl Starts {
 
 /// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
 /// closed, or if there are surplus workers, because the idle ones may be those.
-fn is_anybody_idle(core: &Core) -> bool {
+fn is_any_idle(core: &Core) -> bool {
     if core.is_closed() || core.env.is_over() {
         return false;
     }

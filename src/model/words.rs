@@ -34,8 +34,8 @@ impl Counts {
     }
 
     /// Returns `true` if all counts were zero at one moment.
-    pub fn is_nobody(&self) -> bool {
-        self.0.see().is_nobody()
+    pub fn is_zero(&self) -> bool {
+        self.0.see().is_zero()
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.

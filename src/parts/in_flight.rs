@@ -50,7 +50,7 @@ impl Seen {
     }
 
     #[inline]
-    pub(crate) fn is_nobody(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         self.0 == 0
     }
 }
@@ -98,7 +98,7 @@ impl InFlight {
 
     /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(self.see().is_nobody(), "in flight");
+        assert!(self.see().is_zero(), "in flight");
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn counts_do_not_mix() {
         let counts = InFlight::new();
-        assert!(counts.see().is_nobody());
+        assert!(counts.see().is_zero());
         for (count, awake, searching) in [
             (AWAKE, true, true),
             (NOTIFIED, false, true),
@@ -120,7 +120,7 @@ mod tests {
                 counts.add(count);
             }
             let seen = counts.see();
-            assert!(!seen.is_nobody());
+            assert!(!seen.is_zero());
             assert_eq!(seen.is_any_awake(), awake);
             assert_eq!(seen.is_any_searching(), searching);
             for _ in 0..cut(70_000) {
@@ -132,6 +132,6 @@ mod tests {
         counts.shift(NOTIFIED, AWAKE);
         assert!(counts.see().is_any_awake());
         counts.sub(AWAKE);
-        assert!(counts.see().is_nobody());
+        assert!(counts.see().is_zero());
     }
 }
