@@ -40,8 +40,8 @@ use std::time::Duration;
 /// call.
 ///
 /// * **A hook may block.** Each method says who waits for it meanwhile.
-/// * **A hook may submit tasks** to its own pool, as any code on a worker may: it never waits for
-///   space there. A task that it would wait for goes to another worker, or is refused as
+/// * **A hook may submit tasks** to its own pool, like any code on a worker. It never waits for space
+///   there. A task of `do_with_deadline` or of a scope goes to another worker, or is refused as
 ///   [`OnWorker`](crate::Refusal::OnWorker).
 /// * **A panic in a hook** is caught, and counted in
 ///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.

@@ -168,7 +168,8 @@ impl Group {
     }
 
     /// Blocks until no task of the group is pending. It returns if no task was pending at one
-    /// moment of the call. Tasks that other threads submit after that moment do not matter.
+    /// moment of the call. Tasks that other threads submit after that moment do not matter. (A task
+    /// with a handle counts here until the handle is ready.)
     ///
     /// By then all tasks have ended and are counted, their workers are free, and a
     /// [`Handle`](crate::Handle) to one of them is ready. The thread that discarded a task may still

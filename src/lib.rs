@@ -67,7 +67,7 @@
 // | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
-// | `engine` | how the pool works, with one question in each file; **the protocol page** |
+// | `engine` | how the pool works, one topic in each file; **the protocol page** |
 // | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the other public items |
 // | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |

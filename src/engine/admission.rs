@@ -87,9 +87,9 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // Claim T2. A worker that searches goes `Idle` before it leaves the count. So if no
-                // worker is idle here, the worker that was counted still searches, or has taken a
-                // task. In the latter case the check after the push notifies another worker.
+                // Claim T2. An awake worker watches the queue. A notified worker goes `Idle` before
+                // it leaves the counts. So if no worker is idle here, that worker still searches, or
+                // has taken a task. In the latter case `push_fast` notifies another worker.
                 if all_busy.is_some()
                     || (awake || seen.is_any_searching() && !self.has_idle_candidate())
                         && self.may_queue()

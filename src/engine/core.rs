@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Takes note that a result arrived before this thread yielded its CPU.
+    /// Takes note that a result arrived while this thread had not yielded its CPU.
     #[inline]
     pub(crate) fn result_came_without_yield(&self) {
         SEPARATIONS.with(Rarely::went_well);
@@ -229,8 +229,8 @@ impl Core {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Core {
-    /// Asserts, in models, once every thread has ended: no count is left, and every slot is in the
-    /// free ring exactly once.
+    /// Asserts that all counts are zero and that each slot is in the free ring exactly once. Models
+    /// call it after all threads have ended.
     pub(crate) fn assert_at_rest(&self) {
         self.in_flight.assert_at_rest();
         assert_eq!(self.line.waiting(), 0, "waiting");

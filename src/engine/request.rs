@@ -109,7 +109,7 @@ pub(crate) struct SubmitOptions<'a> {
     /// A thread waits for the end of the task. If that thread is a worker of this pool, the task
     /// must not be queued: all workers might wait for queued tasks.
     pub(crate) awaited: bool,
-    /// The thread that waits is a worker of this pool, even if another thread submits.
+    /// The task's scope was opened on a worker of this pool, which waits for the task.
     pub(crate) on_worker: bool,
     /// The task's group. `None` for a scope.
     pub(crate) members: Option<&'a Arc<Members>>,

@@ -1,15 +1,14 @@
-//! Saturation: the proof that no worker and no space was free, before a submission is refused for
-//! it.
+//! Saturation: before a submission is refused for lack of space, the proof that there was none.
 //!
-//! Claim V has the proof. In short: both rings are empty from the first reading to the last, because
-//! no entry has been pushed meanwhile. So at the second reading of the counts, a worker without a
-//! task would be on the bench, or in a count. And a queue that is full with the same `head` before
-//! and after was full at that moment.
+//! Claim V has the proof. In short: no entry was pushed between the first reading and the last, so
+//! both rings stayed empty. A worker without a task would then be on the bench or in a count, and
+//! the second reading finds none there. A queue that was found full between two equal readings of
+//! `head` was full then.
+//!
+//! The proof itself only reads: a saturated pool refuses without moving a cache line.
 //!
 //! A worker that was claimed by affinity leaves its entry in the ready ring while it is busy. Then
 //! the ring is not empty: the submission takes such an entry out, and tries again.
-//!
-//! All of this only reads: a refusal by a saturated pool moves no cache line.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};

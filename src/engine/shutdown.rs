@@ -32,8 +32,8 @@ pub(crate) enum WaitsFor {
     Wanted,
 }
 
-/// Begins a shutdown, and waits for its end. Does not wait on a worker of the pool, or within the
-/// drop of a task that the pool discards.
+/// Begins a shutdown, and waits for its end, unless this thread is a worker of the pool or is
+/// dropping a task that the pool discards.
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,

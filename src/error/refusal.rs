@@ -57,8 +57,8 @@ pub enum Refusal {
     /// later, or run the closure on the calling thread with
     /// [`Refused::caller_runs`](crate::Refused::caller_runs). If it happens again and again, lower
     /// [`max_workers`](crate::Builder::max_workers) or [`stack_size`](crate::Builder::stack_size),
-    /// or raise the OS's limit on threads. `Display` has the OS's error, which is the `source()`,
-    /// too.
+    /// or raise the OS's limit on threads. Both `Display` and
+    /// `source()` give the OS's error.
     SpawnFailed(io::Error),
     /// The submission came from a worker of this pool and would have had to wait: for queue space,
     /// or for a queued task.

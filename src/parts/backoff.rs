@@ -113,9 +113,8 @@ pub(crate) struct AdaptiveSpin {
     misses: Cell<u32>,
 }
 
-/// Rations a measure that helps once or not at all. The measure is taken at the first occasion,
-/// then after twice as many occasions each time. Many waits in a row without an occasion start it
-/// anew.
+/// Limits how often a remedy is tried that works at once or not at all: at the first occasion, then
+/// after 1, 2, 4 and more occasions have passed. Many waits in a row without an occasion reset this.
 #[derive(Debug)]
 pub(crate) struct Rarely {
     /// How many occasions are left to pass before the measure is taken again.

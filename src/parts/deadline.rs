@@ -51,7 +51,7 @@ mod imp {
             Self(Cell::new((until.left() <= LONGEST).then_some(until)))
         }
 
-        /// Creates a deadline that begins now: reads the clock at once.
+        /// Returns the deadline `limit` from now. Reads the clock at once.
         pub(crate) fn from_now(limit: Duration) -> Self {
             let deadline = Self::new(Until::After(limit));
             deadline.instant();

@@ -1,11 +1,11 @@
-//! Counts of workers that are in no ring although they have no task, or that will look at the queue
-//! without being told. All counts are in one word, so that one load reads them all and one addition
+//! Counts of workers that have no task but are in no ring, or that look at the queue without being
+//! notified. All counts are in one word, so that one load reads them all and one addition
 //! moves a worker from one count to another.
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
 //! | awake | workers without a task that watch the queue | before the worker leaves `Busy` or `Idle` | after it has a task, or before its last look at the queue |
-//! | notified | workers told to look at the queue that have not begun to; attempts to tell a worker | before the worker leaves `Idle` or `Held` | when it counts as awake; or when the attempt has found no worker, and before it looks again |
+//! | notified | workers told to look at the queue that have not begun to; threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; or when the thread has found none, before it looks again |
 //! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
 //! A submission is refused as saturated only if all three counts are zero. Claim V has the proof.
@@ -68,8 +68,8 @@ impl InFlight {
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn sub(&self, count: Count) {
-        // ORDERING: P1, P2: lowered after that step, and before the worker's last look at
-        // the queue.
+        // ORDERING: P1, P2: lowered after the step for which `add` raised it, and before the
+        // worker's last look at the queue.
         self.0.fetch_sub(count.0, Ordering::SeqCst);
     }
 

@@ -1,4 +1,4 @@
-//! A pool's statistics, and the two enums that its users choose from by name.
+//! A pool's statistics, and the two enums that settings name: `WhenFull` and `Shutdown`.
 
 mod policy;
 #[cfg(feature = "serde")]

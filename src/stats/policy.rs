@@ -1,4 +1,4 @@
-//! The two enums that users of a pool choose from by name, and the words for them.
+//! The two enums that settings name, `WhenFull` and `Shutdown`, and the words for them.
 
 use std::fmt;
 use std::str::FromStr;

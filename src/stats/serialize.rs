@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{RefusalCounts, ShutdownReport, Stats, WorkerSnapshot};
 
-/// Serializes a struct of the given fields, all of which it has.
+/// Serializes a struct. The given fields must be all that it has.
 macro_rules! serialize_fields {
     ($type:ident { $($field:ident),+ $(,)? }) => {
         /// A map from the fields' names to their values.

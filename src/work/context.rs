@@ -152,15 +152,15 @@ impl<'a> Ctx<'a> {
         due != NEVER && self.env.nanos_now() >= due
     }
 
-    /// Runs a task whose outcome goes to a waiter (a caller of `do_with_deadline`, or a handle), if
-    /// that has not left. Returns whether the task panicked, and its result if the waiter still
-    /// wants it. An unwanted result is dropped here, while the task still counts as running.
+    /// Runs a task whose outcome goes to a waiter (a caller of `do_with_deadline`, or a handle),
+    /// unless the waiter leaves first. Returns whether the task panicked, and its result if the
+    /// waiter still wants it. An unwanted result is dropped here, while the task counts as running.
     ///
-    /// `caller` is the node of a waiting caller. `is_wanted` gets whether a waiter is there, and
-    /// returns whether the result is wanted.
+    /// `caller` is the caller's node, `None` for a handle. `is_wanted` gets whether the waiter has
+    /// stayed, and returns whether the result is wanted.
     ///
     /// # Safety
-    /// This worker has started its decision for that waiter, with this node.
+    /// This worker has started the task's decision for that waiter and node.
     pub(crate) unsafe fn run_decided<R>(
         &self,
         caller: Option<*const WaitNode>,

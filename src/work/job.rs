@@ -81,7 +81,7 @@ pub(crate) unsafe trait Job: Sized {
     }
     /// Set for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
-    /// Set if a caller waits for the task on its stack, and may take it back before it starts.
+    /// Set if a blocked caller waits for the task, and may take it back before a worker starts it.
     const AWAITED: bool = false;
     /// Set if the task may be taken back from the mailbox of a worker that has not started it.
     const OFFERED: bool = Self::AWAITED;

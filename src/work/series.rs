@@ -45,8 +45,8 @@ fn address(recorder: &dyn Recorder) -> usize {
     std::ptr::from_ref(recorder).cast::<()>().addr()
 }
 
-/// A pool's histograms by label. To look a key up in a recorder takes longer than many a task. The
-/// places are filled from the front, and read without a lock.
+/// A pool's histograms by label. They are kept because a lookup in a recorder takes longer than many
+/// tasks do. Places are filled from the front, and read without a lock.
 pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 
 /// The number of labels that are kept. Further labels are looked up each time: a program may make

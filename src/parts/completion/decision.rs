@@ -85,8 +85,8 @@ impl Decision {
             .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
     }
 
-    /// Tries to make the worker, whose task has ended, the owner of the outcome. It then writes the
-    /// outcome into the caller's node. Returns `false` if the caller has left.
+    /// Claims the outcome for the worker, whose task has ended. The worker then writes it into the
+    /// caller's node. Returns `false` if the caller has left.
     #[must_use]
     pub(crate) fn complete(&self, task_id: u64) -> bool {
         self.step(task_id, 0)
@@ -123,8 +123,9 @@ impl Decision {
         self.step(task_id, word(task_id, DecisionState::Pinned))
     }
 
-    /// Returns the deadline of the running task, which its caller has passed to
-    /// [`WaitNode::set_deadline`]. The worker calls it during the task.
+    /// Returns the deadline that the caller of the running task gave to
+    /// [`WaitNode::set_deadline`], even if the caller has left since. The worker calls it during the
+    /// task.
     ///
     /// # Safety
     /// The task has been started and not completed. `node` is the node of its caller, and is alive

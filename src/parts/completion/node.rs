@@ -236,9 +236,9 @@ impl WaitNode {
             .is_ok()
     }
 
-    /// Tells the caller or handle that its outcome is there. Returns the waker that the calling
-    /// thread is to wake, and whether the handle is gone, so that the calling thread is to free the
-    /// node. If it is not gone, the calling thread must not touch the node again.
+    /// Tells the caller or handle that its outcome is there. Returns the waker that this thread must
+    /// wake, and `true` if the handle is gone. Then this thread must free the node. Otherwise it must
+    /// not touch the node again.
     ///
     /// # Safety
     /// `this` is the node of a caller that still waits, or of a handle. Its outcome is written.

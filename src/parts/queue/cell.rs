@@ -229,10 +229,9 @@ mod memory {
         #[inline]
         pub(crate) fn at(&self, position: u64) -> &Cell<T> {
             let bytes = (position & self.mask) as usize * (size_of::<Cell<T>>() / STEP as usize);
-            // SAFETY: this is the first byte of one of the cells. The masked position is a multiple
-            // of `STEP` below `STEP` times the number of cells, and `bytes` is a multiple of the
-            // size of a cell. The block has room for all of them. Zeroes are a valid `Cell`: an
-            // atomic word and an uninitialized task.
+            // SAFETY: the masked position is `STEP` times the index of a cell, so `bytes` is that
+            // index times the size of a cell, within the block. Zeroes are a valid `Cell`: an atomic
+            // word and an uninitialized task.
             unsafe { self.first.byte_add(bytes).as_ref() }
         }
     }

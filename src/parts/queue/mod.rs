@@ -38,7 +38,7 @@ const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
 const FLAGS: u64 = STEP - 1;
 
-/// How many dead cells a pop skips at most: the worker may have a caller to release first.
+/// The most dead cells that one pop skips: its worker may have a caller yet to release.
 const SKIPS: u32 = 64;
 
 /// How often a pop looks at a cell that another thread holds before it returns `InProgress`.
@@ -448,16 +448,16 @@ impl<T> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T> Queue<T> {
-    /// Stores the stamp of a pushed task once more, for models: loom then takes all later loads of
-    /// it for loads of a `SeqCst` store.
+    /// Stores the stamp of a queued task again, as `SeqCst`. For models: loom orders a `SeqCst` load
+    /// only with `SeqCst` stores.
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);
         (at.cell.stamp).store(at.stamp(CellState::Full), Ordering::SeqCst);
     }
 
-    /// Returns how many cells, from the oldest on that is not dead, are dead or held by a thread
-    /// that may leave them dead. For shuttle's judge.
+    /// Skips the dead cells at the head. Returns how many of the others are dead, or held by a
+    /// thread that may leave them dead. For shuttle's judge.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn dead_places(&self) -> u64 {
         let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);

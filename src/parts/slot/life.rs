@@ -47,8 +47,8 @@ impl<T, R> Slot<T, R> {
     /// Stores the new thread, which waits for its first order.
     ///
     /// # Safety
-    /// The caller has begun the start (`Held` from `Free`), and the thread does not touch
-    /// the slot's handle before the caller has published its first order.
+    /// The caller has begun the start (`Held` from `Free`), and the new thread does not touch
+    /// `self.thread` before the caller has published that order.
     pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
         // SAFETY: by this function's contract, no other thread touches the handle now.
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
