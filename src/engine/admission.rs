@@ -216,7 +216,11 @@ impl Core {
         if may_wait || self.is_saturated(queue) {
             return Err(NotAccepted::Saturated);
         }
-        self.serve_line();
+        // This thread has made no space. The event that it would leave beside a server would only
+        // keep that server busy, which may be the very worker whose look at the queue is missing.
+        if !self.line.is_served() {
+            self.serve_line();
+        }
         Err(NotAccepted::Retry)
     }
 

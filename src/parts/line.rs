@@ -144,6 +144,11 @@ impl<T, A> Line<T, A> {
         Left::Unanswered(wanted)
     }
 
+    /// Returns `true` while a thread serves the line.
+    pub(crate) fn is_served(&self) -> bool {
+        lock(&self.list).is_served
+    }
+
     /// Submits the first task by `attempt` until an attempt finds no space, as the module's doc
     /// describes. Wakes owners that are threads. If an owner is a future, stops after its answer
     /// and returns its waker. The caller serves again, and calls the wakers, which are user code,
