@@ -261,7 +261,7 @@ fn law01_expired_tasks_leave_their_room() {
             let ledger = Ledger::new(59 + queue);
             let expire = |id| {
                 let d = Duration::from_micros(1 + 37 * id as u64 % 2000);
-                drop(expired(pool.do_with_deadline(mark(&ledger, id), d)));
+                drop(expired(pool.do_with_deadline(ledger.task(id), d)));
                 assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 1));
             };
             // These are the oldest in the queue, so their places are free at once.
@@ -329,7 +329,7 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
         assert!(grown < 64 * 1024, "{grown} KiB of 256 MiB");
         let ledger = Ledger::new(1000);
         for id in 0..1000 {
-            must_serve(&pool, mark(&ledger, id));
+            must_serve(&pool, ledger.task(id));
         }
         gate.open();
         settle(&pool);

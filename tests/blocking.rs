@@ -82,7 +82,7 @@ fn law14_every_waiting_caller_gets_in() {
                         let mut rng = Rng::new(caller as u64);
                         for id in caller * n..(caller + 1) * n {
                             let work = Duration::from_micros(rng.below(most));
-                            let run = mark(ledger, id);
+                            let run = ledger.task(id);
                             let task = move || {
                                 spin(work);
                                 run();
@@ -115,7 +115,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
             let ledger = Ledger::new(4);
             for (id, d) in [1, 5, 30].map(ms).into_iter().enumerate() {
                 let start = Instant::now();
-                let back = expired(pool.do_with_deadline(mark(&ledger, id), d));
+                let back = expired(pool.do_with_deadline(ledger.task(id), d));
                 assert!(start.elapsed() >= d, "returned before its deadline");
                 assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
                 drop(back);
@@ -127,7 +127,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
             // If there is room in time, the task runs.
             thread::scope(|s| {
                 let _opener = gate.opener();
-                let call = s.spawn(|| pool.do_with_deadline(mark(&ledger, 3), LONG));
+                let call = s.spawn(|| pool.do_with_deadline(ledger.task(3), LONG));
                 wait_in_line(&pool, 1);
                 gate.open();
                 call.join().unwrap().unwrap();
@@ -234,15 +234,15 @@ fn law14_nothing_waits_for_room_on_a_worker_of_the_pool() {
                 let books = ledger.clone();
                 let served = on_worker(&pool, move |pool| {
                     for d in [ms(5), Duration::MAX] {
-                        let refused = refused(pool.do_with_deadline(mark(&books, 0), d));
+                        let refused = refused(pool.do_with_deadline(books.task(0), d));
                         assert!(matches!(refused.reason(), Refusal::OnWorker), "{refused:?}");
                     }
                     let mut ran = false;
                     pool.scope(|s| nested(s.serve(|| ran = true)).caller_runs().ok());
                     assert!(ran);
-                    (3..3 + queue).for_each(|id| must_serve(pool, mark(&books, id)));
+                    (3..3 + queue).for_each(|id| must_serve(pool, books.task(id)));
                     assert_eq!(pool.stats().queued, queue);
-                    let refused = pool.serve(mark(&books, 1)).unwrap_err();
+                    let refused = pool.serve(books.task(1)).unwrap_err();
                     let reason = refused.reason().as_str();
                     refused.run_anyway();
                     reason

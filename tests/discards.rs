@@ -230,7 +230,7 @@ fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
         for (by_shutdown, drops) in [(true, true), (true, false), (false, true), (false, false)] {
             let (other, gate) = held(1);
             let ledger = Ledger::new(1);
-            must_serve(&other, mark(&ledger, 0));
+            must_serve(&other, ledger.task(0));
             let books = ledger.clone();
             discard(by_shutdown, 1, |_, group| {
                 let ends = move || {
@@ -291,7 +291,7 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
         must_serve(&its, after(&its_busy, end));
         its_busy.wait_entered(1);
         let ledger = Ledger::new(1);
-        must_serve(&its, mark(&ledger, 0));
+        must_serve(&its, ledger.task(0));
         let ends = move || {
             drop(its);
             its_busy.open();

@@ -160,7 +160,7 @@ fn law02_refused_closures_can_be_retried() {
             let gate = Gate::new();
             fill(&pool, &gate);
             let ledger = Ledger::new(n);
-            let back = |id| saturated(pool.serve(mark(&ledger, id))).into_inner();
+            let back = |id| saturated(pool.serve(ledger.task(id))).into_inner();
             let tasks: Mutex<Vec<_>> = Mutex::new((0..n).map(back).collect());
             assert_eq!(ledger.total_runs(), 0);
             gate.open();
@@ -201,7 +201,7 @@ fn law02_law03_the_deadline_passes_as_the_task_starts() {
             while pool.stats().running > 0 {
                 std::hint::spin_loop();
             }
-            let outcome = pool.do_with_deadline(mark(&ledger, id), Duration::from_nanos(nanos));
+            let outcome = pool.do_with_deadline(ledger.task(id), Duration::from_nanos(nanos));
             let started = matches!(outcome, Ok(()) | Err(DeadlineError::TimedOut));
             // The next deadline moves to the other side of the task's start.
             if started {

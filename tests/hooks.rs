@@ -74,7 +74,7 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
             let expired = if queue == 0 { 1 } else { 3 };
             assert_eq!((s.completed, s.expired), (2, expired), "{s:?}");
             check_at_rest(&pool, &s);
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
         }
     });
 }
@@ -108,7 +108,7 @@ fn law03_deadlines_hold_within_a_slow_stop_hook() {
             assert!(!gate.key().is_open());
             gate.open();
             waits.do_with_deadline(|| (), LONG).unwrap();
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
             let s = pool.stats();
             check_at_rest(&pool, &s);
             assert_eq!(s.completed, 2 + queue as u64, "{s:?}");
@@ -216,7 +216,7 @@ fn law14_submissions_from_a_stop_hook_return() {
                 }
             }
             nested(Err(refused(asked)));
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
             let s = pool.stats();
             check_at_rest(&pool, &s);
             assert_eq!(s.completed, if queue == 0 { 1 } else { 2 }, "{s:?}");

@@ -44,7 +44,7 @@ fn law10_a_shutdown_inside_a_task() {
                 let ledger = Ledger::new(queue);
                 let books = ledger.clone();
                 let report = on_worker(&pool, move |pool| {
-                    (0..queue).for_each(|id| must_serve(pool, mark(&books, id)));
+                    (0..queue).for_each(|id| must_serve(pool, books.task(id)));
                     // The other worker is held at the gate, so the call cannot wait for it.
                     let report = pool.shutdown(mode, Duration::MAX);
                     assert!(pool.is_closed());
@@ -111,8 +111,8 @@ fn law10_dropped_by_its_own_task() {
                 let pool = Arc::new(pool.expect("pool"));
                 let (other, start) = (Gate::new(), Gate::new());
                 let ledger = Ledger::new(2 + queue);
-                must_serve(&pool, after(&other, mark(&ledger, 0)));
-                let (inner, run) = (Arc::clone(&pool), mark(&ledger, 1));
+                must_serve(&pool, after(&other, ledger.task(0)));
+                let (inner, run) = (Arc::clone(&pool), ledger.task(1));
                 let (tx, rx) = mpsc::channel();
                 let drops = move || {
                     drop(inner);
@@ -122,7 +122,7 @@ fn law10_dropped_by_its_own_task() {
                 must_serve(&pool, after(&start, drops));
                 other.wait_entered(1);
                 start.wait_entered(1);
-                (2..2 + queue).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+                (2..2 + queue).for_each(|id| must_serve(&pool, ledger.task(id)));
                 drop(pool);
                 start.open();
                 arrives("the drop to return", &rx);
@@ -179,7 +179,7 @@ fn law04_nothing_but_a_shutdown_waits_for_a_destructor() {
                 wait_until("threads to be gone", || os::workers_named("ends") <= 2);
                 assert!(!destructor.key().is_open());
                 gate.open();
-                wait_all_retired(&pool);
+                await_workers(&pool, 0);
                 thread::scope(|s| {
                     let _opener = destructor.opener();
                     let report = s.spawn(|| drain(&pool));
@@ -207,7 +207,7 @@ fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {
         let pool = retiring(1, 0);
         let (later, earlier) = mpsc::channel::<()>();
         leave(&pool, move || assert!(earlier.recv().is_err()));
-        wait_all_retired(&pool);
+        await_workers(&pool, 0);
         leave(&pool, move || drop(later));
         let report = returns("shutdown", move || drain(&pool));
         assert!(report.is_clean(), "{report:?}");
@@ -241,7 +241,7 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
             let _opener = gate.opener();
             let report = s.spawn(|| (drain(&pool).is_clean(), gone.load(Ordering::SeqCst)));
             wait_until("the shutdown", || pool.is_closed());
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
             assert!(!report.is_finished(), "a thread is still to be joined");
             gate.open();
             assert_eq!(report.join().unwrap(), (true, true));
@@ -327,7 +327,7 @@ fn law06_retired_workers_give_their_stacks_back() {
         let stacks = memory("VmData") - before;
         assert!(stacks > 100 * (3 << 10), "{stacks} KiB");
         gate.open();
-        wait_all_retired(&pool);
+        await_workers(&pool, 0);
         wait_until("the stacks to be given back", || {
             memory("VmData") - before < stacks / 3
         });
@@ -350,7 +350,7 @@ fn a_snapshot_counts_its_own_workers_tasks() {
                 assert_eq!((workers.len(), workers[0].tasks), (1, tasks as u64));
                 gate.open();
             }
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
             assert!(pool.workers().is_empty());
         }
     });

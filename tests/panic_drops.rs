@@ -85,7 +85,7 @@ fn law07_drops_that_panic() {
             };
             let ledger = Ledger::new(2);
             let task = |id| {
-                let (bomb, run) = (Bomb("capture"), mark(&ledger, id));
+                let (bomb, run) = (Bomb("capture"), ledger.task(id));
                 move || {
                     let _captured = &bomb;
                     run();

@@ -19,7 +19,7 @@ fn assert_closed(pool: &Pool) {
     assert!(pool.is_closed());
     let before = pool.stats().refusals.closed;
     let ledger = Ledger::new(5);
-    let task = |id| mark(&ledger, id);
+    let task = |id| ledger.task(id);
     let view = pool.labeled("closed");
     for back in [
         pool.serve(task(0)).expect_err("closed"),
@@ -85,7 +85,7 @@ fn law10_drain_runs_everything() {
             let gate = Gate::new();
             let ledger = Ledger::new(max + queue);
             for id in 0..max + queue {
-                must_serve(&pool, after(&gate, mark(&ledger, id)));
+                must_serve(&pool, after(&gate, ledger.task(id)));
             }
             gate.wait_entered(max);
             thread::scope(|s| {
@@ -124,18 +124,18 @@ fn law10_discard_hands_queued_tasks_back() {
                 let gate = Gate::new();
                 let ledger = Ledger::new(8);
                 for id in 0..2 {
-                    must_serve(&pool, after(&gate, mark(&ledger, id)));
+                    must_serve(&pool, after(&gate, ledger.task(id)));
                 }
                 gate.wait_entered(2);
                 let fate = |id| (ledger.runs(id), ledger.drops(id));
                 thread::scope(|s| {
                     let _opener = gate.opener();
                     let calls = [2, 3, 4].map(|id| {
-                        let task = mark(&ledger, id);
+                        let task = ledger.task(id);
                         let pool = &pool;
                         s.spawn(move || refused(pool.do_with_deadline(task, d)))
                     });
-                    (5..8).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+                    (5..8).for_each(|id| must_serve(&pool, ledger.task(id)));
                     wait_until("all tasks to be queued", || pool.stats().queued == 6);
                     let report = pool.shutdown(mode, Duration::ZERO);
                     assert_eq!((report.discarded, report.stragglers.len()), (6, 2));
@@ -175,8 +175,8 @@ fn law10_tasks_handed_over_run() {
             thread::scope(|s| {
                 let _opener = gate.opener();
                 // Without a queue, an accepted task has been handed over to a worker.
-                must_serve(&pool, mark(&ledger, 0));
-                let call = s.spawn(|| pool.do_with_deadline(mark(&ledger, 1), LONG));
+                must_serve(&pool, ledger.task(0));
+                let call = s.spawn(|| pool.do_with_deadline(ledger.task(1), LONG));
                 wait_until("both tasks to be handed over", || {
                     let s = pool.stats();
                     s.accepted == 2 && s.running == 2
@@ -238,7 +238,7 @@ fn law10_the_strictest_mode_stays() {
         // A `Discard` while a `Drain` waits discards the queue.
         let (pool, gate) = held(3);
         let ledger = Ledger::new(3);
-        (0..3).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+        (0..3).for_each(|id| must_serve(&pool, ledger.task(id)));
         thread::scope(|s| {
             let _opener = gate.opener();
             let drain = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
@@ -346,7 +346,7 @@ fn law10_from_many_threads() {
             let pool = pool(3, 8);
             let ledger = Ledger::new(11);
             for id in 0..11 {
-                let run = mark(&ledger, id);
+                let run = ledger.task(id);
                 must_serve(&pool, move || {
                     spin(Duration::from_micros(30));
                     run();
@@ -393,7 +393,7 @@ fn law10_a_drop_does_as_told() {
             let task = must_await(pool.awaitable(), after(&gate, task::is_cancelled));
             gate.wait_entered(1);
             let ledger = Ledger::new(4);
-            (0..4).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+            (0..4).for_each(|id| must_serve(&pool, ledger.task(id)));
             let start = Instant::now();
             drop(pool);
             assert!(start.elapsed() >= ms(40), "gave up early");
@@ -412,7 +412,7 @@ fn law10_a_drop_does_as_told() {
         // By default it drains, however long that takes.
         let (pool, ledger) = (pool(2, 20), Ledger::new(22));
         for id in 0..22 {
-            let run = mark(&ledger, id);
+            let run = ledger.task(id);
             must_serve(&pool, move || {
                 thread::sleep(ms(1));
                 run();

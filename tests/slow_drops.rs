@@ -123,10 +123,10 @@ fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
             let (pool, busy) = held(4);
             let (slow, ledger) = (Gate::new(), Ledger::new(3));
             must_serve(&pool, dropping(slow.task()));
-            (0..3).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+            (0..3).for_each(|id| must_serve(&pool, ledger.task(id)));
             let shutdown = shut_down(&pool, mode, Duration::MAX, &slow);
             busy.open();
-            wait_all_retired(&pool);
+            await_workers(&pool, 0);
             let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
             assert!(report.is_clean());
             assert_eq!(report.discarded, 4);
@@ -147,7 +147,7 @@ fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
         let (pool, busy) = held(8);
         let (group, slow, ledger) = (pool.group(), Gate::new(), Ledger::new(3));
         must_serve_in(&group, dropping(slow.task()));
-        (0..3).for_each(|id| must_serve_in(&group, mark(&ledger, id)));
+        (0..3).for_each(|id| must_serve_in(&group, ledger.task(id)));
         let cancel = cancel(&group, &slow);
         assert_eq!((pool.stats().queued, pool.stats().discarded), (0, 4));
         assert_eq!((group.pending(), group.discarded()), (0, 4));
@@ -170,7 +170,7 @@ fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
         let (pool, busy) = held(2);
         let (slow, ledger) = (Gate::new(), Ledger::new(1));
         must_serve(&pool, dropping(slow.task()));
-        let (scoping, task) = (Arc::clone(&pool), mark(&ledger, 0));
+        let (scoping, task) = (Arc::clone(&pool), ledger.task(0));
         let scope = thread::spawn(move || scoping.scope(|s| s.serve(task).is_ok()));
         wait_until("the task to be queued", || pool.stats().queued == 2);
         let shutdown = shut_down(&pool, Shutdown::Discard, Duration::MAX, &slow);
@@ -218,7 +218,7 @@ fn law10_a_drop_waits_for_tasks_that_are_queued_behind_a_late_one() {
             must_serve_in(first, busy.task());
             busy.wait_entered(1);
             must_serve_in(&group, dropping(slow.task()));
-            (0..8).for_each(|id| must_serve(&pool, mark(&ledger, id)));
+            (0..8).for_each(|id| must_serve(&pool, ledger.task(id)));
             thread::sleep(d); // past the deadline
             busy.open();
             slow.wait_entered(1);

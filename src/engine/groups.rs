@@ -33,13 +33,11 @@ impl Core {
     /// it is refused before any lock is taken: a thread that no longer exists may hold the lock.
     #[inline]
     pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
-        let pending = members
-            .filter(|_| !self.env.is_forked())
-            .and_then(Owner::enter);
-        if pending.is_some() || members.is_none() && !self.env.is_forked() {
-            return Ok(pending);
+        if self.env.is_forked() {
+            return Err(self.refuse_member(members));
         }
-        Err(self.refuse_member(members))
+        let enter = |it: &Owner| it.enter().ok_or_else(|| self.refuse_member(Some(it)));
+        members.map(enter).transpose()
     }
 
     /// Returns the reason why a submission is refused that could not enter its group, and counts

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{await_started, ms, must_serve, occupied, pool, wait_until};
-use super::{Gate, Ledger, OnDrop, LIMIT};
+use super::{Gate, OnDrop, LIMIT};
 use lazypool::{Builder, DeadlineError, Panic, Pool, Refused, Shutdown, Unrun};
 
 pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
@@ -60,18 +60,6 @@ pub fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
 #[track_caller]
 pub fn wait_in_line(pool: &Pool, n: usize) {
     wait_until("submissions to wait", || pool.stats().waiting == n);
-}
-
-/// Waits until no worker is left.
-#[track_caller]
-pub fn wait_all_retired(pool: &Pool) {
-    wait_until("every worker to retire", || pool.stats().workers == 0);
-}
-
-/// Returns a task that marks its entry of the ledger.
-pub fn mark(ledger: &Ledger, id: usize) -> impl FnOnce() + Send + 'static {
-    let entry = ledger.entry(id);
-    move || entry.run()
 }
 
 /// Returns a task that waits at the gate, then calls `f`.
