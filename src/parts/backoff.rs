@@ -4,6 +4,7 @@
 //! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
 //! core can make progress meanwhile, then yields a few times, then parks. It pauses between two
 //! looks, because each look takes the cache line away from the thread that is about to write it.
+//! The pause lasts about as long as a cache line takes from one core to another and back.
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
@@ -14,13 +15,17 @@ use std::time::Duration;
 /// In models it makes no difference how long a thread spins.
 const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
+/// How many `spin_loop`s separate two looks. One takes 10 to 140 cycles, depending on the
+/// processor. Where it takes 40 ns, four of them last as long as a round trip of a cache line.
+/// `benches/NOTEBOOK.md` has the measurements.
+const PAUSES: u32 = 4;
 /// How often a thread looks while it spins.
-const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
+const LOOKS: u32 = if IN_MODELS { 0 } else { 256 / PAUSES };
 /// How often a thread looks in a long spin, which lasts longer than waking a thread takes.
 const MANY_LOOKS: u32 = 16 * LOOKS;
 /// How many looks come before the first yield, in a long spin or if an early yield has helped
 /// before.
-const FEW_LOOKS: u32 = 16;
+const FEW_LOOKS: u32 = 16 / PAUSES;
 /// How often a thread yields before it parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
 /// How many looks a [`Backoff`] makes before its first yield.
@@ -73,7 +78,7 @@ impl BoundedSpin {
             self.looks -= 1;
             self.yield_in -= 1;
             if self.yield_in > 0 {
-                spin_loop();
+                (0..PAUSES).for_each(|_| spin_loop());
                 return Step::Spun;
             }
             self.yield_in = LOOKS;
