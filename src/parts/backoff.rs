@@ -105,7 +105,7 @@ impl BoundedSpin {
 /// After a few spins in vain, a worker does not spin at all until it has slept for a short time
 /// again and its long spin has found something, or until it runs several tasks in a row. More tasks
 /// may then come one by one, and without a spin each would have to wake the worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
     /// Passed to [`BoundedSpin::new`] as `early`.
@@ -120,7 +120,7 @@ pub(crate) struct AdaptiveSpin {
 
 /// Limits how often a remedy is tried that works at once or not at all: at the first occasion, then
 /// after 1, 2, 4 and more occasions have passed. Many waits in a row without an occasion reset this.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Rarely {
     /// How many occasions are left to pass before the measure is taken again.
     passes: Cell<u32>,
@@ -179,10 +179,7 @@ impl AdaptiveSpin {
     pub(crate) fn new(parallel: bool) -> Self {
         Self {
             parallel,
-            yield_early: Cell::new(false),
-            long: Cell::new(false),
-            rarely: Rarely::new(),
-            misses: Cell::new(0),
+            ..Self::default()
         }
     }
 
