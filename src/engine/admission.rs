@@ -53,8 +53,8 @@ impl Core {
             if let Some(location) = self.submit_fast(task, options) {
                 return Ok(location);
             }
-            // A check before the slow path: so a saturated pool refuses without a write to shared
-            // memory.
+            // This check comes before the slow path, so that a saturated pool refuses the task
+            // without a write to memory that workers read.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
                 // `false`: a submission that its pool's policy makes wait does not come here.
@@ -141,9 +141,9 @@ impl Core {
 
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
-    /// A submission made by a waker gives up early if its worker is idle for other threads. The
-    /// step that it waits for may be its own worker's, which obeys no order until the waker has
-    /// returned.
+    /// A waker may run on a worker that other threads see as idle. A submission made by that waker
+    /// gives up early: the step that it waits for may be a step of this very worker, which obeys no
+    /// order until the waker has returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -154,7 +154,8 @@ impl Core {
         let own = options.is_on_worker(&self.env);
         // A worker of this pool must not wait for space: the space may have to come from itself.
         let mut may_wait = !own && options.blocks(self.blocks);
-        // Nor may a task that it waits for be queued: all workers might wait for such tasks.
+        // A task whose outcome a worker of this pool awaits must not be queued either. If all
+        // workers awaited queued tasks, none would be left to run them.
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
         let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
@@ -198,9 +199,9 @@ impl Core {
 
     /// Makes one attempt to submit the task, unless others wait in line (claim W).
     ///
-    /// If others wait, a submission that may wait joins them. A submission that must not wait gives
-    /// the line the space there is, and tries again. So it takes no space before the line, and is
-    /// refused only if there was no space.
+    /// If other submissions wait, a submission that may wait joins them. A submission that must not
+    /// wait gives free space to the line, then tries again. So it takes no space before the line
+    /// does, and is refused only if there was no space.
     fn attempt_after_line(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -216,8 +217,9 @@ impl Core {
         if may_wait || self.is_saturated(queue) {
             return Err(NotAccepted::Saturated);
         }
-        // This thread has made no space. The event that it would leave beside a server would only
-        // keep that server busy, which may be the very worker whose look at the queue is missing.
+        // This thread has made no space. If another thread serves the line, an event left here would
+        // only make that server try once more. This submission would leave one in each turn of its
+        // loop, and the server may be the very worker that has yet to look at the queue.
         if !self.line.is_served() {
             self.serve_line();
         }

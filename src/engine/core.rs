@@ -1,4 +1,4 @@
-//! The data that a pool and its workers share, and the questions that all files ask of it.
+//! The data that a pool and its workers share, and the functions on it that several files use.
 
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::completion::WaitNode;
@@ -51,8 +51,8 @@ pub(crate) struct Registry {
     pub(crate) peak: usize,
     /// The limit: the highest number of workers, from 1 to `max_workers`.
     pub(crate) limit: usize,
-    /// Slots that are taken out of the free ring because of the limit. `max_workers - limit` slots
-    /// are to be withheld; these are the ones that have been free to take so far.
+    /// Slots that are kept out of the free ring because of the limit: `max_workers - limit` of them,
+    /// or fewer while too many workers live. The slot of such a worker is withheld when it ends.
     pub(crate) withheld: Vec<usize>,
     /// The workers that exist, by slot. As long as the highest slot ever used.
     pub(crate) workers: Vec<Option<WorkerEntry>>,
@@ -206,13 +206,13 @@ impl Core {
         AFFINITY.with(|it| it.set((0, 0, 0)));
     }
 
-    /// Takes note that a result arrived after this thread had yielded its CPU.
+    /// Notes that a result arrived after this thread had yielded its CPU.
     ///
-    /// Then caller and worker probably share a CPU, and will do so call after call: neither of them
-    /// sleeps, so the scheduler does not separate them. So this thread forgets its last worker and
-    /// parks once, and another worker or the scheduler moves the work to another CPU. If all CPUs
-    /// are busy, this would only spread the calls over more workers and keep all of them in use
-    /// (laws 5 and 6). So it is done rarely.
+    /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
+    /// scheduler does not separate them, and they share it call after call. To end this, the thread
+    /// forgets its last worker and parks once. Then another worker takes the next task, or the
+    /// scheduler moves one of the two threads. If all CPUs are busy, this only spreads the calls over
+    /// more workers and keeps all of them in use (laws 5 and 6). So the thread does it rarely.
     pub(crate) fn result_came_after_yield(&self) {
         if SEPARATIONS.with(Rarely::is_time) {
             Self::forget_affinity();
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Takes note that a result arrived while this thread had not yielded its CPU.
+    /// Notes that a result arrived before this thread yielded its CPU.
     #[inline]
     pub(crate) fn result_came_without_yield(&self) {
         SEPARATIONS.with(Rarely::went_well);

@@ -80,9 +80,9 @@ impl Core {
     /// Tells an idle worker to look at the queue, unless nothing is queued or the counts show
     /// `enough` workers. Returns `false` if no worker is idle.
     ///
-    /// This thread counts as notified from before it claims a worker, so other threads may skip
-    /// their own search. If it then finds no worker, it leaves the count and looks again (A4). By
-    /// then it sees the tasks that those threads pushed.
+    /// This thread raises `notified` before it claims a worker. Other threads that see the count may
+    /// skip their own search. If this thread then finds no worker, it lowers the count and looks
+    /// again (A4): by then it sees the tasks that those threads pushed.
     pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {

@@ -147,8 +147,8 @@ impl Worker<'_> {
     /// 1. `stop_watching` clears `watches`. If it was set, others relied on this worker to look at
     ///    the queue, so it defers `help_others` to the start of the task (A2).
     /// 2. If `find_next` has taken a queued task, there is space in the queue. The worker defers
-    ///    `help_others` to the start of that task: it may start a thread, and until the task has
-    ///    started its caller could not leave.
+    ///    `help_others` to the start of that task, because `help_others` may start a thread. The
+    ///    task's caller could not leave until its task has started.
     /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
     /// 4. If the worker is `Searching` instead (`searches_next`), `search` does both.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
@@ -163,8 +163,8 @@ impl Worker<'_> {
             });
             if task_id.is_some() {
                 self.spin.ran_several();
-                // Not served here, since that may start a thread. Until the next task has started,
-                // its caller could not leave.
+                // The line is not served here, because serving may start a thread. The caller of
+                // the next task could not leave until that task has started.
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
@@ -182,8 +182,8 @@ impl Worker<'_> {
     /// its last task is released.
     fn serve_line_while_idle(&self) {
         if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
-            // Both may take long. So this worker leaves the count: no submission is to rely on it
-            // meanwhile.
+            // Serving the line and calling the waker may take long. So this worker leaves the count
+            // `awake`: no submission may rely on it meanwhile.
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
@@ -260,11 +260,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes note that this worker, which was told to look at the queue, begins to: it moves from
-    /// the count `notified` to `awake`.
+    /// Moves this worker from the count `notified` to the count `awake`: it was told to look at the
+    /// queue, and now begins.
     fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
-            // It counts as awake already.
+            // This worker counts as awake already.
             self.core.in_flight.sub(NOTIFIED);
         } else {
             self.core.in_flight.shift(NOTIFIED, AWAKE);
@@ -274,14 +274,14 @@ impl Worker<'_> {
     /// Claims this worker's own slot (`Idle` to `Searching`), and counts it as awake. Returns
     /// `false` if another thread has claimed it first: that thread's order is on its way.
     fn claim_own_slot(&self) -> bool {
-        // It is counted before it leaves the ring.
+        // The worker is counted as awake before it becomes `Searching` (V3).
         let counted = self.watches.get();
         self.start_watching();
         let taken = self.it.claim_self();
         if !taken && !counted {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
-            // Others may have relied on the count meanwhile.
+            // Submissions may have relied on the count meanwhile (A2).
             self.core.notify_another();
         }
         taken
@@ -444,7 +444,7 @@ impl Worker<'_> {
             && (is_missed && !core.is_closed() || !core.nothing_queued())
     }
 
-    /// Returns to the queue instead of ending.
+    /// Makes the worker `Searching` and awake again, instead of ending it.
     fn stay(&self, mut registry: MutexGuard<'_, Registry>) {
         registry.retiring -= 1;
         self.start_watching();
@@ -454,7 +454,7 @@ impl Worker<'_> {
     }
 
     /// Takes the last steps on the slot. Returns `false` if this is the last worker and a task has
-    /// been queued: no other worker would look at that.
+    /// been queued: no other worker would run that task.
     fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
         let core = self.core;
         if let (Some(queue), 1) = (&core.queue, registry.live) {
@@ -475,8 +475,8 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        // For submissions in line, and for tasks that were pushed while the slot was not yet free
-        // for a thread of their own (A2).
+        // A submission in line may take the free slot. And a submission that pushed a task before
+        // the slot was free could start no thread on it, so another worker looks for that task (A2).
         self.ctx.defer_helping_others();
         self.ctx.run_deferred();
         true
