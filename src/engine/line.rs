@@ -14,8 +14,8 @@ use crate::work::job::Task;
 use crate::work::panics::contain;
 
 impl Core {
-    /// Gives the line the space there is. Every thread that has made space calls this (W1). It may
-    /// call wakers and drop the captures of tasks, which are user code.
+    /// Gives free space to the submissions in line. Every thread that has made space calls this
+    /// (W1). It may call wakers and drop the captures of tasks, which are user code.
     ///
     /// It does not recurse without bound. An attempt for an entry may itself make space and call
     /// this again; but then the line has a server, so the inner call leaves an event and returns
@@ -33,7 +33,7 @@ impl Core {
         // The wakers are called last: a waker may submit and serve the line itself, and one waker
         // must not be called within another. A single waker is kept without an allocation (law 12).
         let (mut first, mut others) = (None, Vec::new());
-        // Attempts for others do not change this thread's own last worker.
+        // An attempt for another thread's task must not change this thread's last worker.
         while let Some(waker) = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
         }) {
@@ -108,7 +108,7 @@ impl Core {
         };
         let ticket = self.line.join(wanted, thread);
         if let Some(members) = members.filter(|members| members.is_cancelled()) {
-            // The cancel may have looked through the line before the task was there (P3).
+            // The cancel may have searched the line before the task joined it (P3).
             self.turn_away(members);
         }
         self.serve_waiting();

@@ -33,8 +33,8 @@ impl Core {
         (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// Begins to sweep, if sweeps are of use: a worker has been started. Models have no clock, and
-    /// call `sweep` themselves.
+    /// Sets the time of the first sweep, if sweeps are of use. Called when a worker has been started.
+    /// Models have no clock, and call `sweep` themselves.
     pub(super) fn begin_sweeps(&self, registry: &Registry) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
@@ -45,7 +45,8 @@ impl Core {
         }
     }
 
-    /// Ends the sweeps if they are of no use any more: a worker has ended, or the pool is closed.
+    /// Clears the time of the next sweep if sweeps are of no use any more. Called when a worker has
+    /// ended or the pool is closed.
     pub(super) fn end_sweeps(&self, registry: &Registry) {
         if !self.is_cleaner_of_use(registry) {
             // Relaxed: a worker that does not see this wakes up once for nothing.
@@ -66,8 +67,8 @@ impl Core {
             .map(|_| at)
     }
 
-    /// Worker: sleeps until it is unparked or the next sweep is due. If the sweep is due, makes it.
-    /// May also return spuriously.
+    /// Parks an idle worker until it is unparked or the next sweep is due. If the sweep is due, makes
+    /// it. May also return spuriously.
     pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
@@ -84,13 +85,13 @@ impl Core {
             thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        // Of the workers that wake up at the same time, one sweeps. The others sleep on.
+        // If several workers wake up at the same time, one of them sweeps. The others sleep again.
         let Some(at) = self.put_off(at, self.pause()) else {
             return;
         };
         let Some(mut registry) = try_lock(&self.registry) else {
-            // The thread that holds the lock may be stopped by the OS. A worker must not wait for
-            // it, because it could not obey an order. So it naps, which an order ends, and tries
+            // The OS may have stopped the thread that holds the lock. A worker that waited for the
+            // lock could not obey an order. So it parks for a moment, which an order ends, and tries
             // again.
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));

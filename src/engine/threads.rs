@@ -109,7 +109,7 @@ impl Core {
         if let Err(why) = self.begin_start(slot, task.is_some()) {
             if task.is_some() {
                 // While this thread held the slot, other submissions saw no free slot and queued
-                // their tasks without a worker for them. A searcher makes up for this in
+                // their tasks without a worker for them. A start for the queue makes up for this in
                 // `start_no_searcher`.
                 self.notify_another();
             }
@@ -212,15 +212,15 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Counts a worker that is about to begin its end. Not in a pool with a stop hook, which may
-    /// take long: submissions would have to wait for it.
+    /// Counts a worker that is about to begin its end in `returning`. Does nothing in a pool with a
+    /// stop hook: a submission that sees the count tries again, and the hook may take long.
     pub(super) fn begin_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.add(RETURNING);
         }
     }
 
-    /// Ends that count: the worker's slot is free, or the worker stays.
+    /// Takes the worker out of `returning`, once its slot is free or once it has decided to stay.
     pub(super) fn end_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.sub(RETURNING);
