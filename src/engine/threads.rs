@@ -198,13 +198,13 @@ impl Core {
         // A shutdown may wait until `starting` is zero.
         self.changed.notify_all();
         let Some(task) = task else {
-            // SAFETY: held by this thread.
+            // SAFETY: this thread holds the slot.
             unsafe { it.send_searching(Claim::AWAKE) };
             return None;
         };
         let task = task.take().expect("a task to begin with");
         let revocable = task.is_offered();
-        // SAFETY: held by this thread.
+        // SAFETY: this thread holds the slot.
         let generation = unsafe { it.hand_over(Claim::AWAKE, task, revocable) };
         self.set_affinity(slot, generation);
         Some(Location::Mailbox { slot, generation })

@@ -24,13 +24,13 @@ const PARKED: u32 = 1;
 const TAKING: u32 = 2;
 /// The outcome is there, and the worker does not touch the node again.
 const DONE: u32 = 3;
-/// The handle is gone, and the task's side frees the node. Only on the heap.
+/// The handle is gone, and the worker frees the node. Only a node on the heap gets here.
 const GONE: u32 = 4;
 
 /// The distance between two words that share no cache line, wherever the node lies.
 const LINE: usize = align_of::<CachePadded<u8>>();
 
-/// A flag in `worker_slot`: the handle has cancelled its task. Only on the heap.
+/// A flag in `worker_slot`: the handle has cancelled its task. Set only in a node on the heap.
 const CANCELLED: u32 = 1 << 31;
 
 /// How a wait has ended.
@@ -218,7 +218,7 @@ impl WaitNode {
         }
     }
 
-    /// Replaces the stored wake-up. Returns the one before.
+    /// Replaces the stored wake-up. Returns the previous one.
     ///
     /// # Safety
     /// The calling thread owns the wake-up: it is the caller or handle in `WAITING`, or the worker
@@ -290,10 +290,10 @@ impl WaitNode {
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
     }
 
-    /// Returns `true` if the handle is gone. If it is not, it may leave at any time. The worker
-    /// calls it.
+    /// Returns `true` if the handle is gone. The worker calls this. After `false`, the handle may
+    /// still leave at any time.
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: a hint; the task's end finds it out by an acquiring step.
+        // Relaxed: a hint. The end of the task reads `done` again, and acquires.
         self.done.load(Ordering::Relaxed) == GONE
     }
 

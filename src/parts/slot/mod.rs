@@ -215,7 +215,7 @@ impl<T, R> Slot<T, R> {
         } else {
             State::Busy
         };
-        // SAFETY: the slot is held.
+        // SAFETY: by this function's contract, the caller holds the slot.
         let before = unsafe { self.order(claim, to, GENERATION) };
         Word(before.0.wrapping_add(GENERATION)).generation()
     }
@@ -225,7 +225,7 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     pub(crate) unsafe fn send_searching(&self, claim: Claim) {
-        // SAFETY: the slot is held.
+        // SAFETY: by this function's contract, the caller holds the slot.
         unsafe { self.order(claim, State::Searching, 0) };
     }
 
@@ -237,8 +237,8 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     unsafe fn order(&self, claim: Claim, to: State, more: u64) -> Word {
-        // Cloned before the step: after it the worker may end, and another thread may take the
-        // slot.
+        // The handle is cloned before the step. After the step the worker may end, and another
+        // thread may take the slot.
         let sleeper = if claim.parked {
             // SAFETY: only a spawner that holds the slot writes the handle. The claim has acquired
             // the spawner's next step.
@@ -299,8 +299,8 @@ impl<T, R> Slot<T, R> {
         }
     }
 
-    /// Lets the worker take itself from `Idle` to `Searching`. Returns `false` if another thread
-    /// was faster, whose order is about to come.
+    /// Moves the calling worker's own slot from `Idle` to `Searching`. Returns `false` if another
+    /// thread has claimed the worker first: that thread's order is about to come.
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
@@ -349,8 +349,8 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Sets `PARKED` for the worker if it is still idle. Returns `true` if the worker may park: the
-    /// thread that gives it an order then unparks it. On `false` an order is there, or a few
-    /// instructions away.
+    /// thread that gives it an order then unparks it. If this returns `false`, an order is there,
+    /// or another thread is about to give one.
     #[must_use]
     pub(crate) fn may_park(&self) -> bool {
         let word = self.see();
