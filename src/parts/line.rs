@@ -94,7 +94,7 @@ impl<T, A> Line<T, A> {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Joins the end of the line; returns the ticket. The caller serves the line next.
+    /// Adds an entry at the end of the line. Returns its ticket. The caller must serve the line next.
     pub(crate) fn join(&self, wanted: T, wake_up: Option<WakeUp>) -> u64 {
         let mut list = lock(&self.list);
         let ticket = list.next_ticket;
@@ -109,8 +109,8 @@ impl<T, A> Line<T, A> {
         ticket
     }
 
-    /// Returns the answer if there is one. Otherwise stores `waker`, if given, as the one to wake
-    /// in place of the one that was stored before.
+    /// Returns the answer if there is one. Otherwise stores `waker`, if given, in place of the waker
+    /// that was stored before.
     pub(crate) fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<A> {
         // A waker's clone and drop are user code, which must not run under the lock.
         let mut other = waker.cloned().map(WakeUp::Task);

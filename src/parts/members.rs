@@ -26,9 +26,9 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// In [`Members::tasks`], its lower half: a task inside.
+/// One task inside, in the lower half of [`Members::tasks`].
 const INSIDE: u64 = 1;
-/// The upper half: a task inside that has ended.
+/// One task inside that has ended, in the upper half.
 const ENDED: u64 = 1 << 32;
 
 fn inside(tasks: u64) -> u64 {
@@ -56,8 +56,7 @@ pub(crate) struct Members {
     rare: Mutex<Rare>,
     all_ended: Condvar,
     /// Queue positions at which tasks of the group were accepted. When the list is full, positions
-    /// whose tasks have been popped are dropped from it.
-    /// Changed by submissions alone.
+    /// whose tasks have been popped are dropped from it. Changed by submissions alone.
     queued: CachePadded<Mutex<Vec<u64>>>,
 }
 
@@ -151,7 +150,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
-            // Under the lock the last task does not leave.
+            // The last task leaves under this lock, so it cannot leave between this check and the
+            // next statement.
             if self.is_any_inside() {
                 rare.kept = Some(Arc::clone(&self.0));
             }
@@ -249,7 +249,7 @@ impl Pending {
         if rare.sleeping > 0 {
             members.all_ended.notify_all();
         }
-        // Not the last reference, so nothing is dropped under the lock.
+        // `members` keeps the group alive, so nothing is freed under the lock.
         rare.kept = None;
     }
 }

@@ -38,7 +38,8 @@ const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
 const FLAGS: u64 = STEP - 1;
 
-/// The most dead cells that one pop skips: its worker may have a caller yet to release.
+/// The most dead cells that one pop skips. The popping worker may still have a caller to release,
+/// so a pop must not take long.
 const SKIPS: u32 = 64;
 
 /// How often a pop looks at a cell that another thread holds before it returns `InProgress`.
@@ -154,8 +155,8 @@ impl<T> Queue<T> {
         self.head_seen.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`, which may have been read
-    /// later, and may have passed `tail` since.
+    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`. If `head` was read after `tail`,
+    /// it may lie beyond `tail`: then the difference is negative.
     #[inline]
     fn is_full_by(&self, tail: u64, head: u64) -> bool {
         tail.wrapping_sub(head) as i64 >= self.capacity as i64
@@ -234,8 +235,8 @@ impl<T> Queue<T> {
     pub(crate) fn has_ample_room(&self) -> bool {
         let places = (self.capacity / STEP / 4).clamp(1, 16);
         let tail = self.load_tail() & !FLAGS;
-        // Look first at the cell of the last task that must be popped for that. A read of `head`
-        // would take its cache line away from the pops.
+        // Look first at the cell of the last task that must be popped to make this space. A read of
+        // `head` would take its cache line away from the pops.
         let last = tail.wrapping_add((places - 1) * STEP);
         let task = self.at(last.wrapping_sub(self.capacity));
         task.see() != task.stamp(CellState::Full) && self.has_room_for(places)
@@ -250,7 +251,7 @@ impl<T> Queue<T> {
     pub(crate) fn space(&self) -> u64 {
         let tail = self.load_tail() & !FLAGS;
         let queued = tail.wrapping_sub(self.see_head());
-        // `head` is read after `tail`, and may have passed it since.
+        // `head` is read after `tail`, and may lie beyond it.
         let queued = if (queued as i64) < 0 { 0 } else { queued };
         self.capacity.saturating_sub(queued) / STEP
     }
