@@ -1,4 +1,4 @@
-//! A group's part in its tasks: their place among the pending tasks, and the group's cancel.
+//! Members of groups: how their tasks are submitted and counted, and how a group cancels them.
 
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
@@ -40,8 +40,8 @@ impl Core {
         members.map(enter).transpose()
     }
 
-    /// Returns the reason why a submission is refused that could not enter its group, and counts
-    /// it. The group is full, or this process is a forked child.
+    /// Counts the refusal of a submission that could not enter its group, and returns the reason:
+    /// the group is full, or this process is a forked child.
     #[cold]
     fn refuse_member(&self, members: Option<&Owner>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);

@@ -38,7 +38,7 @@ impl Core {
         self.tell_surplus(&registry);
         self.retire_surplus(&mut registry);
         drop(registry);
-        // There may be space now for submissions in line, and a thread for queued tasks.
+        // A raised limit may give space to submissions in line, and a thread to queued tasks.
         self.serve_line();
         if !freed.is_empty() {
             self.notify_another();

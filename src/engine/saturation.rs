@@ -75,9 +75,9 @@ impl Core {
         all_busy.is_some_and(|then| full() && self.none_are_in_flight() && self.is_unchanged(then))
     }
 
-    /// Spins for a moment until there is space. Returns `true` if there is. The end of a few short
-    /// tasks may be near, and a sleep costs more. Does not spin while others wait in line: space
-    /// goes to them first.
+    /// Spins for a moment until there is space. Returns `true` if there is: a few short tasks may end
+    /// soon, and a sleep costs more than the spin. Does not spin while other submissions wait in line,
+    /// because space goes to them first.
     pub(super) fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
         while self.line.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {

@@ -227,16 +227,16 @@ impl<'a> Ctx<'a> {
         self.todo.get() & WAKE != 0
     }
 
-    /// Defers a call of `help_others`: this worker does not look at the queue any more, or has made
-    /// space.
+    /// Defers a call of `help_others`, because this worker has stopped looking at the queue or has
+    /// made space.
     #[inline]
     pub(crate) fn defer_helping_others(&self) {
         self.todo.set(self.todo.get() | HELP_OTHERS);
     }
 
-    /// Does the deferred work for others. Called once this worker is idle, or has started its next
-    /// task: before that start, the task's caller could not leave. It may start a thread, and calls
-    /// user code.
+    /// Does the deferred work for other threads. It may start a thread, and calls user code. Called
+    /// once this worker is idle, or has started its next task: before its start, the caller of that
+    /// task could not leave.
     #[inline]
     pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
@@ -326,8 +326,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops a result that no waiter wants any more. Returns `true` if the task panicked, or the
-    /// drop of its result. The latter panic is reported here.
+    /// Drops a result that no waiter wants any more. Returns `true` if the task panicked, or if the
+    /// drop of its result did. Reports the panic of that drop.
     fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))

@@ -37,7 +37,7 @@ pub(crate) enum NeverRan {
 /// The captures of a discarded closure, still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
 
-/// The parts of a discarded task that others still wait for or that are still to be dropped.
+/// The parts of a discarded task that are still to be told or dropped.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
@@ -138,8 +138,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
     #[cold]
     fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
-            // Others must not wait for the drop below, which may take long. The captures of an
-            // awaited task are not dropped here, but go back to its caller.
+            // Submissions must not wait for the drop below, which may take long. The captures of an
+            // awaited task are not dropped here: they go back to its caller.
             ctx.run_deferred();
         }
         let mut release = self.discard(NeverRan::Expired);
@@ -196,7 +196,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
     }
 
     /// # Safety
-    /// As `load`; it is moved out.
+    /// As for `load`. The contents are moved out, so the bytes must not be used again.
     unsafe fn take(bytes: &Bytes) -> Self {
         // SAFETY: as `load`; the caller never uses the bytes again.
         let contents = unsafe { Self::load(bytes) };

@@ -90,7 +90,7 @@ impl Record {
         }
     }
 
-    /// Worker: counts a task that has ended.
+    /// Counts a task that has ended. Called by the slot's worker only.
     #[inline(always)]
     pub(crate) fn count_end(&self, ended: Ended) {
         match ended {
@@ -99,13 +99,14 @@ impl Record {
         }
     }
 
-    /// Worker: counts a task that it has taken from the queue.
+    /// Counts a task that was taken from the queue. Called by the slot's worker only.
     #[inline]
     pub(crate) fn count_taken(&self) {
         count(&self.taken);
     }
 
-    /// Worker, or a caller that took its task back: counts a task that did not run.
+    /// Counts a task that did not run. Called by the slot's worker, or by the caller that took the
+    /// task back.
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: counted after the task was counted as expired or discarded.
         self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
@@ -124,7 +125,7 @@ impl Record {
 
     // ---- abandoned tasks --------------------------------------------------------------
 
-    /// Worker: sets the own deadline of its task.
+    /// Sets the running task's own deadline. Called by the slot's worker only.
     #[inline]
     pub(crate) fn set_due(&self, due: u64) {
         // Relaxed: its readers look again.
@@ -137,15 +138,16 @@ impl Record {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// Returns how long ago, at the moment `now`, the deadline passed because of which the running
-    /// task is abandoned. `None` if it is not abandoned, or not because of a deadline.
+    /// Returns for how long, at the moment `now`, the running task has been abandoned because of a
+    /// deadline: the time since that deadline. Returns `None` if the task is not abandoned, or was
+    /// abandoned for another reason.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
         let own = Some(self.due()).filter(|due| *due <= now);
         let passed = own.into_iter().chain(self.decision.left_at()).min()?;
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
-    /// Worker: notes that it runs a task of this group.
+    /// Notes the group of the task that begins. Called by the slot's worker only.
     #[inline]
     pub(crate) fn set_group(&self, group: &Members) {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
@@ -156,7 +158,7 @@ impl Record {
         }
     }
 
-    /// Worker: notes that its task has left its group.
+    /// Clears the group of the task that has ended. Called by the slot's worker only.
     #[inline]
     pub(crate) fn clear_group(&self) {
         // Relaxed: no thread relies on it.
@@ -184,7 +186,7 @@ impl Record {
         self.is_abandoned_by_waiter() || self.due() <= now
     }
 
-    /// Worker: stores the label and the start of the task that it begins.
+    /// Stores the label and the start of the task that begins. Called by the slot's worker only.
     pub(crate) fn describe(&self, label: Option<&'static str>, started: Option<u64>) {
         let ended = self.tally(|| 0).ended();
         *lock(&self.about) = About {
@@ -222,7 +224,7 @@ fn count(word: &AtomicU64) {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl Record {
-    /// Asserts, in models, once the slot has no thread: it has no group.
+    /// Asserts that the slot has no group. Models call it once the slot has no thread.
     pub(crate) fn assert_at_rest(&self) {
         let group = self.group.load(Ordering::SeqCst);
         assert!(group.is_null(), "in a group");
