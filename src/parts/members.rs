@@ -150,8 +150,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
-            // The last task leaves under this lock, so it cannot leave between this check and the
-            // next statement.
+            // The last task leaves under this lock, so it cannot leave now.
             if self.is_any_inside() {
                 rare.kept = Some(Arc::clone(&self.0));
             }
