@@ -202,10 +202,6 @@ impl Core {
         result
     }
 
-    pub(crate) fn forget_affinity() {
-        AFFINITY.with(|it| it.set((0, 0, 0)));
-    }
-
     /// Notes that a result arrived after this thread had yielded its CPU.
     ///
     /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
@@ -215,7 +211,7 @@ impl Core {
     /// more workers and keeps all of them in use (laws 5 and 6). So the thread does it rarely.
     pub(crate) fn result_came_after_yield(&self) {
         if SEPARATIONS.with(Rarely::is_time) {
-            Self::forget_affinity();
+            AFFINITY.with(|it| it.set((0, 0, 0)));
             WaitNode::park_next_time();
         }
     }

@@ -115,11 +115,6 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) members: Option<&'a Arc<Members>>,
 }
 
-#[cold]
-fn start_clock(env: &Env, deadline: &Deadline, node: &WaitNode) {
-    node.set_deadline(env.due(deadline));
-}
-
 /// The options that a submitter, group or scope adds to each submission. A deadline given as a
 /// duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
@@ -224,7 +219,7 @@ impl<'a> SubmitOptions<'a> {
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
-            start_clock(env, deadline, node);
+            node.set_deadline(env.due(deadline));
         }
     }
 

@@ -167,10 +167,11 @@ impl Record {
 
     /// Marks the running task as abandoned, if it belongs to this cancelled group.
     pub(crate) fn abandon_group(&self, group: &Members) {
-        let group_ptr = std::ptr::from_ref(group).cast_mut();
+        let group = std::ptr::from_ref(group).cast_mut();
+        let cancelled = group.map_addr(|addr| addr | CANCELLED);
         // ORDERING: P3: marked after the group's flag was set, or was read as set.
         let order = Ordering::SeqCst;
-        let _ = (self.group).compare_exchange(group_ptr, tagged(group_ptr), order, order);
+        let _ = (self.group).compare_exchange(group, cancelled, order, order);
     }
 
     /// Returns `true` if the running task's caller has left, or its handle or group cancelled it.
@@ -208,10 +209,6 @@ impl Record {
 }
 
 const CANCELLED: usize = 1;
-
-fn tagged(group: *mut Members) -> *mut Members {
-    group.map_addr(|addr| addr | CANCELLED)
-}
 
 /// Adds one to a word that only this thread writes.
 #[inline]

@@ -32,6 +32,9 @@ const LINE: usize = align_of::<CachePadded<u8>>();
 
 /// A flag in `worker_slot`: the handle has cancelled its task. Set only in a node on the heap.
 const CANCELLED: u32 = 1 << 31;
+/// A flag in `worker_slot`: the handle leaves. A hint for the worker, on a line that is the worker's
+/// own; a look at `done` would take that line away from a thread that waits.
+const LEAVES: u32 = 1 << 30;
 
 /// How a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +143,7 @@ impl WaitNode {
     pub(crate) fn worker_slot(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started.
         let told = self.worker_slot.load(Ordering::Acquire);
-        ((told & !CANCELLED) as usize).checked_sub(1)
+        ((told % LEAVES) as usize).checked_sub(1)
     }
 
     /// Publishes the worker's slot number to a handle, after the worker has started the decision.
@@ -158,7 +161,7 @@ impl WaitNode {
     pub(crate) fn cancel(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started; releases what the handle did.
         let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
-        ((told & !CANCELLED) as usize).checked_sub(1)
+        ((told % LEAVES) as usize).checked_sub(1)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -293,8 +296,8 @@ impl WaitNode {
     /// Returns `true` if the handle is gone. The worker calls this. After `false`, the handle may
     /// still leave at any time.
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: a hint. The end of the task reads `done` again, and acquires.
-        self.done.load(Ordering::Relaxed) == GONE
+        // Relaxed: a hint. The end of the task reads `done`, and acquires.
+        self.worker_slot.load(Ordering::Relaxed) & LEAVES != 0
     }
 
     /// Takes the wake-up back.
@@ -342,7 +345,13 @@ impl WaitNode {
     pub(super) unsafe fn leave(this: *const Self) -> (Option<WakeUp>, bool) {
         // SAFETY: the worker frees the node only once it finds `GONE`, which is set below. It may
         // free it before this function returns, so no reference to the node is left by then.
-        let (wake_up, done) = unsafe { ((*this).retract(), &raw const (*this).done) };
+        let node = unsafe { &*this };
+        let (wake_up, done) = (node.retract(), &raw const node.done);
+        let is_done = node.is_done();
+        if !is_done {
+            // Relaxed: a hint.
+            node.worker_slot.fetch_or(LEAVES, Ordering::Relaxed);
+        }
         // ORDERING: C4, C5: releases what the handle did before the worker frees the node; on
         // failure, acquires the outcome.
         // SAFETY: as above: this function touches nothing after the step that sets `GONE`.
@@ -351,8 +360,7 @@ impl WaitNode {
                 .compare_exchange(from, GONE, Ordering::Release, Ordering::Acquire)
                 .is_ok()
         };
-        // SAFETY: as above.
-        let is_last = unsafe { (*this).is_done() } || !step(WAITING) && !step(TAKING);
+        let is_last = is_done || !step(WAITING) && !step(TAKING);
         #[cfg(miri)]
         thread::yield_now();
         (wake_up, is_last)
