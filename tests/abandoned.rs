@@ -8,89 +8,91 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Group, Pool, Shutdown};
+use lazypool::{Pool, Shutdown};
 
 fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 
-/// Why a task is abandoned: its caller leaves, its group is cancelled, its deadline or its run limit
-/// passes.
+/// Why a task is abandoned: its caller leaves, its group or its handle cancels it, its deadline or its
+/// run limit passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {
     Caller,
     Group,
+    Handle,
     Deadline,
     RunLimit,
 }
 
 impl Cause {
-    const ALL: [Self; 4] = [Self::Caller, Self::Group, Self::Deadline, Self::RunLimit];
-
-    /// Serves a task that waits at the gate and is abandoned later, unless its caller has left it.
-    /// Only the group must be cancelled; the deadlines pass after a second, enough to start a thread
+    /// Serves a task that waits at the gate. Returns the action that abandons the task, which does
+    /// nothing where a deadline does so. The deadlines pass after a second, enough to start a thread
     /// on a busy machine.
-    fn serve(self, pool: &Pool, gate: &Gate) -> Group {
-        let before = gate.entered();
-        let mut group = pool.group();
-        match self {
+    fn serve(self, pool: &Pool, gate: &Gate) -> Box<dyn FnOnce()> {
+        let group = match self {
             Self::Caller => {
                 is_timed_out(pool.do_with_deadline(gate.task(), ms(1000)));
-                return group;
+                return Box::new(|| ());
             }
-            Self::Group => {}
-            Self::Deadline => group = pool.with_deadline(ms(1000)).group(),
-            Self::RunLimit => group = pool.run_limit(ms(1000)).group(),
+            Self::Deadline => pool.with_deadline(ms(1000)).group(),
+            Self::RunLimit => pool.run_limit(ms(1000)).group(),
+            Self::Group | Self::Handle => pool.group(),
+        };
+        let handle = must_await(group.awaitable(), gate.task());
+        if self == Self::Handle {
+            return Box::new(move || drop(handle));
         }
-        must_serve_in(&group, gate.task());
-        gate.wait_entered(before + 1);
-        group
+        handle.detach();
+        Box::new(move || {
+            if self == Self::Group {
+                group.cancel();
+            }
+        })
     }
 
     /// Serves such a task and waits until it is abandoned.
     fn abandon(self, pool: &Pool, gate: &Gate) {
-        let group = self.serve(pool, gate);
-        if self == Self::Group {
-            group.cancel();
-        }
+        let before = gate.entered();
+        let abandons = self.serve(pool, gate);
+        gate.wait_entered(before + 1);
+        abandons();
         wait_until("an abandoned task", || pool.stats().abandoned == 1);
     }
 }
 
-/// Each of the causes counts in `Stats::abandoned`, and a drop does not wait.
+/// Each of the causes counts in `Stats::abandoned`, and a drop does not wait. `abandoned_for` is the
+/// time since the task's deadline passed, and `None` if no deadline did.
 #[test]
-fn law10_a_drop_does_not_wait_for_what_was_abandoned_before() {
+fn law10_law17_what_abandons_a_task() {
+    use Cause::{Caller, Deadline, Group, Handle, RunLimit};
     timed(|| {
         let gate = Gate::new();
-        for cause in Cause::ALL {
-            let pool = pool(2, 2);
+        for cause in [Caller, Group, Handle, Deadline, RunLimit] {
+            let (pool, start) = (pool(2, 2), Instant::now());
             cause.abandon(&pool, &gate);
-            let stats = pool.stats();
-            assert_eq!(
-                (stats.abandoned, stats.running),
-                (1, 1),
-                "{cause:?}: {stats:?}"
-            );
-            assert_eq!(pool.workers().iter().filter(|w| w.abandoned).count(), 1);
+            let s = pool.stats();
+            assert_eq!((s.abandoned, s.running), (1, 1), "{cause:?}: {s:?}");
+            let abandoned_for = || {
+                let abandoned = pool.workers().into_iter().filter(|w| w.abandoned);
+                let all = Vec::from_iter(abandoned.map(|w| w.abandoned_for));
+                assert_eq!(all.len(), 1, "{cause:?}");
+                all[0]
+            };
+            if matches!(cause, Group | Handle) {
+                assert_eq!(abandoned_for(), None);
+            } else {
+                let first = abandoned_for().expect("the deadline has passed");
+                thread::sleep(ms(20));
+                let second = abandoned_for().expect("the deadline has passed");
+                assert!(second >= first + ms(20), "{cause:?}: {first:?}, {second:?}");
+                let since = start.elapsed() - ms(1000);
+                assert!(second <= since, "{cause:?}: {second:?}");
+            }
             let start = Instant::now();
             drop(pool);
             assert!(start.elapsed() < LIMIT);
         }
-    });
-}
-
-/// A shutdown also waits for abandoned tasks.
-#[test]
-fn law10_a_shutdown_waits_for_what_was_abandoned() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let gate = Gate::new();
-        Cause::Group.abandon(&pool, &gate);
-        let report = pool.shutdown(Shutdown::Drain, ms(20));
-        assert_eq!(report.stragglers.len(), 1);
-        assert!(report.stragglers[0].abandoned);
-        gate.open();
-        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
     });
 }
 
@@ -136,35 +138,37 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
     });
 }
 
-/// A drop that waits returns as soon as the last task it waits for is abandoned.
+/// A drop that waits returns as soon as the last task it waits for is abandoned, also if that task
+/// starts only during the wait.
 #[test]
 fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
+    use Cause::{Deadline, Group, Handle, RunLimit};
     timed(|| {
-        let gate = Gate::new();
-        for cause in [Cause::Deadline, Cause::RunLimit, Cause::Group] {
-            let pool = pool(1, 1);
-            let group = cause.serve(&pool, &gate);
-            let ended = drop_aside(pool);
-            if cause == Cause::Group {
-                assert!(is_waiting(&ended));
-                group.cancel();
+        for (cause, by_itself) in [
+            (Deadline, true),
+            (RunLimit, true),
+            (Group, false),
+            (Handle, false),
+        ] {
+            for later in [false, true] {
+                let never = Gate::new();
+                let (pool, first) = held(1);
+                if !later {
+                    first.open();
+                    settle(&pool);
+                }
+                let abandons = cause.serve(&pool, &never);
+                never.wait_entered(usize::from(!later));
+                let ended = drop_aside(pool);
+                assert!(is_waiting(&ended) || (by_itself && !later));
+                first.open();
+                if !by_itself {
+                    never.wait_entered(1);
+                    abandons();
+                }
+                ended.recv_timeout(LIMIT).expect("the task is abandoned");
             }
-            ended.recv_timeout(LIMIT).expect("the task is abandoned");
         }
-    });
-}
-
-/// A caller that has left drops the last handle of the pool; that drop does not wait.
-#[test]
-fn law10_a_drop_by_the_caller_that_left() {
-    timed(|| {
-        let gate = Gate::new();
-        let pool = Arc::new(pool(1, 1));
-        let (core, task) = (Arc::clone(&pool), gate.task());
-        let caller = thread::spawn(move || is_timed_out(core.do_with_deadline(task, ms(1000))));
-        gate.wait_entered(1);
-        drop(pool);
-        caller.join().expect("no panic");
     });
 }
 
@@ -184,72 +188,5 @@ fn law10_a_drop_waits_for_the_others() {
             .recv_timeout(LIMIT)
             .expect("the other tasks have ended");
         assert_eq!(ran.get(), 1, "the queued task has run");
-    });
-}
-
-/// A drop waits for queued tasks even if the only worker runs an abandoned task and has not yet made
-/// sure that another worker looks at the queue.
-#[test]
-fn law10_a_drop_waits_for_what_an_abandoned_worker_left_queued() {
-    timed(|| {
-        for _ in 0..rounds(1000) {
-            let pool = pool(2, 16);
-            pool.do_with_deadline(|| (), LONG).unwrap();
-            let (group, ran) = (pool.group(), Tally::default());
-            must_serve_in(&group, || ());
-            must_serve(&pool, ran.task());
-            group.cancel();
-            drop(pool);
-            assert_eq!(ran.get(), 1);
-        }
-    });
-}
-
-/// A drop that waits respects the deadline of a task that starts only during the wait.
-#[test]
-fn law10_a_drop_knows_of_deadlines_that_begin_later() {
-    timed(|| {
-        let never = Gate::new();
-        let (pool, first) = held(4);
-        must_serve_in(&pool.with_deadline(ms(400)).group(), never.task());
-        let ended = drop_aside(pool);
-        assert!(is_waiting(&ended));
-        first.open();
-        ended
-            .recv_timeout(LIMIT)
-            .expect("at the deadline, or at once");
-    });
-}
-
-/// `abandoned_for` is the time since the task's deadline passed, for each of the ways to set one.
-/// It is `None` if no deadline passed.
-#[test]
-fn law17_how_long_a_worker_has_been_abandoned() {
-    timed(|| {
-        for cause in Cause::ALL {
-            let pool = pool(1, 2);
-            let (gate, start) = (Gate::new(), Instant::now());
-            cause.abandon(&pool, &gate);
-            let abandoned_for = || {
-                let worker = pool.workers().remove(0);
-                assert!(worker.abandoned);
-                worker.abandoned_for
-            };
-            if cause == Cause::Group {
-                assert_eq!(abandoned_for(), None);
-            } else {
-                let first = abandoned_for().expect("the deadline has passed");
-                thread::sleep(ms(20));
-                let second = abandoned_for().expect("the deadline has passed");
-                assert!(second >= first + ms(20), "{cause:?}: {first:?}, {second:?}");
-                assert!(
-                    second + ms(1000) <= start.elapsed(),
-                    "{cause:?}: {second:?}"
-                );
-            }
-            gate.open();
-            settle(&pool);
-            assert_eq!(pool.workers()[0].abandoned_for, None);
-        }
     });
 }

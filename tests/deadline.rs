@@ -56,11 +56,7 @@ fn law03_expires_in_the_queue() {
 #[test]
 fn law03_one_deadline_from_the_call_to_the_end() {
     timed(|| {
-        for (queue, d) in [
-            (0, Duration::from_secs(20)),
-            (1, Duration::from_secs(20)),
-            (1, ms(700)),
-        ] {
+        for (queue, d) in [(0, LIMIT), (1, LIMIT), (1, ms(700))] {
             let pool = pool_with(1, queue, |b| b.when_full(WhenFull::Block));
             let (first, second) = (Gate::new(), Gate::new());
             let (tell, told) = mpsc::channel();
@@ -81,46 +77,24 @@ fn law03_one_deadline_from_the_call_to_the_end() {
                 let waits = Instant::now();
                 thread::sleep(ms(50));
                 first.open();
-                if d > LIMIT / 2 {
+                if d == LIMIT {
                     second.wait_entered(1);
-                    let deadline = told.recv().unwrap();
-                    assert!(deadline <= waits + d, "the clock started after the call");
                     second.open();
-                    let (start, outcome, _) = call.join().unwrap();
-                    outcome.expect("in time");
-                    assert!(deadline >= start + d, "earlier than the call's deadline");
-                } else {
-                    let (_, outcome, took) = call.join().unwrap();
-                    assert!(matches!(
-                        outcome,
-                        Err(DeadlineError::TimedOut | DeadlineError::Expired(_))
-                    ));
-                    assert!(took >= d && !second.key().is_open(), "{took:?}");
                 }
+                let (start, outcome, took) = call.join().unwrap();
+                match outcome {
+                    Ok(()) => assert_eq!(d, LIMIT),
+                    Err(DeadlineError::TimedOut | DeadlineError::Expired(_)) => {
+                        assert!(took >= d && d < LIMIT, "{took:?}");
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+                if let Ok(deadline) = told.try_recv() {
+                    assert!(deadline >= start + d, "earlier than the call's deadline");
+                    assert!(deadline <= waits + d, "the clock started after the call");
+                }
+                assert_eq!(second.key().is_open(), d == LIMIT);
             });
-        }
-    });
-}
-
-/// The deadline also covers the start of a worker: a slow start hook cannot hold the caller up.
-#[test]
-fn law03_the_deadline_covers_the_start_of_a_worker() {
-    timed(|| {
-        for queue in [0, 1] {
-            let gate = Gate::new();
-            let key = gate.key();
-            let pool = pool_with(1, queue, |b| b.on_worker_start(move |_| key.pass()));
-            let _opener = gate.opener();
-            let ledger = Ledger::new(2);
-            let start = Instant::now();
-            is_expired(pool.do_with_deadline(ledger.task(0), ms(40)));
-            assert!(start.elapsed() >= ms(40));
-            gate.open();
-            settle(&pool);
-            assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
-            (pool.do_with_deadline(ledger.task(1), Duration::MAX)).unwrap();
-            let s = pool.stats();
-            assert_eq!((s.accepted, s.expired, s.completed), (2, 1, 1), "{s:?}");
         }
     });
 }
@@ -133,11 +107,8 @@ fn law03_a_zero_deadline_looks_at_nothing() {
         let before = pool.stats();
         for on in [pool.labeled("zero"), pool.when_full(WhenFull::Block)] {
             assert_eq!(expired(on.do_with_deadline(|| 5, Duration::ZERO)).run(), 5);
-            assert_eq!(
-                expired(pool.do_with_deadline(|| 5, Duration::ZERO)).run(),
-                5
-            );
         }
+        is_expired(pool.do_with_deadline(|| (), Duration::ZERO));
         assert_eq!(pool.stats(), before, "counted somewhere");
     }
     timed(|| {
@@ -288,5 +259,6 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
         assert_eq!((s.timed_out, s.completed, s.expired), (1, 1, 0), "{s:?}");
         let workers = pool.workers();
         assert!(!workers[0].busy && !workers[0].abandoned, "{workers:?}");
+        assert_eq!(workers[0].abandoned_for, None);
     });
 }
