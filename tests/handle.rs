@@ -47,22 +47,6 @@ fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
 }
 
 #[test]
-fn law21_a_handle_waits_as_long_as_its_task_takes() {
-    timed(|| {
-        for turn in 0..3 {
-            let pool = pool(1, 0);
-            let gate = Gate::new();
-            let handle = at_the_gate(pool.awaitable(), &gate, 7);
-            let waiter = thread::spawn(move || outcome_of(handle, turn));
-            thread::sleep(ms(20));
-            assert!(!waiter.is_finished());
-            gate.open();
-            assert_eq!(waiter.join().unwrap().unwrap(), 7);
-        }
-    });
-}
-
-#[test]
 fn law21_join_timeout_gives_the_handle_back() {
     timed(|| {
         let pool = pool(1, 0);
@@ -141,45 +125,6 @@ fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
             );
             let stats = pool.stats();
             assert_eq!((stats.expired, stats.discarded), (1, 0));
-        }
-    });
-}
-
-/// A task that is taken out of the queue reports so at once, while its captures are still being
-/// dropped.
-#[test]
-fn law21_a_task_that_was_taken_out_says_why_while_its_closure_is_dropped() {
-    timed(|| {
-        for turn in 0..6 {
-            let (pool, gate) = held(4);
-            let slow = Gate::new();
-            let (group, key) = (pool.group(), slow.key());
-            let capture = on_drop(move || {
-                key.pass();
-                quiet_panic("contained");
-            });
-            let handle = must_await(group.awaitable(), move || drop(capture));
-            let its = Arc::clone(&pool);
-            let discarder = thread::spawn(move || match turn % 2 {
-                0 => group.cancel(),
-                _ => {
-                    let report = its.shutdown(Shutdown::Discard, Duration::ZERO);
-                    assert_eq!(report.discarded, 1);
-                }
-            });
-            slow.wait_entered(1);
-            assert!(handle.is_finished());
-            let stats = pool.stats();
-            assert_eq!((stats.expired, stats.discarded), (0, 1));
-            match outcome_of(handle, turn / 2).unwrap_err() {
-                TaskError::Cancelled => assert_eq!(turn % 2, 0),
-                TaskError::Discarded => assert_eq!(turn % 2, 1),
-                other => panic!("{other:?}"),
-            }
-            assert!(!discarder.is_finished());
-            slow.open();
-            discarder.join().expect("no panic");
-            gate.open();
         }
     });
 }

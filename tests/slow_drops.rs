@@ -7,47 +7,26 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use common::futures::outcome_of;
 use common::gates::*;
 use common::*;
-use lazypool::{Group, Pool, Refused, Shutdown, ShutdownReport, WhenFull};
+use lazypool::{Group, Pool, Refused, Shutdown, TaskError, WhenFull};
 
-const DISCARDING: [Shutdown; 2] = [Shutdown::Discard, Shutdown::Cancel];
-
-/// Shuts the pool down on another thread, and waits until that drops the captures at the gate.
-fn shut_down(
-    pool: &Arc<Pool>,
-    mode: Shutdown,
-    timeout: Duration,
+/// Discards tasks on another thread, and waits until that drops the captures at the gate.
+fn aside<T: Send + 'static>(
     slow: &Gate,
-) -> JoinHandle<ShutdownReport> {
-    let pool = Arc::clone(pool);
-    let shutdown = thread::spawn(move || pool.shutdown(mode, timeout));
+    discards: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let discards = thread::spawn(discards);
     slow.wait_entered(1);
-    shutdown
+    discards
 }
 
-/// Cancels the group on another thread, and waits until that drops the captures at the gate.
-fn cancel(group: &Group, slow: &Gate) -> JoinHandle<()> {
-    let group = group.clone();
-    let cancel = thread::spawn(move || group.cancel());
-    slow.wait_entered(1);
-    cancel
-}
-
-/// Starts a thread whose submission waits for room. The receiver gets its outcome.
-fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(), Refused<()>>> {
+/// Starts a thread that waits for space for a task of the group. The receiver gets the outcome.
+fn blocked(pool: &Pool, group: &Group) -> mpsc::Receiver<Result<(), Refused<()>>> {
     let (tell, told) = mpsc::channel();
-    let waiting = pool.stats().waiting;
-    let (core, group) = (Arc::clone(pool), group.cloned());
-    thread::spawn(move || {
-        let task = || ();
-        let served = match group {
-            Some(group) => group.serve(task),
-            None => core.when_full(WhenFull::Block).serve(task),
-        };
-        drop(core);
-        tell.send(served.map_err(Refused::without_closure))
-    });
+    let (waiting, group) = (pool.stats().waiting, group.clone());
+    thread::spawn(move || tell.send(group.serve(|| ()).map_err(Refused::without_closure)));
     wait_in_line(pool, waiting + 1);
     told
 }
@@ -57,7 +36,7 @@ fn blocked(pool: &Arc<Pool>, group: Option<&Group>) -> mpsc::Receiver<Result<(),
 #[test]
 fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     timed(|| {
-        for (mode, slow_is_first) in [(DISCARDING[0], false), (DISCARDING[1], true)] {
+        for (mode, slow_is_first) in [(Shutdown::Discard, false), (Shutdown::Cancel, true)] {
             let (pool, _busy) = held(2);
             let slow = Gate::new();
             if slow_is_first {
@@ -67,12 +46,13 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
             let caller = Arc::clone(&pool);
             thread::spawn(move || tell.send(caller.do_with_deadline(|| (), LONG)));
             let queued = 1 + usize::from(slow_is_first);
-            wait_until("the call to queue", || pool.stats().queued == queued);
+            await_queued(&pool, queued);
             if !slow_is_first {
                 must_serve(&pool, dropping(slow.task()));
             }
-            let submitter = blocked(&pool, None);
-            let shutdown = shut_down(&pool, mode, Duration::ZERO, &slow);
+            let submitter = blocked(&pool, &pool.when_full(WhenFull::Block).group());
+            let its = Arc::clone(&pool);
+            let shutdown = aside(&slow, move || its.shutdown(mode, Duration::ZERO));
             let returned = refused(arrives("the caller's answer", &told));
             assert!(returned.is_closed());
             let refused = arrives("the submitter's answer", &submitter);
@@ -94,9 +74,10 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
             let slow = Gate::new();
             let group = pool.when_full(WhenFull::Block).group();
             must_serve_in(&group, dropping(slow.task()));
-            let of_group: Vec<_> = (0..members).map(|_| blocked(&pool, Some(&group))).collect();
-            let stranger = blocked(&pool, None);
-            let cancel = cancel(&group, &slow);
+            let of_group: Vec<_> = (0..members).map(|_| blocked(&pool, &group)).collect();
+            let stranger = blocked(&pool, &pool.when_full(WhenFull::Block).group());
+            let cancels = group.clone();
+            let cancel = aside(&slow, move || cancels.cancel());
             // Some of them may find the room that the cancel makes; their tasks are discarded.
             let mut discarded = 1;
             for outcome in of_group {
@@ -114,52 +95,48 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
     });
 }
 
-/// Laws 2 and 10: once a shutdown discards, no queued task runs, even while captures are being
-/// dropped. By then all tasks are counted, so another shutdown does not wait for the drops.
+/// Laws 2, 10 and 21: none of the tasks that a shutdown or a cancel discards runs, even while captures
+/// of one of them are being dropped. By then all are counted, and handles and groups have been told,
+/// so neither a wait nor another shutdown waits for the drops.
 #[test]
-fn law10_nothing_queued_runs_while_a_shutdown_drops_captures() {
+fn law10_law21_discarded_tasks_have_ended_while_captures_are_dropped() {
     timed(|| {
-        for mode in DISCARDING {
+        for way in 0..9 {
+            let mode = [None, Some(Shutdown::Discard), Some(Shutdown::Cancel)][way / 3];
             let (pool, busy) = held(4);
-            let (slow, ledger) = (Gate::new(), Ledger::new(3));
-            must_serve(&pool, dropping(slow.task()));
-            (0..3).for_each(|id| must_serve(&pool, ledger.task(id)));
-            let shutdown = shut_down(&pool, mode, Duration::MAX, &slow);
+            let (group, slow, ledger) = (pool.group(), Gate::new(), Ledger::new(3));
+            let fails = after(&slow, || quiet_panic("contained"));
+            let handle = must_await(group.awaitable(), dropping(fails));
+            (0..3).for_each(|id| must_serve_in(&group, ledger.task(id)));
+            let (its, cancels) = (Arc::clone(&pool), group.clone());
+            let discarder = aside(&slow, move || match mode {
+                Some(mode) => assert!(its.shutdown(mode, Duration::MAX).is_clean()),
+                None => cancels.cancel(),
+            });
+            let s = pool.stats();
+            assert_eq!((s.queued, s.discarded, s.expired), (0, 4, 0), "{s:?}");
+            assert_eq!((group.pending(), group.discarded()), (0, 4));
+            assert!(handle.is_finished());
+            match (mode, outcome_of(handle, way as u64).unwrap_err()) {
+                (None, TaskError::Cancelled) | (Some(_), TaskError::Discarded) => {}
+                other => panic!("{other:?}"),
+            }
+            group.wait();
+            group.cancel();
             busy.open();
-            await_workers(&pool, 0);
-            let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
-            assert!(report.is_clean());
-            assert_eq!(report.discarded, 4);
+            settle(&pool);
+            if mode.is_some() {
+                await_workers(&pool, 0);
+                let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
+                assert!(report.is_clean());
+                assert_eq!(report.discarded, 4);
+            }
+            assert!(!discarder.is_finished());
             slow.open();
-            assert!(shutdown.join().unwrap().is_clean());
+            discarder.join().unwrap();
             assert!((0..3).all(|id| (ledger.runs(id), ledger.drops(id)) == (0, 1)));
-            check_at_rest(&pool, &pool.stats());
+            at_rest(&pool);
         }
-    });
-}
-
-/// Laws 2 and 10: once a group is cancelled, none of its queued tasks runs, even while captures of
-/// one of them are being dropped. All of them have ended for the group too, so its wait does not
-/// wait for the drops.
-#[test]
-fn law02_nothing_queued_of_a_cancelled_group_runs_while_captures_are_dropped() {
-    timed(|| {
-        let (pool, busy) = held(8);
-        let (group, slow, ledger) = (pool.group(), Gate::new(), Ledger::new(3));
-        must_serve_in(&group, dropping(slow.task()));
-        (0..3).for_each(|id| must_serve_in(&group, ledger.task(id)));
-        let cancel = cancel(&group, &slow);
-        assert_eq!((pool.stats().queued, pool.stats().discarded), (0, 4));
-        assert_eq!((group.pending(), group.discarded()), (0, 4));
-        group.wait();
-        group.cancel();
-        busy.open();
-        settle(&pool);
-        assert!(!cancel.is_finished());
-        slow.open();
-        cancel.join().unwrap();
-        assert!((0..3).all(|id| (ledger.runs(id), ledger.drops(id)) == (0, 1)));
-        check_at_rest(&pool, &settle(&pool));
     });
 }
 
@@ -172,8 +149,11 @@ fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
         must_serve(&pool, dropping(slow.task()));
         let (scoping, task) = (Arc::clone(&pool), ledger.task(0));
         let scope = thread::spawn(move || scoping.scope(|s| s.serve(task).is_ok()));
-        wait_until("the task to be queued", || pool.stats().queued == 2);
-        let shutdown = shut_down(&pool, Shutdown::Discard, Duration::MAX, &slow);
+        await_queued(&pool, 2);
+        let its = Arc::clone(&pool);
+        let shutdown = aside(&slow, move || {
+            its.shutdown(Shutdown::Discard, Duration::MAX)
+        });
         busy.open();
         assert!(scope.join().unwrap());
         ledger.assert_all_ran();
@@ -193,7 +173,7 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
         must_serve_in(&group, busy.task());
         busy.wait_entered(1);
         must_serve_in(&group, dropping(slow.task()));
-        let cancel = cancel(&group, &slow);
+        let cancel = aside(&slow, move || group.cancel());
         assert_eq!(pool.stats().abandoned, 1);
         arrives("the end of the drop", &drop_aside(pool));
         assert!(!cancel.is_finished());
