@@ -6,8 +6,7 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -17,29 +16,22 @@ use common::futures::poll;
 use common::*;
 use lazypool::{Group, Pool, Shutdown, WhenFull};
 
-/// An allocator that holds up the first thread that allocates a block of at least a given size.
-/// Only a few steps of the pool allocate blocks of the sizes used here.
+/// An allocator that holds up a thread that asks it to. Only a few steps of the pool allocate blocks
+/// of the sizes used here.
 struct Holding;
 
-static HOLD_FROM: AtomicUsize = AtomicUsize::new(NOBODY);
 static IS_HELD: AtomicBool = AtomicBool::new(false);
-const NOBODY: usize = usize::MAX;
 
 thread_local! {
-    static IS_SPAWNER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns `true`, once, if this thread is the one to hold up.
-fn is_to_hold(bytes: usize) -> bool {
-    bytes >= HOLD_FROM.load(Ordering::SeqCst)
-        && IS_SPAWNER.try_with(Cell::get) == Ok(true)
-        && HOLD_FROM.swap(NOBODY, Ordering::SeqCst) != NOBODY
+    /// The thread is held up, once, when it allocates a block of at least this size.
+    static HOLD_FROM: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 // SAFETY: passes every call on to the system's allocator, some of them after a delay.
 unsafe impl GlobalAlloc for Holding {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_to_hold(layout.size()) {
+        if HOLD_FROM.try_with(|from| layout.size() >= from.get()) == Ok(true) {
+            HOLD_FROM.set(usize::MAX);
             IS_HELD.store(true, Ordering::SeqCst);
             while IS_HELD.load(Ordering::SeqCst) {
                 thread::sleep(ms(1));
@@ -58,50 +50,27 @@ unsafe impl GlobalAlloc for Holding {
 #[global_allocator]
 static ALLOCATOR: Holding = Holding;
 
-/// While this lives, the first thread that allocates enough at once is held up. Declare it after
-/// the pool.
-struct Hold;
-
-impl Hold {
-    fn new(bytes: usize) -> Self {
-        HOLD_FROM.store(bytes, Ordering::SeqCst);
-        Self
-    }
-
-    #[track_caller]
-    fn wait(&self) {
-        wait_until("a thread to be held", || IS_HELD.load(Ordering::SeqCst));
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        HOLD_FROM.store(NOBODY, Ordering::SeqCst);
-        IS_HELD.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Forks while another thread starts a worker: before the system has given the thread; and once it
 /// has, while the new thread waits for its first order and the registry's lock is held.
 #[test]
 fn law19_beside_a_spawner() {
     // Sizes of the allocations to hold up: the first is that of the thread's name, the second that
     // of the registry's list of 40 workers.
-    let without_thread = (1, 2, 10_000, "n".repeat(10_000));
-    let with_thread = (40, 2, 600, String::from("spawned"));
+    let without_thread = (1, 10_000, "n".repeat(10_000));
+    let with_thread = (40, 600, String::from("spawned"));
     isolated("law19_beside_a_spawner", move || {
-        for (max, queue, bytes, name) in [without_thread, with_thread] {
-            let pool = pool_with(max, queue, |b| b.thread_name(&name));
+        for (max, bytes, name) in [without_thread, with_thread] {
+            let pool = pool_with(max, 2, |b| b.thread_name(&name));
             let group = pool.group();
             let gate = Gate::new();
-            let hold = Hold::new(bytes);
-            let (its, tasks) = (group.clone(), (0..max).map(|_| gate.task()));
-            let tasks: Vec<_> = tasks.collect();
+            let hold = on_drop(|| IS_HELD.store(false, Ordering::SeqCst));
+            let its = group.clone();
+            let tasks: Vec<_> = (0..max).map(|_| gate.task()).collect();
             let spawner = thread::spawn(move || {
-                IS_SPAWNER.set(true);
+                HOLD_FROM.set(bytes);
                 tasks.into_iter().for_each(|t| must_serve_in(&its, t));
             });
-            hold.wait();
+            wait_until("a thread to be held", || IS_HELD.load(Ordering::SeqCst));
             let submitted = group.pending();
             #[cfg(target_os = "linux")]
             if max > 1 {
@@ -111,10 +80,7 @@ fn law19_beside_a_spawner() {
             }
             let pool = fork_thrice(pool, &group);
             assert_eq!(group.pending(), submitted);
-            assert!(
-                gate.entered() < submitted,
-                "the last worker has its order already"
-            );
+            assert!(gate.entered() < submitted, "the last one has no order yet");
             drop(hold);
             spawner.join().unwrap();
             gate.wait_entered(max);
@@ -185,14 +151,9 @@ fn law19_at_any_moment_of_other_threads() {
                     }
                 });
             }
-            let stopped = panic::catch_unwind(AssertUnwindSafe(|| {
-                for _ in 0..rounds(60) {
-                    in_child(|| assert_refuses(pool, std::slice::from_ref(group)));
-                }
-            }));
-            stop.store(true, Ordering::SeqCst);
-            if let Err(payload) = stopped {
-                panic::resume_unwind(payload);
+            let _stop = on_drop(|| stop.store(true, Ordering::SeqCst));
+            for _ in 0..rounds(60) {
+                in_child(|| assert_refuses(pool, std::slice::from_ref(group)));
             }
         });
         group.wait();

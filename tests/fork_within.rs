@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use common::fork::*;
 use common::futures::poll;
+use common::gates::dropping;
 use common::*;
 use lazypool::{Builder, Group, Pool, Shutdown};
 
 const TASK_RAN: i32 = 77;
-const WENT_ON: i32 = 78;
 
 /// Forks once. It remembers its process, so that it can tell the child from the parent.
 #[derive(Clone)]
@@ -88,15 +88,6 @@ impl Forks {
         let it = Self::new(|builder, _| builder);
         occupy(&it.pool, &it.gate, 1);
         it
-    }
-
-    /// Discards the group's queued tasks by a shutdown or by a cancel.
-    fn discard(&self, by_shutdown: bool) {
-        if by_shutdown {
-            self.pool.shutdown(Shutdown::Discard, Duration::ZERO);
-        } else {
-            self.group.cancel();
-        }
     }
 
     /// Asserts that `tasks` tasks have ended, no other has run in the child, and the parent has
@@ -197,57 +188,45 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
     });
 }
 
-/// A discarded task's waker forks on the thread that discards. The child drops no captures of the
-/// parent's tasks and calls no other wakers of theirs.
+/// A discarded task's waker, or the first discarded capture, forks on the thread that discards. The
+/// child drops no further capture and calls no other waker.
 #[test]
-fn law19_a_waker_that_forks_on_a_discarding_thread() {
-    isolated("law19_a_waker_that_forks_on_a_discarding_thread", || {
-        for by_shutdown in [false, true] {
+fn law19_a_discard_that_forks() {
+    isolated("law19_a_discard_that_forks", || {
+        for (by_shutdown, by_waker) in (0..4).map(|n| (n % 2 == 0, n < 2)) {
             let it = Forks::occupied();
-            let drops = Tally::default();
+            let (drops, mut handles) = (Tally::default(), Vec::new());
             let waker = Waker::from(Arc::new(it.child.clone()));
-            let handles = [(); 3].map(|()| {
-                let capture = on_drop(drops.task());
-                let mut handle = must_await(it.group.awaitable(), move || drop(capture));
-                assert!(poll(&mut handle, &waker).is_pending());
-                handle
-            });
-            it.discard(by_shutdown);
-            if it.child.is_here() {
-                exit(if drops.get() == 0 { 0 } else { WENT_ON });
-            }
-            assert_eq!(drops.get(), 3);
-            assert!(handles.iter().all(|handle| handle.is_finished()));
-            it.assert_ended(4);
-        }
-    });
-}
-
-/// The first discarded capture forks in its drop. The child drops no other capture.
-#[test]
-fn law19_discarded_captures_that_fork() {
-    isolated("law19_discarded_captures_that_fork", || {
-        for by_shutdown in [false, true] {
-            let it = Forks::occupied();
-            let drops = Tally::default();
             for _ in 0..3 {
                 let (child, drops) = (it.child.clone(), drops.clone());
-                let capture = on_drop(move || {
+                let task = dropping(move || {
                     drops.add(1);
                     child.fork();
                 });
-                must_serve_in(&it.group, move || drop(capture));
+                if by_waker {
+                    let mut handle = must_await(it.group.awaitable(), task);
+                    assert!(poll(&mut handle, &waker).is_pending());
+                    handles.push(handle);
+                } else {
+                    must_serve_in(&it.group, task);
+                }
             }
-            it.discard(by_shutdown);
+            if by_shutdown {
+                it.pool.shutdown(Shutdown::Discard, Duration::ZERO);
+            } else {
+                it.group.cancel();
+            }
             if it.child.is_here() {
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    assert_eq!(drops.get(), 1, "no other capture is dropped here");
+                    // Handles are told before any capture is dropped.
+                    assert_eq!(drops.get(), u64::from(!by_waker));
                     assert_refuses(&it.pool, &[it.group]);
                     drop(it.pool);
                 }));
                 exit(i32::from(outcome.is_err()));
             }
             assert_eq!(drops.get(), 3);
+            assert!(handles.iter().all(|handle| handle.is_finished()));
             assert_eq!((it.group.discarded(), it.group.pending()), (3, 0));
             it.assert_ended(4);
         }

@@ -7,10 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::futures::poll;
+pub use super::gates::MODES;
 use super::*;
-use lazypool::{Group, Pool, Refused, Shutdown, Submitter, WhenFull};
-
-pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
+use lazypool::{Group, Pool, Refused, Shutdown, WhenFull};
 
 pub fn fork() -> i32 {
     // SAFETY: each child here uses only pools, the allocator (which the C library makes usable in a
@@ -68,14 +67,12 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
         made.set(made.get() + 1);
         ran.task(0)
     };
-    let call =
-        |on: Submitter<'_>, d| is_forked::<(), _>(Err(refused(on.do_with_deadline(task(), d))));
     for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)] {
         let on = pool.labeled("child").when_full(policy);
         is_forked(on.serve(task()));
         is_forked(on.with_deadline(LONG).min_remaining(ms(1)).serve(task()));
         for d in [Duration::MAX, LONG, Duration::from_nanos(1)] {
-            call(on, d);
+            is_forked::<(), _>(Err(refused(on.do_with_deadline(task(), d))));
         }
         is_forked(on.awaitable().serve(task()));
         is_forked(on.group().serve(task()));
@@ -88,20 +85,16 @@ pub fn assert_refuses(pool: &Pool, groups: &[Group]) {
         Poll::Pending => panic!("the future waits"),
     }
     for mode in MODES {
-        let report = pool.shutdown(mode, Duration::MAX);
-        assert!(report.is_clean(), "{report:?}");
+        assert!(pool.shutdown(mode, Duration::MAX).is_clean());
     }
     is_forked(pool.serve(task()));
-    assert_eq!(
-        (ran.runs(0), ran.drops(0)),
-        (0, made.get()),
-        "each came back"
-    );
+    let came_back = (ran.runs(0), ran.drops(0));
+    assert_eq!(came_back, (0, made.get()));
 }
 
 /// Submits to the parent's groups in a child. Each submission must be refused as `Forked`.
 #[track_caller]
-pub fn assert_groups_refuse(groups: &[Group]) {
+fn assert_groups_refuse(groups: &[Group]) {
     for group in groups {
         is_forked(group.serve(|| ()));
         is_forked(group.awaitable().serve(|| ()));
@@ -116,27 +109,19 @@ pub fn assert_child(pool: &mut Option<Pool>, groups: &[Group]) {
     assert_refuses(&pool, groups);
     drop(pool);
     assert_groups_refuse(groups);
-    assert_own_pool_works();
-}
-
-#[track_caller]
-pub fn assert_own_pool_works() {
-    let own = pool(2, 2);
+    let own = super::pool(2, 2);
     assert_eq!(own.do_with_deadline(|| 1, LONG).unwrap(), 1);
     assert!(own.shutdown(Shutdown::Drain, LIMIT).is_clean());
 }
 
-/// Forks, checks the pool in the child, and returns the parent's pool.
-#[track_caller]
-pub fn fork_beside(pool: Pool, group: &Group) -> Pool {
-    let mut pool = Some(pool);
-    in_child(|| assert_child(&mut pool, std::slice::from_ref(group)));
-    pool.take().expect("the parent's")
-}
-
+/// Forks three times, checks the pool in each child, and returns the parent's pool.
 #[track_caller]
 pub fn fork_thrice(pool: Pool, group: &Group) -> Pool {
-    (0..3).fold(pool, |pool, _| fork_beside(pool, group))
+    let mut pool = Some(pool);
+    for _ in 0..3 {
+        in_child(|| assert_child(&mut pool, std::slice::from_ref(group)));
+    }
+    pool.expect("the parent's")
 }
 
 /// Checks in the parent that the whole cap of the pool is usable and that it shuts down cleanly.
