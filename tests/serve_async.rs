@@ -229,7 +229,8 @@ fn law22_dropped_after_its_turn_it_cancels_its_task() {
                 (s.discarded, s.abandoned, s.queued),
                 (queue as u64, 1 - queue, 0)
             );
-            (next.open(), own.open());
+            next.open();
+            own.open();
             assert_eq!((at_rest(&pool).completed, own.entered()), (2, 1 - queue));
         }
     });
