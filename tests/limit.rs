@@ -8,16 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Shutdown, WhenFull};
-
-#[cfg(target_os = "linux")]
-use os::thread_total;
-
-/// Elsewhere the test of the number of threads sees only what the pool says.
-#[cfg(not(target_os = "linux"))]
-fn thread_total() -> usize {
-    0
-}
+use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
 
 /// Never more than `max_workers` closures run at once, whichever threads submit them and in
 /// whichever way, with abandoned tasks, panics and retirement in between. See ants 374, 26, 154.
@@ -62,8 +53,11 @@ fn law04_never_more_than_max_workers_at_once() {
                 }
             });
             settle(&pool);
-            let most = gauge.most();
-            assert!(most <= max, "{most} at once, {max} allowed");
+            assert!(
+                gauge.most() <= max,
+                "{} at once, {max} allowed",
+                gauge.most()
+            );
             assert!(pool.stats().peak_workers <= max);
             if policy == WhenFull::Refuse {
                 assert_cap_usable(&pool);
@@ -72,12 +66,38 @@ fn law04_never_more_than_max_workers_at_once() {
     });
 }
 
-/// Tasks that outlive their deadlines occupy their workers. The pool has no other threads than its
-/// workers, under every kind of work. See fasthttp 200, 565.
+/// Laws 3 and 4: many tasks outlive their deadlines, one after the other. Their workers count as
+/// occupied, the bound holds, and no extra thread appears. See fasthttp 200, 565.
+#[test]
+fn law03_law04_abandoned_tasks_occupy_their_workers() {
+    timed(|| {
+        let pool = pool_with(2, 0, |b| b.thread_name("lp18"));
+        for round in 0..rounds(10) {
+            let gate = Gate::new();
+            abandon(&pool, || gate.task());
+            abandon(&pool, || gate.task());
+            let s = pool.stats();
+            assert_eq!((s.running, s.workers), (2, 2), "round {round}: {s:?}");
+            saturated(pool.serve(|| ()));
+            let refused = refused(pool.do_with_deadline(|| (), ms(50)));
+            assert!(refused.is_saturated());
+            let workers = pool.workers();
+            assert!(workers.iter().all(|w| w.busy), "{workers:?}");
+            #[cfg(target_os = "linux")]
+            assert_eq!(os::workers_named("lp18"), 2);
+            gate.open();
+            settle(&pool);
+        }
+        assert_eq!(pool.stats().spawned, 2);
+    });
+}
+
+/// A pool has no other threads than its workers, under every kind of work.
+#[cfg(target_os = "linux")]
 #[test]
 fn law04_no_thread_beyond_workers() {
     isolated("law04_no_thread_beyond_workers", || {
-        let before = thread_total();
+        let before = os::thread_total();
         for (max, queue, policy) in [
             (1, 0, WhenFull::Refuse),
             (3, 0, WhenFull::Refuse),
@@ -87,36 +107,26 @@ fn law04_no_thread_beyond_workers() {
             let pool = pool_with(max, queue, |b| {
                 b.when_full(policy).idle_timeout(Duration::from_secs(3600))
             });
-            for last in [false, true] {
-                let gate = Gate::new();
-                let no_more_than = |workers| {
-                    let now = thread_total();
-                    assert!(now <= before + workers, "{now} threads, {before} before");
-                };
-                for i in 0..max {
-                    abandon(&pool, || gate.task());
-                    no_more_than(if last { max } else { i + 1 });
-                }
-                let s = pool.stats();
-                assert_eq!((s.running, s.workers, s.spawned), (max, max, max as u64));
-                assert!(pool.workers().iter().all(|w| w.busy));
-                for _ in 0..50 {
-                    let outcome = pool.do_with_deadline(|| (), ms(1));
-                    if policy == WhenFull::Refuse {
-                        assert!(refused(outcome).is_saturated());
-                    }
-                }
-                let _ = pool.group().wait_timeout(ms(5));
-                no_more_than(max);
-                if last {
-                    assert!(!pool.shutdown(Shutdown::Cancel, ms(20)).is_clean());
-                    no_more_than(max);
-                }
-                gate.open();
-                settle(&pool);
+            let gate = Gate::new();
+            let no_more_than = |workers| {
+                let now = os::thread_total();
+                assert!(now <= before + workers, "{now} threads, {before} before");
+            };
+            for i in 0..max {
+                abandon(&pool, || gate.task());
+                no_more_than(i + 1);
             }
+            for _ in 0..50 {
+                let _ = pool.do_with_deadline(|| (), ms(1));
+            }
+            let _ = pool.group().wait_timeout(ms(5));
+            no_more_than(max);
+            assert!(!pool.shutdown(Shutdown::Cancel, ms(20)).is_clean());
+            no_more_than(max);
+            gate.open();
             assert!(pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean());
-            wait_until("threads to end", || thread_total() == before);
+            drop(pool);
+            wait_until("threads to end", || os::thread_total() == before);
         }
     });
 }
@@ -140,14 +150,12 @@ fn law04_limits_out_of_bounds() {
     assert!(pool.serve(|| ()).expect_err("closed").is_closed());
 }
 
-/// Laws 1 and 4: admission counts with the limit, both before any worker exists and afterwards. Idle
-/// surplus workers end at once, for every idle timeout, also those of `min_workers`.
+/// Laws 1 and 4: admission counts with the limit, both before any worker exists and afterwards.
 #[test]
 fn law04_admission_counts_with_the_limit() {
     timed(|| {
-        for (queue, min) in [(0, 0), (2, 0), (0, 3)] {
-            let pool = pool_with(4, queue, |b| b.min_workers(min));
-            assert_eq!(pool.stats().workers, min);
+        for queue in [0, 2] {
+            let pool = pool(4, queue);
             for limit in [2, 1, 4, 3] {
                 pool.set_limit(limit).expect("limit");
                 wait_until("surplus workers to end", || pool.stats().workers <= limit);
@@ -157,12 +165,28 @@ fn law04_admission_counts_with_the_limit() {
                 }
                 saturated(pool.serve(gate.task()));
                 gate.wait_entered(limit);
-                let s = pool.stats();
-                assert_eq!((s.running, s.queued, s.workers), (limit, queue, limit));
+                let stats = pool.stats();
+                assert_eq!((stats.running, stats.queued), (limit, queue), "{stats:?}");
+                assert!(stats.workers <= limit, "{stats:?}");
                 gate.open();
                 at_rest(&pool);
             }
         }
+    });
+}
+
+/// Idle surplus workers end at once, for every idle timeout, also those of `min_workers`.
+#[test]
+fn law04_idle_surplus_workers_end() {
+    timed(|| {
+        let pool = pool_with(4, 0, |b| b.min_workers(3));
+        assert_eq!(pool.stats().workers, 3);
+        pool.set_limit(1).expect("limit");
+        await_workers(&pool, 1);
+        assert!(matches!(pool.do_with_deadline(|| 1, LONG), Ok(1)));
+        pool.set_limit(4).expect("limit");
+        assert_cap_usable(&pool);
+        assert_eq!(pool.stats().workers, 4);
     });
 }
 
@@ -247,18 +271,24 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
         for queue in [0, 4] {
             let hook = Gate::new();
             let key = hook.key();
-            let pool = pool_with(2, queue, |b| {
-                b.on_worker_start(move |slot| {
+            let pool = Pool::builder()
+                .max_workers(2)
+                .queue_capacity(queue)
+                .idle_timeout(Duration::MAX)
+                .on_worker_start(move |slot| {
                     if slot == 1 {
                         key.pass();
                     }
                 })
-            });
+                .build()
+                .expect("pool");
             let _open = hook.opener();
             let gate = Gate::new();
-            occupy(&pool, &gate, 1);
+            must_serve(&pool, gate.task());
+            gate.wait_entered(1);
             // The second worker is started for a call that leaves before the hook is over.
-            is_expired(pool.do_with_deadline(|| (), ms(10)));
+            let left = pool.do_with_deadline(|| (), ms(10));
+            assert!(matches!(left, Err(DeadlineError::Expired(_))), "{left:?}");
             hook.wait_entered(1);
             gate.open();
             wait_until("an idle worker", || pool.stats().idle == 1);
@@ -267,12 +297,13 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
             assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
             // These tasks run at once, while the hook lasts.
             for _ in 0..3 {
-                assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(0));
+                let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
+                assert_eq!(slot.expect("idle"), Some(0));
             }
             hook.open();
-            await_workers(&pool, 1);
+            wait_until("the other worker to end", || pool.stats().workers == 1);
             assert_eq!(pool.workers()[0].slot, 0);
-            at_rest(&pool);
+            check_at_rest(&pool, &settle(&pool));
         }
     });
 }

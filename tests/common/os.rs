@@ -22,35 +22,34 @@ pub fn thread_total() -> usize {
 /// `{name}-{digits}`. The system keeps 15 bytes of a thread's name, so `name` must be short.
 pub fn workers_named(name: &str) -> usize {
     assert!(name.len() <= 11, "the system would truncate {name:?}");
-    let is_worker = |comm: &str| {
-        let slot = comm.strip_prefix(name).and_then(|s| s.strip_prefix('-'));
-        slot.is_some_and(|slot| slot.trim_end().parse::<u32>().is_ok())
-    };
-    // A thread that ends meanwhile has no name any more.
-    (tasks().iter())
+    let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
+    threads_of(name, is_number)
+}
+
+/// Returns the number of threads called `{name}-...` whose rest of the name `is_wanted` accepts.
+fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
+    tasks()
+        .iter()
+        // A thread that ends meanwhile has no name any more.
         .filter_map(|dir| fs::read_to_string(dir.join("comm")).ok())
-        .filter(|comm| is_worker(comm))
+        .filter(|comm| {
+            comm.trim_end()
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('-'))
+                .is_some_and(&is_wanted)
+        })
         .count()
 }
 
 /// Returns the CPU time in nanoseconds and the voluntary context switches of all threads of this
-/// process except the calling one, while `f` runs.
-pub fn activity_of_others(f: impl FnOnce()) -> (u64, u64) {
-    let before = others_totals();
-    f();
-    let after = others_totals();
-    // A thread that has ended takes its share with it.
-    (
-        after.0.wrapping_sub(before.0),
-        after.1.wrapping_sub(before.1),
-    )
-}
-
-fn others_totals() -> (u64, u64) {
+/// process except the calling one.
+pub fn others_activity() -> (u64, u64) {
     let me = fs::read_link("/proc/thread-self").expect("/proc/thread-self");
-    let (mut nanos, mut switches) = (0, 0);
+    let me = me.file_name().expect("a thread id").to_owned();
+    let mut nanos = 0;
+    let mut switches = 0;
     for dir in tasks() {
-        if dir.file_name() == me.file_name() {
+        if dir.file_name() == Some(&me) {
             continue;
         }
         if let Ok(text) = fs::read_to_string(dir.join("schedstat")) {
@@ -58,8 +57,9 @@ fn others_totals() -> (u64, u64) {
             nanos += first.parse::<u64>().expect("schedstat");
         }
         if let Ok(text) = fs::read_to_string(dir.join("status")) {
-            let mut lines = text.lines();
-            let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
             switches += line.map_or(0, |n| n.trim().parse::<u64>().expect("switches"));
         }
     }
