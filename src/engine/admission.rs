@@ -16,8 +16,8 @@ use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// Before a task is pushed for an idle worker, the queue must have space for this many tasks, and
-/// for `max_workers` tasks.
+/// The least space that the queue must have before a task is pushed for an idle worker. If
+/// `max_workers` is larger, the queue must have space for `max_workers` tasks.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
@@ -34,8 +34,8 @@ impl Core {
         self.submit_as(task, options)
     }
 
-    /// Submits the task without options. A function of its own, so that the compiler can drop the
-    /// checks of options.
+    /// Submits the task without options. This is a separate function so that the compiler can drop
+    /// the checks of options.
     pub(crate) fn submit_plain(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -57,16 +57,16 @@ impl Core {
             // without a write to memory that workers read.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false`: a submission that its pool's policy makes wait does not come here.
+                // `false`: if the pool's policy made this submission wait, it would not come here.
                 return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
         self.submit_slowly(task, options)
     }
 
-    /// Tries the two ways that most tasks go: to this thread's last worker; or into the queue, if
-    /// that has space, and a worker watches it or all workers are busy. Returns `None` if neither
-    /// takes the task.
+    /// Tries the two ways that most tasks take. One is this thread's last worker. The other is the
+    /// queue, if it has space, and if a worker watches it or all workers are busy. Returns `None`
+    /// if neither takes the task.
     #[inline(always)]
     fn submit_fast(
         self: &Arc<Self>,
@@ -76,8 +76,8 @@ impl Core {
         let mut even_parked = true;
         if let Some(queue) = &self.queue {
             if options.awaited {
-                // A hand-over moves two cache lines between the cores: the worker's, and the one
-                // that the caller waits on. The way through the queue moves five.
+                // A hand-over moves two cache lines between the cores: the worker's line, and the
+                // line that the caller polls. A task that goes through the queue moves five.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
                     return Some(self.hand_over(slot, claim, task));
                 }
@@ -87,9 +87,10 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // Claim T2. An awake worker watches the queue. A notified worker goes `Idle` before
-                // it leaves the counts. So if no worker is idle here, that worker still searches, or
-                // has taken a task. In the latter case `push_fast` notifies another worker.
+                // Claim T2. An awake worker watches the queue. A notified worker becomes `Idle`
+                // before it leaves the counts. So if no worker is idle here, the notified worker
+                // still searches, or has taken a task. If it has taken a task, `push_fast` notifies
+                // another worker.
                 if all_busy.is_some()
                     || (awake || seen.is_any_searching() && !self.has_idle_candidate())
                         && self.may_queue()
@@ -107,8 +108,9 @@ impl Core {
         Some(self.hand_over(slot, claim, task))
     }
 
-    /// Pushes the task at `tail`, or at a later position if another thread has pushed there. Then
-    /// sees to it that a worker looks at the queue (A3). Returns `None` if the queue has no space.
+    /// Pushes the task at `tail`, or at a later position if another thread has pushed at `tail`.
+    /// Then makes sure that a worker looks at the queue (A3). Returns `None` if the queue has no
+    /// space.
     ///
     /// # Safety
     /// `tail` is from the queue's `room`.
@@ -141,9 +143,9 @@ impl Core {
 
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
-    /// A waker may run on a worker that other threads see as idle. A submission made by that waker
-    /// gives up early: the step that it waits for may be a step of this very worker, which obeys no
-    /// order until the waker has returned.
+    /// A waker may run on a worker that other threads see as idle. If that waker makes a
+    /// submission, the submission gives up early: it may be waiting for a step of this same worker,
+    /// which obeys no order until the waker has returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -152,10 +154,11 @@ impl Core {
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
         let own = options.is_on_worker(&self.env);
-        // A worker of this pool must not wait for space: the space may have to come from itself.
+        // A worker of this pool must not wait for space, because only that worker might be able to
+        // make the space.
         let mut may_wait = !own && options.blocks(self.blocks);
-        // A task whose outcome a worker of this pool awaits must not be queued either. If all
-        // workers awaited queued tasks, none would be left to run them.
+        // If a worker of this pool awaits the task's outcome, the task must not be queued. If all
+        // workers awaited queued tasks, no worker would be left to run them.
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
         let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
@@ -212,14 +215,15 @@ impl Core {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
             return self.attempt(task, queue, submitted);
         }
-        // Checked before the line's lock is taken: threads that are refused in a loop must not keep
-        // that lock busy.
+        // Checked before the line's lock is taken, so that threads that are refused in a loop do
+        // not keep that lock busy.
         if may_wait || self.is_saturated(queue) {
             return Err(NotAccepted::Saturated);
         }
-        // This thread has made no space. If another thread serves the line, an event left here would
-        // only make that server try once more. This submission would leave one in each turn of its
-        // loop, and the server may be the very worker that has yet to look at the queue.
+        // This thread has made no space. If another thread serves the line, an event left here
+        // would only make that server try once more. This submission would leave an event in each
+        // turn of its loop, and the server may be the very worker that has yet to look at the
+        // queue.
         if !self.line.is_served() {
             self.serve_line();
         }
@@ -254,11 +258,11 @@ impl Core {
         queue: Option<&Queue<Task>>,
         submitted: u64,
     ) -> Result<Location, NotAccepted> {
-        // 1: laws 10 and 19.
+        // Step 1 (laws 10 and 19): a closed pool or a forked child refuses the task.
         if let Some(why) = self.may_not_submit() {
             return Err(NotAccepted::Refused(why));
         }
-        // 2: claims T2 and A2.
+        // Step 2 (claims T2 and A2): an awake worker takes the task from the queue.
         if let Some(queue) = queue {
             let spreads = || self.has_idle_candidate() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
@@ -268,7 +272,7 @@ impl Core {
                 }
             }
         }
-        // 3 and 4: claims T2 (first reading), T1 and V.
+        // Steps 3 and 4 (claims T2, T1 and V): read the counts, then look for an idle worker.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
@@ -276,7 +280,7 @@ impl Core {
         if self.has_idle_candidate() {
             return Err(NotAccepted::Retry);
         }
-        // 5: claim T2, second reading.
+        // Step 5 (claim T2): read the counts again, for a worker that searches.
         if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
             let Some(queue) = queue else {
                 return Err(NotAccepted::Retry);
@@ -285,7 +289,7 @@ impl Core {
                 return Ok(location);
             }
         }
-        // 6: claims T and V.
+        // Step 6 (claims T and V): start a thread if a slot is free.
         if let Some(slot) = self.free.pop() {
             match self.spawn(slot, Some(task)) {
                 Ok(Some(location)) => return Ok(location),
@@ -295,13 +299,13 @@ impl Core {
                 }
             }
         }
-        // 7: claims A3 and V.
+        // Step 7 (claims A3 and V): all workers are busy, so the task waits in the queue.
         if let Some(queue) = queue.filter(|_| self.may_queue()) {
             if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
-        // 8: claim V.
+        // Step 8 (claim V): only this proves that there was no space.
         Err(if self.is_saturated(queue) {
             NotAccepted::Saturated
         } else {
@@ -315,20 +319,20 @@ impl Core {
         forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
     }
 
-    /// Returns `true` if a task may enter the queue now (claim T3).
+    /// Returns `true` if a task may enter the queue (claim T3).
     ///
-    /// With a start hook it may not while a slot is free, or becomes free because its worker is
-    /// ending: the submission can start a thread there, with the task in hand. If the task were
-    /// queued instead, the worker started for the queue would run its hook first, and would count
-    /// as busy meanwhile.
+    /// With a start hook, a task may not enter the queue while a slot is free, or while a worker is
+    /// about to free its slot by ending. The submission can start a thread on such a slot, with the
+    /// task in hand. If the task were queued instead, the worker that is started for the queue
+    /// would run its hook first, and would count as busy meanwhile.
     #[inline]
     fn may_queue(&self) -> bool {
         !self.env.has_start_hook()
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
-    /// Places a task for which the OS refused a thread: with an idle worker; or in the queue, which
-    /// takes it only if a worker lives. Otherwise returns the OS's error.
+    /// Places a task for which the OS refused a thread. Gives it to an idle worker, or pushes it
+    /// into the queue, which takes it only if a worker lives. Otherwise returns the OS's error.
     #[cold]
     fn without_thread(
         self: &Arc<Self>,
@@ -343,7 +347,7 @@ impl Core {
         match queue.and_then(|queue| self.push(queue, task, submitted)) {
             Some(position) => {
                 // If no worker is idle, a busy worker takes the task after its own. No thread can
-                // be started for it.
+                // be started for this task.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
@@ -368,8 +372,8 @@ impl Core {
         Some(position)
     }
 
-    /// Pushes the task into the queue, then makes sure that a worker looks at it (A3). Returns
-    /// `None` if the queue is full, asleep or closed: the next step or attempt finds out which.
+    /// Pushes the task into the queue, and then makes sure that a worker looks at it (A3). Returns
+    /// `None` if the queue is full, asleep or closed. The next step or attempt finds out which.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue<Task>,
@@ -394,9 +398,10 @@ impl Core {
         Location::Mailbox { slot, generation }
     }
 
-    /// Returns `true` if a task is to be queued although a worker is idle, which is then notified.
-    /// In a burst, the first worker to wake up takes the tasks. Until then each of them occupies a
-    /// place that other submissions may need, so the queue must have more than enough space.
+    /// Returns `true` if a task is to be queued although a worker is idle. The idle worker is then
+    /// notified. In a burst, the first worker to wake up takes all queued tasks. Until then each of
+    /// them occupies a place that other submissions may need, so the queue must have more than
+    /// enough space.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let spare = SPARE.max(self.settings.max_workers as u64);

@@ -1,10 +1,11 @@
-//! A task with a handle. It is the call of [`call`](super::call) cut into its three steps (submit,
-//! wait, leave), with its node on the heap.
+//! Tasks with a handle. [`call`](super::call) submits a task, waits for it and leaves it within one
+//! call. Here each of these steps is a call of its own, and the node is on the heap.
 //!
 //! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
 //! A handle that cancels its task takes the task out of the queue or mailbox. If a worker has the
-//! task, the handle sets a mark in the node and abandons the worker's decision. A worker that finds
-//! the mark when it starts the task abandons the decision on the handle's behalf.
+//! task already, the handle sets a mark in the node. If the worker has started the task, the handle
+//! then abandons the worker's decision. Otherwise the worker finds the mark when it starts the
+//! task, and abandons the decision itself.
 
 use super::core::Core;
 use super::groups::submit_member;
@@ -22,8 +23,8 @@ use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. Its times are stored beside its closure, so that they need no allocation
-/// of their own.
+/// The task of a handle. The task's times are stored beside its closure, so that they need no
+/// separate allocation.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
 unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
@@ -44,7 +45,7 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        // The handle cancelled the task before it was told the slot.
+        // The handle cancelled the task before the worker published its slot.
         if self.node().tell_slot(ctx.slot) {
             let _ = decision.leave(task_id, 0);
         }
@@ -129,7 +130,8 @@ impl<R> Ticket<R> {
         self.side.wait(deadline, self.core.parallel)
     }
 
-    /// Returns the outcome if it is there. Otherwise stores the waker, to be called once it is.
+    /// Returns the outcome if it is there. Otherwise stores the waker, which is called once the
+    /// outcome is there.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
         let is_there = self.is_finished() || self.side.poll(waker);
         is_there.then(|| self.take())
@@ -140,8 +142,7 @@ impl<R> Ticket<R> {
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
-    /// Cancels the task: takes it out if no worker has started it, and otherwise marks it as
-    /// cancelled.
+    /// Cancels the task. Takes it out if no worker has started it. Otherwise marks it as cancelled.
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
         if node.has_outcome() {

@@ -1,8 +1,8 @@
 //! `do_with_deadline`: a caller, its closure and its result.
 //!
 //! The closure travels in the task. The result comes back in a [`Waiter`] on the caller's stack.
-//! The docs of [`completion`](crate::parts::completion) say which side owns which of them, and
-//! when.
+//! The docs of [`completion`](crate::parts::completion) say when each side owns the closure and the
+//! waiter.
 
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
@@ -23,20 +23,20 @@ use std::time::Duration;
 
 enum CallOutcome<R> {
     Ran(Result<R, Payload>),
-    /// The task never started. A shutdown discarded it; or too little of its deadline was left when
-    /// its turn came.
+    /// The task never started. Either a shutdown discarded it, or too little time was left before
+    /// its deadline when its turn came.
     Unrun(Task, SubmitError),
 }
 
-/// A caller's node with the place for the outcome. The task's times are stored in it, too.
+/// A caller's node, with the place for the outcome. It also stores the task's times.
 type Waiter<R> = Shared<CallOutcome<R>, Option<Times>>;
 
-/// The task of a caller that waits. As long as a `WaitJob` exists, that is until the task is
-/// started, discarded or taken back, the caller waits, so `waiter` is valid.
+/// The task of a caller that waits. A `WaitJob` exists until the task is started, discarded or
+/// taken back. The caller waits for that long, so `waiter` is valid.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
-    /// The task has a label or times. Stored here and not in the node: the worker then touches the
-    /// node's cache line once, for the result, and not twice.
+    /// `true` if the task has a label or times. This is stored here and not in the node, so that
+    /// the worker touches the node's cache line only once, for the result.
     has_options: bool,
     f: F,
 }
@@ -77,23 +77,23 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
-            // The caller has left, and the task is counted as timed out already: `finish` must not
+            // The caller has left, and the task has been counted as timed out. So `finish` must not
             // count it again as late.
             ctx.record.set_due(NEVER);
         }
         end(Ended::ran(panicked));
         if let Some(result) = result {
-            // The outcome is written only now: the caller polls its cache line, so each earlier
-            // write would move that line between the cores once more.
-            // SAFETY: the decision is won, so the caller waits for `done`.
+            // The outcome is written only now. The caller polls its cache line, so each earlier
+            // write would move that line between the cores once more.|+SAFETY: the decision is won,
+            // so the caller waits for `done`.
             let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());
         }
     }
 
-    /// Gives the task back to its caller. The caller can neither take the task back itself nor
-    /// leave it: the discarding thread took it out of the queue or the mailbox, and no worker
-    /// started it.
+    /// Gives the task back to its caller. The caller cannot take the task back itself, because the
+    /// discarding thread has taken it out of the queue or the mailbox. The caller cannot leave the
+    /// task either, because no worker has started it.
     fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
         let why = match why {
@@ -150,7 +150,8 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // Padded: the worker's accesses share no cache line with other variables of this thread.
+    // Padded, so that the worker's accesses share no cache line with other variables of this
+    // thread.
     let waiter = CachePadded::new(Waiter::new(extras.label, times));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
@@ -171,8 +172,8 @@ where
     Err(unsafe { give_back::<F, R>(task, why) })
 }
 
-// The following steps are functions of their own: in an unoptimised build each temporary copy of a
-// large closure takes space in the frame of its function.
+// The following steps are separate functions. In an unoptimized build, each temporary copy of a
+// large closure takes space in the frame of the function that makes it.
 
 #[inline]
 fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
@@ -242,8 +243,8 @@ fn wait_for(
     CallEnd::Outcome
 }
 
-/// Ends a call at its deadline. Takes the task back, or leaves it running, or gets the outcome that
-/// is just being delivered.
+/// Ends a call at its deadline. Takes the task back if it has not started. Otherwise leaves it
+/// running, or gets the outcome if a worker is just delivering it.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> CallEnd {
     if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {

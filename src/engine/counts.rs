@@ -9,13 +9,13 @@ use std::cell::Cell;
 
 #[derive(Debug, Default)]
 pub(crate) struct RareCounts {
-    /// Refusals by [`reason`], in shards: each thread counts in one of them.
+    /// The refusals by [`reason`]. There are several shards, and each thread counts in one of them.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
     /// Accepted tasks that expired before they started.
     pub(crate) expired: AtomicU64,
     /// Accepted tasks that were dropped unrun for another reason.
     pub(crate) discarded: AtomicU64,
-    /// Of the `discarded` tasks, those that a shutdown took out.
+    /// The part of the `discarded` tasks that a shutdown took out.
     pub(crate) shut_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::task::Waker;
 
-/// A discard in progress. It lies on the thread's stack, linked to the discards around it.
+/// A discard in progress. It is on the thread's stack, and is linked to the discards around it.
 struct Frame {
     pool: u64,
     wakers: RefCell<VecDeque<Waker>>,
@@ -37,11 +37,11 @@ thread_local! {
 }
 
 impl Frame {
-    /// Settles a task, and keeps its waker and captures for `step`.
+    /// Settles a task, and keeps its waker and its captures for `step`.
     fn settle(&self, task: Task, why: NeverRan) {
         let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
-        // The node of a handle that is gone. It holds no user value: the closure has been taken,
-        // and the outcome is an error of this crate.
+        // This node belongs to a handle that is gone. The node holds no user value: the closure has
+        // been taken out, and the outcome is an error of this crate.
         drop(node);
         self.wakers.borrow_mut().extend(waker);
         self.captured.borrow_mut().extend(captured);
@@ -60,9 +60,10 @@ impl Frame {
 }
 
 impl Core {
-    /// Calls `f` with this thread's frame for this pool, if it is in a discard of the pool's tasks.
+    /// Calls `f` with this thread's frame for this pool, or with `None` if the thread is in no
+    /// discard of the pool's tasks.
     fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
-        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, owns
+        // SAFETY: a frame is on the list only while a `discard` further up this thread's stack owns
         // it.
         let next = |frame: *const Frame| unsafe { frame.as_ref() };
         let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
@@ -85,8 +86,8 @@ impl Core {
         }
     }
 
-    /// Settles tasks that were taken out and counted. Then drops their captures, or leaves that to
-    /// the outer discard that this thread is in.
+    /// Settles tasks that have been taken out and counted. Then drops their captures. If this
+    /// thread is already in a discard of the same pool, leaves the drops to that one.
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;
@@ -105,8 +106,8 @@ impl Core {
         if !is_outermost {
             return self.serve_line();
         }
-        // Nothing below unwinds, since panics of user code are contained. So the frame is taken off
-        // the list before it is dropped.
+        // Nothing below unwinds, because panics of user code are contained. So the frame is always
+        // taken off the list before it is dropped.
         INNERMOST.with(|it| it.set(&raw const own));
         self.serve_line();
         while !self.env.is_forked() && own.step() {}

@@ -29,8 +29,8 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 impl Core {
-    /// Enters a task that is about to be submitted into its group, if it has one. In a forked child
-    /// it is refused before any lock is taken: a thread that no longer exists may hold the lock.
+    /// Enters a task that is about to be submitted into its group, if it has one. A forked child is
+    /// refused before any lock is taken, because a thread of the parent may have held that lock.
     #[inline]
     pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
         if self.env.is_forked() {
@@ -52,7 +52,7 @@ impl Core {
         self.counts.refuse(why).into_refusal()
     }
 
-    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
+    /// Notes the queue position of an accepted member. If the group has been cancelled, that cancel
     /// may have looked before the position was noted (P3). Then this thread takes the task out.
     #[inline]
     pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {

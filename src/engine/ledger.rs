@@ -3,8 +3,8 @@
 //! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
 //! ended, taken back. The numbers of queued and of running tasks are differences of these. While a
 //! task moves, it may for a moment be in none of the figures or in two. Once the pool is at rest,
-//! they add up. Ends are read before acceptances (L1), so no end is seen without its task. A thread
-//! that sees no task running sees all ended tasks counted.
+//! the figures add up. Ends are read before acceptances (L1), so no task is seen to have ended but
+//! not to have been accepted. If a thread sees no running task, it sees all ended tasks counted.
 
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
@@ -32,8 +32,8 @@ impl Core {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
             // Tasks that expired or were discarded without reaching a worker have left the queue,
-            // too. The difference is clamped: a task may have left the queue and not be counted
-            // yet.
+            // too. A task may have left the queue and not be counted yet, so the difference is
+            // clamped.
             let gone = taken.wrapping_add(stats.expired + stats.discarded);
             let queued = pushed.wrapping_sub(gone) as i64;
             stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
@@ -50,8 +50,8 @@ impl Core {
     }
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
-    /// less those that count as queued (the next task of a worker) or as expired or discarded
-    /// (tasks that a worker had and did not run).
+    /// less two kinds: the next task of a worker, which counts as queued; and tasks that a worker
+    /// took and did not run, which count as expired or discarded.
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();

@@ -10,8 +10,8 @@ use super::core::{Core, Registry};
 use crate::sync::{lock, Arc};
 
 impl Core {
-    /// Returns how many slots are still to be withheld. Those slots have a worker, or a thread is
-    /// being started on them.
+    /// Returns how many slots are still to be withheld. Each of these slots has a worker, or a
+    /// thread is being started on it.
     pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
@@ -50,16 +50,16 @@ impl Core {
         self.env.set_surplus(self.slots_to_withhold(registry) > 0);
     }
 
-    /// Returns `true` if the pool has more workers than its limit allows, besides `retiring`
-    /// workers that end anyway. Never counts the last worker that stays as surplus: that one must
-    /// look after the queue.
+    /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`
+    /// workers, which end anyway. The last worker that stays is never surplus, because it must look
+    /// after the queue.
     pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
         let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// Returns `true` if the calling worker is surplus. Workers in their start hook are surplus
-    /// before it is.
+    /// Returns `true` if the calling worker is surplus. If too many workers live, those in their
+    /// start hook are surplus first.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }
@@ -71,8 +71,8 @@ impl Core {
             .count()
     }
 
-    /// Tells surplus idle workers to end. Workers still in their start hook are subtracted first:
-    /// they end by themselves.
+    /// Tells surplus idle workers to end. Surplus workers in their start hook are not told: they
+    /// end by themselves after the hook.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {

@@ -38,8 +38,8 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    /// Returns the reason of a refusal. The submission must be one that never returns `Expired`: no
-    /// thread waits for the outcome.
+    /// Returns the reason of a refusal. Must not be called for a submission with a `node`, which
+    /// may return `Expired`.
     #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
@@ -49,12 +49,12 @@ impl SubmitError {
     }
 }
 
-/// The result of one attempt that did not accept the task.
+/// The reason why one attempt did not accept the task.
 #[derive(Debug)]
 pub(super) enum NotAccepted {
     /// At one moment of the attempt there was no space (claim V).
     Saturated,
-    /// Another thread is in the middle of a step, so there may be space: the submission tries
+    /// Another thread is between two steps. Its next step may make space, so the submission tries
     /// again.
     Retry,
     Refused(Refusal),
@@ -65,7 +65,7 @@ pub(crate) struct Wanted {
     /// `None` once the task has been accepted or given back.
     pub(super) task: Option<Task>,
     pub(super) members: Option<Arc<Members>>,
-    /// The owner is a future. It may never be polled again.
+    /// `true` if the owner is a future, which may never be polled again.
     pub(super) is_future: bool,
     /// The time of the submission, if the pool tracks ages.
     pub(super) submitted: u64,
@@ -79,8 +79,9 @@ impl Wanted {
     pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
         if let (Some(members), true) = (&self.members, self.is_future) {
             // A thread that gets its task back takes it out of its group itself. A future may never
-            // be polled again, and the group's waiters must not wait for that.
-            // SAFETY: the task is pending, and its own reference is dropped unused (`take_apart`).
+            // be polled again, and the group's waiters must not wait for that, so this takes the
+            // task out.|+SAFETY: the task is pending, and its own reference is dropped unused
+            // (`take_apart`).
             unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
@@ -103,20 +104,21 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) extras: &'a Extras,
     /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
-    /// The node of a caller that waits for the outcome. A submission without one is refused as
-    /// `Saturated` at its deadline, and not returned as `Expired`.
+    /// The node of the caller that waits for the outcome. At its deadline, a submission with a node
+    /// returns `Expired`. One without a node is refused as `Saturated`.
     pub(crate) node: Option<&'a WaitNode>,
-    /// A thread waits for the end of the task. If that thread is a worker of this pool, the task
-    /// must not be queued: all workers might wait for queued tasks.
+    /// `true` if a thread waits for the end of the task. If that thread is a worker of this pool,
+    /// the task must not be queued: all workers might wait for queued tasks.
     pub(crate) awaited: bool,
-    /// The task's scope was opened on a worker of this pool, which waits for the task.
+    /// `true` if the task's scope was opened on a worker of this pool. That worker waits for the
+    /// task.
     pub(crate) on_worker: bool,
     /// The task's group. `None` for a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
 }
 
-/// The options that a submitter, group or scope adds to each submission. A deadline given as a
-/// duration counts from the submission.
+/// The options of a submitter, group or scope, which apply to each of its submissions. A deadline
+/// that is given as a duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
@@ -153,8 +155,8 @@ impl Extras {
         (deadline, times)
     }
 
-    /// Returns `true` if any of the options is stored with the task, and does not only concern the
-    /// submission.
+    /// Returns `true` if any option must be stored with the task. The other options concern only
+    /// the submission.
     #[inline]
     pub(crate) fn wrap(&self) -> bool {
         self.label.is_some() || self.until != Until::NEVER || self.run_limit != Duration::MAX
@@ -172,21 +174,22 @@ impl<'a> SubmitOptions<'a> {
     };
 
     /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
-    /// pool. Then the submission must not wait for another worker.
+    /// pool. Such a submission must not wait for another worker.
     #[inline]
     pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Returns `true` if the submission waits for space. `pool` says whether the pool's own policy
+    /// Returns `true` if the submission waits for space. `pool` is `true` if the pool's own policy
     /// makes submissions wait.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    /// Returns the refusal of a submission that found no space: `OnWorker` if it would have waited
-    /// but is made on a worker of the pool, otherwise `Saturated`. `pool`: as in `blocks`.
+    /// Returns the refusal of a submission that found no space. It is `OnWorker` if the submission
+    /// would have waited but is made on a worker of the pool, and otherwise `Saturated`. `pool` has
+    /// the same meaning as in `blocks`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);
@@ -197,7 +200,7 @@ impl<'a> SubmitOptions<'a> {
         })
     }
 
-    /// Returns the error to return if the deadline has passed, otherwise `None`.
+    /// Returns the error of a submission whose deadline has passed, or `None` if it has not.
     pub(crate) fn expired(&self) -> Option<SubmitError> {
         self.deadline.filter(|deadline| deadline.has_passed())?;
         Some(match self.node {
@@ -214,8 +217,8 @@ impl<'a> SubmitOptions<'a> {
         self.deadline.map_or(other, |own| own.earlier(other))
     }
 
-    /// Starts the clock of the deadline, and stores the deadline in the node, where the task may
-    /// ask for it. To be called before any step that may take long.
+    /// Starts the deadline's clock, and stores the deadline in the node, where the task may read
+    /// it. Must be called before any step that may take long.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {

@@ -3,17 +3,18 @@
 //! The time that a worker has been idle does not say how many workers are needed. The ready ring
 //! hands workers out in rotation, so a trickle of tasks keeps every worker busy now and then. The
 //! cleaner measures demand instead. Each sweep moves all idle workers from the ready ring to a
-//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty,
-//! and then the worker that came to the bench last. So a worker that has been on the bench for
+//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty.
+//! They take the worker that came to the bench last. So a worker that has been on the bench for
 //! `idle_timeout` was not needed at any moment of that time. It is told to end.
 //!
-//! A sweep is made every half of the timeout (at least half a millisecond apart), and when the
-//! first worker on the bench is due. So a surplus worker is gone after one and a half timeouts. It
-//! may be two if the worker that should sweep gets an order while the registry's lock is held.
+//! A sweep takes place twice in each `idle_timeout`, but at most every half millisecond. It also
+//! takes place when the first worker on the bench has been there for `idle_timeout`. So a surplus
+//! worker ends after at most one and a half timeouts. It may take two timeouts if the worker that
+//! is about to sweep gets an order while another thread holds the registry's lock.
 //!
 //! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
-//! workers sleep until the next sweep is due (`sweep_at`), and the first one to wake up makes it.
-//! So no thread is started for the cleaner, and none remains when it is of no use.
+//! workers sleep until the next sweep is due (`sweep_at`). The first one to wake up makes the
+//! sweep. So no thread is started for the cleaner, and none remains when it is of no use.
 
 use super::core::{Core, Registry};
 use crate::parts::slot::Claim;
@@ -55,7 +56,7 @@ impl Core {
     }
 
     /// Moves the next sweep from the time `from` to `pause` from now. Returns the new time, or
-    /// `None` if another thread has moved the sweep first.
+    /// `None` if another thread has moved the sweep meanwhile.
     fn put_off(&self, from: u64, pause: Duration) -> Option<u64> {
         // A pause of more than 584 years is cut to that.
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
@@ -67,8 +68,8 @@ impl Core {
             .map(|_| at)
     }
 
-    /// Parks an idle worker until it is unparked or the next sweep is due. If the sweep is due, makes
-    /// it. May also return spuriously.
+    /// Parks an idle worker until it is unparked or the next sweep is due. If a sweep is due, makes
+    /// that sweep. May return spuriously.
     pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
@@ -90,9 +91,9 @@ impl Core {
             return;
         };
         let Some(mut registry) = try_lock(&self.registry) else {
-            // The OS may have stopped the thread that holds the lock. A worker that waited for the
-            // lock could not obey an order. So it parks for a moment, which an order ends, and tries
-            // again.
+            // The OS may have stopped the thread that holds the lock. While this worker waited for
+            // the lock, it could not obey an order. So it parks for a moment, from which an order
+            // wakes it, and tries again.
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
@@ -132,8 +133,8 @@ impl Core {
         next
     }
 
-    /// Retires the workers on the bench that are due, oldest first, down to `min_workers`. Returns
-    /// when the next one is due.
+    /// Retires the workers that have been on the bench for `idle_timeout`, oldest first, down to
+    /// `min_workers`. Returns when the next worker is due.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         let mut surplus = registry
             .live

@@ -1,22 +1,23 @@
-//! Saturation: before a submission is refused for lack of space, the proof that there was none.
+//! Saturation: proves that the pool had no space, before a submission is refused for lack of space.
 //!
 //! Claim V has the proof. In short: no entry was pushed between the first reading and the last, so
 //! both rings stayed empty. A worker without a task would then be on the bench or in a count, and
-//! the second reading finds none there. A queue that was found full between two equal readings of
-//! `head` was full then.
+//! the second reading finds none there. The queue was found full between two equal readings of
+//! `head`, so it was full at that moment.
 //!
-//! The proof itself only reads: a saturated pool refuses without moving a cache line.
+//! The proof only reads: a saturated pool refuses a task without taking any cache line from a
+//! worker.
 //!
-//! A worker that was claimed by affinity leaves its entry in the ready ring while it is busy. Then
-//! the ring is not empty: the submission takes such an entry out, and tries again.
+//! If a worker was claimed by affinity, its entry stays in the ready ring while it is busy. Then
+//! the ring is not empty, so the submission takes such entries out, and tries again.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::queue::Queue;
 use crate::work::job::Task;
 
-/// Proof that a submission saw all workers busy and all slots taken, at these numbers of pushes
-/// into the two rings.
+/// Proof that a submission saw all workers busy and no slot free. The fields are the numbers of
+/// pushes into the two rings at that moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllBusy {
     ready: u64,
@@ -25,7 +26,7 @@ pub(super) struct AllBusy {
 
 impl Core {
     /// Returns the numbers of pushes if no worker is idle, in flight or on the bench, and no slot
-    /// is free (V1, steps 2 to 4). Of the rings, this reads the ends only.
+    /// is free (V1, steps 2 to 4). Reads only the two ends of each ring.
     #[inline(always)]
     pub(super) fn all_busy(&self) -> Option<AllBusy> {
         let (ready, freed) = (self.ready.pushes(), self.free.pushes());
@@ -37,10 +38,10 @@ impl Core {
 
     /// Returns `true` if no entry has been pushed into either ring since `then`.
     ///
-    /// If the bench is empty, too, then every worker that was busy `then` looks at the queue after
-    /// all that this thread has done since. Any worker that had already looked would have pushed an
-    /// entry, would be on the bench, or would have freed its slot; or another submission holds its
-    /// entry, and claims that worker or finds it claimed.
+    /// Suppose that the bench is empty, too. Then every worker that was busy `then` will look at
+    /// the queue after all that this thread has done since. If a worker had already looked, it
+    /// would have pushed an entry, would be on the bench, or would have freed its slot. Or another
+    /// submission holds the worker's entry, and claims that worker or finds it claimed.
     #[inline]
     pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
@@ -48,8 +49,8 @@ impl Core {
 
     /// Returns `true` if no worker is on the bench or counted in flight.
     ///
-    /// The bench is read before the counts (V4): a worker that leaves the bench to end or to search
-    /// is counted before it leaves.
+    /// The bench is read before the counts (V4): a worker that leaves the bench, to end or to
+    /// search, is counted before it leaves.
     #[inline]
     fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_zero()
@@ -75,9 +76,9 @@ impl Core {
         all_busy.is_some_and(|then| full() && self.none_are_in_flight() && self.is_unchanged(then))
     }
 
-    /// Spins for a moment until there is space. Returns `true` if there is: a few short tasks may end
-    /// soon, and a sleep costs more than the spin. Does not spin while other submissions wait in line,
-    /// because space goes to them first.
+    /// Spins for a moment until there is space, and returns `true` if there is. Short tasks may end
+    /// soon, and a sleep costs more than the spin. Does not spin while other submissions wait in
+    /// line, because they get the space first.
     pub(super) fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
         while self.line.waiting() == 0 && spin.step() != Step::Spent {
             let room = match &self.queue {

@@ -16,24 +16,25 @@ use crate::work::record::Tally;
 use crate::work::thread::join;
 use std::time::Duration;
 
-/// The pause between two checks, by a drop of the pool, whether all running tasks are abandoned.
+/// The time between two checks, by a drop of the pool, whether all running tasks are abandoned.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The tasks that a shutdown or drop waits for.
 ///
-/// A drop of the pool does not wait for abandoned tasks, so that a process whose timed-out call
-/// never returns can end. Every [`LOOK_AGAIN`] it checks whether all workers run such tasks. If so,
-/// it starts another worker for queued tasks if the limit allows one, and returns otherwise.
+/// A drop of the pool does not wait for abandoned tasks. So a process can end although a call that
+/// timed out never returns. Every [`LOOK_AGAIN`], the drop checks whether all workers run abandoned
+/// tasks. If so, it starts another worker if tasks are queued and the limit allows one. Otherwise
+/// it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// It waits for all accepted tasks.
     All,
-    /// It does not wait for abandoned tasks, whose outcome no thread waits for.
+    /// It does not wait for abandoned tasks.
     Wanted,
 }
 
-/// Begins a shutdown, and waits for its end, unless this thread is a worker of the pool or is
-/// dropping a task that the pool discards.
+/// Begins a shutdown, and waits for its end. A worker of the pool does not wait, nor does a thread
+/// that is dropping a task that the pool discards.
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
@@ -89,7 +90,7 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 
 /// Waits until every thread of the pool has ended and has been joined. Returns the workers that
 /// have not ended by the timeout. The timeout bounds the wait for workers, including those that the
-/// OS is starting. The thread-local destructors of a joined thread may take longer than that.
+/// OS is starting. It does not bound the thread-local destructors of the joined threads.
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
@@ -118,8 +119,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
         registry = sync::wait(&core.changed, registry, left);
     }
     drop(registry);
-    // One shutdown joins at a time. So once this one has its turn, threads that another shutdown
-    // took from the list have been joined, too.
+    // One shutdown joins at a time. So when this shutdown gets its turn, the threads that another
+    // shutdown took from the list have been joined, too.
     let _turn = lock(&core.joining);
     let ended = std::mem::take(&mut *lock(&core.ended));
     join(ended);
@@ -143,7 +144,7 @@ impl Core {
         taken
     }
 
-    /// Tells subscribers of the workers that have not ended, once for each worker.
+    /// Tells subscribers about the workers that have not ended, once for each worker.
     fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
         for straggler in stragglers {
             let mut registry = lock(&self.registry);
@@ -159,8 +160,8 @@ impl Core {
         }
     }
 
-    /// Returns the workers that have not ended, including the worker that this thread is. That
-    /// worker may have left its slot already, while its thread-local destructors run.
+    /// Returns the workers that have not ended. If this thread is a worker, it is among them: it
+    /// may have left its slot already, while its thread-local destructors run.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
         let registry = lock(&self.registry);
         let mut stragglers = self.stragglers(&registry);
@@ -186,9 +187,9 @@ impl Core {
         registry.live + registry.starting < registry.limit && !self.nothing_queued()
     }
 
-    /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
-    /// started. Each worker is read twice: it ran an abandoned task at both readings, and had ended
-    /// none in between.
+    /// Returns `true` if at one moment every worker ran an abandoned task and no worker was being
+    /// started. This reads each worker twice. A worker qualifies if it ran an abandoned task at
+    /// both readings, and ended no task in between.
     fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;

@@ -1,4 +1,4 @@
-//! A job's way into the pool, and back if it is refused.
+//! How a job is submitted, and how it comes back if it is refused.
 
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
@@ -8,13 +8,13 @@ use crate::work::job::{Job, Task};
 use crate::work::observe::Submitted;
 use crate::work::options::Stored;
 
-/// The place where the task was put. A refused job comes back with the reason; its stored options
-/// are dropped.
+/// The location of an accepted task. If the job is refused, it comes back with the reason, and its
+/// stored options are dropped.
 type SubmitResult<J> = Result<Location, (J, Refusal)>;
 
-/// Makes a task of a job and submits it by `accept`.
-// It is inlined because a call would copy the closure in wider pieces than its caller has just
-// written. The CPU cannot forward such stores to the loads, which made each refusal 4 ns longer.
+/// Makes a task from a job, and submits the task by calling `accept`.
+// Inlined: a call would copy the closure in wider pieces than its caller has just written. The CPU
+// cannot forward such stores to the loads. Each refusal took 4 ns longer.
 #[inline(always)]
 pub(crate) fn submit<S: Stored, J: Job>(
     core: &Core,
@@ -34,7 +34,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     })
 }
 
-/// Submits a job with the options that a submitter, group or scope adds.
+/// Submits a job with the options of a submitter, group or scope.
 #[inline]
 pub(crate) fn submit_with<S: Stored, J: Job>(
     core: &Arc<Core>,

@@ -1,13 +1,13 @@
 //! Threads: how workers are started, told to end, and joined.
 //!
 //! A slot on which a thread is being started is `Held`. The new thread waits until the spawner has
-//! registered it and published its first order. The spawner counts the worker as living, and clears
-//! `ASLEEP` if this is the first one, under the registry's lock: from then on tasks may be queued.
-//! With a start hook the worker counts as busy until the hook has ended. Without one, a worker that
-//! is started for the queue counts as notified.
+//! registered it and published its first order. Under the registry's lock, the spawner counts the
+//! worker as living. If this is the first living worker, the spawner also clears `ASLEEP`: from
+//! then on tasks may be queued. With a start hook the worker counts as busy until the hook has
+//! ended. Without one, a worker that is started for the queue counts as notified.
 //!
-//! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
-//! rest.
+//! A thread that ends joins the threads that ended before it: see [`thread`](crate::work::thread).
+//! A shutdown joins the rest.
 
 use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
@@ -32,7 +32,7 @@ pub(crate) enum NotSpawned {
 
 impl Core {
     /// Gives back a slot without a thread, under the registry's lock. The slot becomes free, or is
-    /// withheld if the limit asks for that.
+    /// withheld if the limit requires that.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
         if self.slots_to_withhold(registry) == 0 {
             return self.free_slot(slot);
@@ -79,13 +79,13 @@ impl Core {
         spawned
     }
 
-    /// Makes up for a start that failed (A4). Leaves the count `notified`, then searches for a
-    /// worker again. Others skipped their search when they saw the count, or found no free slot
-    /// while this thread held it.
+    /// Makes up for a failed start (A4): leaves the count `notified`, and then searches for a
+    /// worker again. Other threads may have skipped their search because they saw the count, or
+    /// because this thread held the last free slot.
     ///
-    /// Without a slot, this searches for a worker and for another slot. If the OS refused a thread,
-    /// it does not ask for one more: it searches for idle workers only. A busy worker looks at the
-    /// queue when its task has ended.
+    /// If no slot was free, this searches for a worker and for another slot. If the OS refused a
+    /// thread, this does not ask for another one. It searches for idle workers only: a busy worker
+    /// looks at the queue when its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
         if !self.env.has_start_hook() {
             self.in_flight.sub(NOTIFIED);
@@ -97,9 +97,9 @@ impl Core {
         self.serve_line();
     }
 
-    /// Starts a worker on a slot whose free entry the caller has popped. If a task is given, it is
-    /// taken out and becomes the worker's first order, once the OS has given a thread. Otherwise
-    /// the worker looks at the queue. Returns the location of the task.
+    /// Starts a worker on a slot whose free entry the caller has popped. Once the OS has given a
+    /// thread, `task` is taken out and becomes the worker's first order. Without a task, the worker
+    /// looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
         self: &Arc<Self>,
@@ -108,9 +108,9 @@ impl Core {
     ) -> Result<Option<Location>, NotSpawned> {
         if let Err(why) = self.begin_start(slot, task.is_some()) {
             if task.is_some() {
-                // While this thread held the slot, other submissions saw no free slot and queued
-                // their tasks without a worker for them. A start for the queue makes up for this in
-                // `start_no_searcher`.
+                // While this thread held the slot, other submissions saw no free slot, and queued
+                // their tasks without starting a worker. (If this start was for the queue,
+                // `start_no_searcher` makes up for that.)
                 self.notify_another();
             }
             return Err(why);
@@ -122,8 +122,7 @@ impl Core {
         match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => {
                 let location = self.register(slot, thread, task);
-                // If this is the first worker, the queue has just been woken up, so it has space
-                // now.
+                // If this is the first worker, the queue has just been woken, so it has space now.
                 self.serve_line();
                 Ok(location)
             }
@@ -135,8 +134,8 @@ impl Core {
         }
     }
 
-    /// Begins a start. Gives the slot back and returns an error if the limit is reached, or if the
-    /// pool is closed and nothing is queued for this worker to run.
+    /// Begins a start. If the limit is reached, or if the pool is closed and nothing is queued for
+    /// this worker to run, gives the slot back and returns an error.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
@@ -152,7 +151,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives back the slot of a start for which the OS refused a thread.
+    /// Gives the slot back after the OS has refused a thread.
     fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
@@ -176,8 +175,8 @@ impl Core {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
-        // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
-        // not touch its handle before.
+        // SAFETY: this thread holds the slot. The new thread does not touch its handle before its
+        // first order.
         unsafe { it.set_thread(thread.handle().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
@@ -212,8 +211,8 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Counts a worker that is about to begin its end in `returning`. Does nothing in a pool with a
-    /// stop hook: a submission that sees the count tries again, and the hook may take long.
+    /// Counts a worker that is about to end in `returning`. Does nothing in a pool with a stop
+    /// hook: the hook may take long, and a submission that sees the count tries again meanwhile.
     pub(super) fn begin_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.add(RETURNING);
@@ -227,8 +226,8 @@ impl Core {
         }
     }
 
-    /// Tells the worker on a slot to end, if it is idle; if `benched`, only if it is still on the
-    /// bench. Returns `true` if it was told. The caller holds the registry's lock, so the slot
+    /// Tells the idle worker of a slot to end. If `benched`, the worker must still be on the bench.
+    /// Returns `true` if the worker was told. The caller holds the registry's lock, so the slot
     /// keeps its thread meanwhile.
     pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) -> bool {
         let Some(Some(worker)) = registry.workers.get(slot) else {

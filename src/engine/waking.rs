@@ -8,28 +8,30 @@ use crate::sync::Arc;
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
 
-    /// Returns `true` if a worker may be idle. The entry of a worker that was claimed by affinity
-    /// stays in the ready ring while its task runs, so this may be `true` although all workers are
-    /// busy.
+    /// Returns `true` if a worker may be idle. It may also return `true` while all workers are
+    /// busy: if a worker was claimed by affinity, its entry stays in the ready ring while its task
+    /// runs.
     pub(super) fn has_idle_candidate(&self) -> bool {
         !self.ready.is_empty() || self.is_any_benched()
     }
 
-    /// Claims this thread's last worker, if it is idle. Claims it asleep only if `even_parked`.
+    /// Claims the last worker that this thread used, if it is idle. If that worker is parked,
+    /// claims it only if `even_parked`.
     #[inline]
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
         let claim = self.slots[slot].claim_last_used(last, even_parked);
         // After a miss, the next calls only load the worker's word, until a task goes to that
-        // worker again. Otherwise submitters to a saturated pool would keep taking the cache lines
-        // of the workers away.
+        // worker again. Otherwise submitters to a saturated pool would keep taking the workers'
+        // cache lines.
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);
         }
         Some((slot, claim?))
     }
 
-    /// Claims an idle worker: one from the ready ring, or else the latest one on the bench.
+    /// Claims an idle worker from the ready ring. If the ring is empty, claims the worker that came
+    /// to the bench last.
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
         while let Some(slot) = self.ready.pop() {
             if let Some(claim) = self.slots[slot].claim_listed() {
@@ -44,8 +46,9 @@ impl Core {
     /// Makes sure that a worker looks at the queue, if anything is queued. An awake or notified
     /// worker is enough. If no worker is idle, starts one.
     ///
-    /// Called after a push into a pool that was busy (A3); by a worker that stops looking at the
-    /// queue, because it has a task or has ended (A2); and after a start that failed (A4).
+    /// Called after a push into a pool whose workers were all busy (A3); by a worker that stops
+    /// looking at the queue, because it has a task or has ended (A2); and after a failed start
+    /// (A4).
     ///
     /// # Why this does not recurse without bound
     /// The calls form a cycle: `notify_another`, `start_searcher`, [`Core::spawn_searcher`],
@@ -60,9 +63,10 @@ impl Core {
     /// * The pool was closed and nothing was queued. A closed queue takes no further push, so the
     ///   next round finds nothing queued, and ends.
     ///
-    /// So each further round has used up a free slot, or another thread has taken a step. After
-    /// `NotSpawned::Failed` there is no further round. The calls of [`Core::serve_line`] in between
-    /// return at once while the line is being served, so these add one more such cycle at most.
+    /// So in each further round this thread has used up a free slot, or another thread has taken a
+    /// step. After `NotSpawned::Failed` there is no further round. The rounds also call
+    /// [`Core::serve_line`], which returns at once while another thread serves the line. So these
+    /// calls add at most one more such cycle.
     pub(super) fn notify_another(self: &Arc<Self>) {
         self.notify_unless(Seen::is_any_searching);
     }
@@ -80,9 +84,9 @@ impl Core {
     /// Tells an idle worker to look at the queue, unless nothing is queued or the counts show
     /// `enough` workers. Returns `false` if no worker is idle.
     ///
-    /// This thread raises `notified` before it claims a worker. Other threads that see the count may
-    /// skip their own search. If this thread then finds no worker, it lowers the count and looks
-    /// again (A4): by then it sees the tasks that those threads pushed.
+    /// This thread raises `notified` before it claims a worker. Other threads that see the count
+    /// may skip their own search. If this thread then finds no worker, it lowers the count and
+    /// looks again (A4). By then it sees the tasks that those threads have pushed.
     pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
@@ -108,9 +112,10 @@ impl Core {
 
     /// Starts a worker for the queue, unless one searches already or nothing is queued.
     ///
-    /// A worker that this check does not see is either busy, and looks at the queue when its task
-    /// has ended; or it is ending, and looks once its slot is free. If the OS refuses a thread, a
-    /// living worker takes the task after its own: tasks are queued only while a worker lives (A1).
+    /// A worker that this check does not see is busy or ending. A busy worker looks at the queue
+    /// when its task has ended. An ending worker looks once its slot is free. If the OS refuses a
+    /// thread, a living worker takes the task after its own: tasks are queued only while a worker
+    /// lives (A1).
     fn start_searcher(self: &Arc<Self>) {
         // The counts are read before the queue. In the other order, a counted worker could take the
         // last task and leave the count between the two readings: a thread would be started in

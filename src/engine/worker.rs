@@ -63,10 +63,10 @@ struct Worker<'a> {
     it: &'a Slot<Task, Record>,
     ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
-    /// Set while this worker counts as awake, and watches the queue.
+    /// `true` while this worker counts as awake and watches the queue.
     watches: Cell<bool>,
-    /// Set if the worker is `Searching` after its last task, because the pool was closed or over
-    /// its limit. Cleared when `work` returns.
+    /// `true` if the worker became `Searching` after its last task, because the pool was closed or
+    /// over its limit. `work` clears it before it returns.
     searches_next: Cell<bool>,
 }
 
@@ -81,7 +81,7 @@ enum Next {
 }
 
 impl Worker<'_> {
-    /// Obeys orders until the worker ends.
+    /// Follows the worker's orders until the worker ends.
     fn live(&self) {
         if self.core.env.has_start_hook() {
             self.start();
@@ -121,8 +121,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the start hook. Afterwards the worker obeys orders. If it is to look at the queue, it
-    /// counts as notified from here on.
+    /// Runs the start hook. After it, the worker obeys orders. If its first order is to look at the
+    /// queue, the worker counts as notified from now on.
     fn start(&self) {
         self.start_hook();
         let mut backoff = Backoff::default();
@@ -135,22 +135,23 @@ impl Worker<'_> {
 
     // ---- tasks --------------------------------------------------------------------
 
-    /// Runs a task, then queued tasks as long as there are any. Then waits for an order, and
-    /// returns it.
+    /// Runs a task, and then queued tasks until none is left. Then waits for an order, and returns
+    /// it.
     ///
     /// At the end of each task, `find_next` chooses the worker's next state. `watch` tells it
     /// whether to watch the queue if nothing is queued: `true` after a task that came from the
     /// queue or had no waiting caller, because the next task is likely to come through the queue.
     ///
-    /// Four flags decide about the work for other threads that is still to be done, in this order:
+    /// Four flags say which work for other threads is still to be done. They are handled in this
+    /// order:
     ///
-    /// 1. `stop_watching` clears `watches`. If it was set, others relied on this worker to look at
-    ///    the queue, so it defers `help_others` to the start of the task (A2).
-    /// 2. If `find_next` has taken a queued task, there is space in the queue. The worker defers
-    ///    `help_others` to the start of that task, because `help_others` may start a thread. The
-    ///    task's caller could not leave until its task has started.
-    /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
-    /// 4. If the worker is `Searching` instead (`searches_next`), `search` does both.
+    /// 1. `stop_watching` clears `watches`. If `watches` was set, other threads relied on this
+    ///    worker to look at the queue. So the worker defers `help_others` to the start of its next
+    ///    task (A2).|+2. If `find_next` has taken a queued task, the queue has space. The worker
+    ///    defers `help_others` to the start of that task: `help_others` may start a thread, and the
+    ///    task's caller cannot leave before the task has started.|+3. If the worker is idle, it
+    ///    serves the line and calls the deferred waker at once.|+4. If the worker is `Searching`
+    ///    instead (`searches_next`), `search` does both.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
@@ -163,8 +164,8 @@ impl Worker<'_> {
             });
             if task_id.is_some() {
                 self.spin.ran_several();
-                // The line is not served here, because serving may start a thread. The caller of
-                // the next task could not leave until that task has started.
+                // Do not serve the line here: that may start a thread, which takes long. The caller
+                // of the next task cannot leave before that task has started.
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
@@ -182,8 +183,8 @@ impl Worker<'_> {
     /// its last task is released.
     fn serve_line_while_idle(&self) {
         if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
-            // Serving the line and calling the waker may take long. So this worker leaves the count
-            // `awake`: no submission may rely on it meanwhile.
+            // Serving the line and calling the waker may take long, and no submission may rely on
+            // this worker meanwhile. So the worker leaves the count `awake`.
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
@@ -251,8 +252,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Leaves the count `awake`. Others may have relied on this worker, so it defers `help_others`,
-    /// which notifies another worker (A2).
+    /// Leaves the count `awake`. Other threads may have relied on this worker, so it defers
+    /// `help_others`, which notifies another worker (A2).
     fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
@@ -260,8 +261,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Moves this worker from the count `notified` to the count `awake`: it was told to look at the
-    /// queue, and now begins.
+    /// Moves this worker from the count `notified` to the count `awake`. It was told to look at the
+    /// queue, and begins now.
     fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
             // This worker counts as awake already.
@@ -271,8 +272,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Claims this worker's own slot (`Idle` to `Searching`), and counts it as awake. Returns
-    /// `false` if another thread has claimed it first: that thread's order is on its way.
+    /// Claims this worker's own slot (`Idle` to `Searching`), and counts the worker as awake.
+    /// Returns `false` if another thread has claimed the slot first: then an order of that thread
+    /// will come.
     fn claim_own_slot(&self) -> bool {
         // The worker is counted as awake before it becomes `Searching` (V3).
         let counted = self.watches.get();
@@ -281,7 +283,7 @@ impl Worker<'_> {
         if !taken && !counted {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
-            // Submissions may have relied on the count meanwhile (A2).
+            // Submissions may have relied on this worker's count meanwhile (A2).
             self.core.notify_another();
         }
         taken
@@ -359,8 +361,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns the next step, if there is an order, or a task in the queue that this worker
-    /// watches.
+    /// Returns the next step if the worker has an order, or if it watches the queue and a task is
+    /// there.
     #[inline(always)]
     fn look(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It comes here new, or after it has published
@@ -375,8 +377,8 @@ impl Worker<'_> {
     // ---- the end ------------------------------------------------------------------
 
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
-    /// limit sets a flag, then looks for idle workers. This worker became idle, then reads the
-    /// flag. So at least one of the two sees the other (P3).
+    /// limit sets a flag, and then looks for idle workers. This worker becomes idle, and then reads
+    /// the flag. So at least one of the two sees the other (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
         self.core.is_closed() || self.core.is_self_surplus(&registry)
@@ -398,8 +400,9 @@ impl Worker<'_> {
         ends
     }
 
-    /// Ends this worker, which was told to end or found that it must, unless it is needed after
-    /// all. Returns `true` if it has ended. Otherwise the worker is `Searching` and awake.
+    /// Ends this worker, which was told to end or has found that it must. Returns `true` if it has
+    /// ended. If the worker turns out to be needed, returns `false`: it is `Searching` and awake
+    /// again.
     fn end(&self) -> bool {
         self.stop_watching();
         let mut has_stopped = false;
@@ -410,7 +413,7 @@ impl Worker<'_> {
                     self.stay(registry);
                     return false;
                 }
-                // The stop hook has run, so the start hook runs again, before any thread relies on
+                // The stop hook has run. So the start hook runs again before any thread relies on
                 // the worker.
                 drop(registry);
                 self.start_hook();
@@ -435,8 +438,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns `true` if this worker must not end: it has a queued task to look at, or is one of
-    /// `min_workers`; and it is not surplus.
+    /// Returns `true` if this worker must not end. That is so if it is not surplus, and either a
+    /// task is queued or the worker is one of `min_workers`.
     fn is_needed(&self, registry: &Registry) -> bool {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
@@ -475,8 +478,9 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        // A submission in line may take the free slot. And a submission that pushed a task before
-        // the slot was free could start no thread on it, so another worker looks for that task (A2).
+        // A submission in line may take the free slot. Another submission may have pushed a task
+        // before the slot was free, and could start no thread for it. So another worker looks for
+        // that task (A2).
         self.ctx.defer_helping_others();
         self.ctx.run_deferred();
         true

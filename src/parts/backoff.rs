@@ -19,49 +19,48 @@ const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 /// processor. Where it takes 40 ns, four of them last as long as a round trip of a cache line.
 /// `benches/NOTEBOOK.md` has the measurements.
 const PAUSES: u32 = 4;
-/// How often a thread looks while it spins.
+/// The number of looks in a plain spin.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 / PAUSES };
-/// How often a thread looks in a long spin, which lasts longer than waking a thread takes.
+/// The number of looks in a long spin. A long spin lasts longer than waking a thread takes.
 const MANY_LOOKS: u32 = 16 * LOOKS;
-/// How many looks come before the first yield, in a long spin or if an early yield has helped
-/// before.
+/// The number of looks before the first yield, in a long spin and in a spin that yields early.
 const FEW_LOOKS: u32 = 16 / PAUSES;
-/// How often a thread yields before it parks.
+/// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
-/// How many looks a [`Backoff`] makes before its first yield.
+/// The number of looks that a [`Backoff`] makes before its first yield.
 const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
-/// How often a [`Backoff`] yields before it sleeps instead. A sleep, unlike a yield, gives the core
-/// even to threads of lower priority.
+/// The number of yields after which a [`Backoff`] sleeps instead. A sleep gives the core even to
+/// threads of lower priority, and a yield does not.
 const YIELDS_BEFORE_SLEEP: u32 = if IN_MODELS { u32::MAX - TRIES } else { 64 };
-/// How long a [`Backoff`] sleeps each time.
+/// The length of one sleep of a [`Backoff`].
 const NAP: Duration = Duration::from_micros(50);
 
-/// A bounded spin: `step` spins, then yields, then returns `Spent`. The default is spent from the
-/// start.
+/// A bounded spin: `step` first spins, then yields, and then returns `Spent`. The default value is
+/// spent from the start.
 #[derive(Debug, Default)]
 pub(crate) struct BoundedSpin {
-    /// Looks that are left.
+    /// The number of looks that are left.
     looks: u32,
-    /// Yields that are left once no looks are.
+    /// The number of yields that are left after the last look.
     yields: u32,
-    /// Looks until the next yield, while looks are left.
+    /// The number of looks until the next yield.
     yield_in: u32,
 }
 
-/// The last step of a waiting thread.
+/// The step that a waiting thread took last.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Step {
     Spun,
     Yielded,
-    /// The thread has done nothing: it has waited for long enough to park.
+    /// The thread has waited for long enough, and must park. It has neither spun nor yielded.
     Spent,
 }
 
 impl BoundedSpin {
-    /// Creates a spin. `parallel`: another core can run the thread that this one waits for.
-    /// `early`: yield after a few looks, because this thread's last wait ended right after it
-    /// yielded. Then the two threads probably share a core, and no scheduler soon separates two
-    /// threads that never sleep.
+    /// Creates a spin. If `parallel`, another core can run the thread that this one waits for. If
+    /// `early`, the spin yields after a few looks, because this thread's last wait ended right
+    /// after a yield. In that case the two threads probably share a core, and no scheduler soon
+    /// separates two threads that never sleep.
     #[inline]
     pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
@@ -92,41 +91,42 @@ impl BoundedSpin {
     }
 }
 
-/// How long a worker spins before it sleeps. It spins longer, once, after it was woken soon after
-/// it had gone to sleep.
+/// Decides how long a worker spins before it sleeps. If the worker is woken soon after it has gone
+/// to sleep, its next spin is a long one.
 ///
 /// Waking a thread takes longer than a spin lasts. So once a worker and a caller that waits for
 /// each of its tasks have missed each other, they keep missing: each sleeps while the other is
-/// being woken. One long spin breaks this cycle. It yields again and again, because the caller may
-/// share the core and need it to receive its outcome. If tasks really come that slowly, a long spin
-/// breaks nothing. So each one doubles the number of short sleeps before the next, until plain
-/// spins have been enough for many tasks in a row.
+/// being woken. One long spin breaks this cycle. A long spin yields again and again, because the
+/// caller may share the core, and needs the core to receive its outcome. If tasks really arrive
+/// that slowly, a long spin breaks nothing. So each long spin doubles the number of short sleeps
+/// before the next one, until plain spins have been enough for many tasks in a row.
 ///
-/// After a few spins in vain, a worker does not spin at all until it has slept for a short time
-/// again and its long spin has found something, or until it runs several tasks in a row. More tasks
-/// may then come one by one, and without a spin each would have to wake the worker.
+/// After a few spins in vain, a worker stops spinning. It spins again once a long spin after a
+/// short sleep has found something, or once it has run several tasks in a row. Then more tasks may
+/// come one by one, and without spins each of them would have to wake the worker.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
-    /// Passed to [`BoundedSpin::new`] as `early`.
+    /// The value of `early` for the next [`BoundedSpin::new`].
     yield_early: Cell<bool>,
-    /// The next spin is a long one.
+    /// `true` if the next spin is to be a long one.
     long: Cell<bool>,
-    /// Decides which short sleeps are followed by a long spin.
+    /// Decides after which short sleeps the next spin is a long one.
     rarely: Rarely,
-    /// How many spins in a row have found nothing.
+    /// The number of spins in a row that have found nothing.
     misses: Cell<u32>,
 }
 
-/// Limits how often a remedy is tried that works at once or not at all: at the first occasion, then
-/// after 1, 2, 4 and more occasions have passed. Many waits in a row without an occasion reset this.
+/// Limits how often a remedy is tried that works either at once or not at all. The remedy is tried
+/// at the first occasion, and then after 1, 2, 4 and more occasions have passed. After many waits
+/// in a row without an occasion, it is tried at the next occasion again.
 #[derive(Debug, Default)]
 pub(crate) struct Rarely {
-    /// How many occasions are left to pass before the measure is taken again.
+    /// The number of occasions to let pass before the remedy is tried again.
     passes: Cell<u32>,
-    /// The value that `passes` got last. The next one is twice as large.
+    /// The value that `passes` was last set to. Its next value is twice as large.
     pause: Cell<u32>,
-    /// Waits without an occasion since the last occasion.
+    /// The number of waits since the last occasion.
     enough: Cell<u32>,
 }
 
@@ -142,7 +142,7 @@ impl Rarely {
         }
     }
 
-    /// Counts an occasion. Returns `true` if the measure is to be taken now.
+    /// Counts an occasion. Returns `true` if the remedy is to be tried now.
     pub(crate) fn is_time(&self) -> bool {
         self.enough.set(0);
         if let Some(left) = self.passes.get().checked_sub(1) {
@@ -155,7 +155,7 @@ impl Rarely {
         true
     }
 
-    /// Counts a wait that gave no occasion.
+    /// Counts a wait without an occasion.
     #[inline]
     pub(crate) fn went_well(&self) {
         if self.pause.get() > 0 {
@@ -169,13 +169,13 @@ impl Rarely {
 }
 
 impl AdaptiveSpin {
-    /// A sleep shorter than this suggests that a worker and a caller missed each other: one thread
-    /// slept while the other was being woken.
+    /// The limit of a short sleep. A sleep shorter than this suggests that a worker and a caller
+    /// missed each other: one slept while the other was being woken.
     const SHORT: Duration = Duration::from_micros(200);
-    /// After this many spins in vain, a worker stops spinning.
+    /// The number of spins in vain after which a worker stops spinning.
     const IN_VAIN: u32 = 3;
 
-    /// Creates a worker's spin. `parallel`: as for [`BoundedSpin::new`].
+    /// Creates a worker's spin. `parallel` has the same meaning as in [`BoundedSpin::new`].
     pub(crate) fn new(parallel: bool) -> Self {
         Self {
             parallel,
@@ -183,11 +183,11 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Calls `look` until it finds something or until it is time to sleep. That is at the end of
-    /// the spin, or at once if the thread is to `stop`.
+    /// Calls `look` until it finds something. Returns `None` when it is time to sleep: at the end
+    /// of the spin, or at once if `stop` returns `true`.
     ///
-    /// The first look does not count as a spin. If it finds something, that was there already,
-    /// perhaps since the thread slept.
+    /// The first look does not count as a spin. What it finds was there already, perhaps since the
+    /// thread slept.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
@@ -235,8 +235,9 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Notes that the worker has run several tasks in a row: they come faster than it runs them.
-    /// The next spin yields early, because the thread that submits them may need this core.
+    /// Notes that the worker has run several tasks in a row, so tasks come faster than it runs
+    /// them. The next spin yields early, because the thread that submits the tasks may need this
+    /// core.
     pub(crate) fn ran_several(&self) {
         self.misses.set(0);
         self.yield_early.set(true);
@@ -259,14 +260,14 @@ impl AdaptiveSpin {
     }
 }
 
-/// A wait for a step that another thread is in the middle of. That thread is a few instructions
-/// away from its end, unless it has lost its core. After some yields the wait sleeps, so that the
+/// A wait for another thread that is between two steps. That thread is a few instructions away from
+/// its second step, unless it has lost its core. After some yields the wait sleeps, so that the
 /// other thread gets a core even if it has a lower priority.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    /// Waits once: spins at first, then yields, then sleeps.
+    /// Waits once: spins at first, then yields, and then sleeps.
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.saturating_add(1);
         if self.0 <= TRIES {
@@ -286,12 +287,12 @@ impl Backoff {
     }
 }
 
-/// Returns the number of cores that can run threads of this process. The OS is asked once: on Linux
-/// the answer takes several files and tens of microseconds, which is more than the rest of building
-/// a pool.
+/// Returns the number of cores that can run threads of this process. Asks the OS only once. On
+/// Linux the OS's answer takes several files and tens of microseconds, which is more than the rest
+/// of building a pool.
 pub(crate) fn cores() -> usize {
-    // An atomic, not a `OnceLock`: after a fork while another thread fills a `OnceLock`, it would
-    // stay half filled in the child forever.
+    // An atomic, not a `OnceLock`: if the process forks while another thread fills a `OnceLock`, it
+    // stays half filled in the child forever.
     static CORES: AtomicUsize = AtomicUsize::new(0);
     // Relaxed: two threads may both ask the OS, and get the same answer.
     let mut cores = CORES.load(Ordering::Relaxed);

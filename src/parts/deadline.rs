@@ -1,5 +1,5 @@
-//! The end of a wait: an instant, or under loom a flag that a thread of the model raises. So expiry
-//! races every other step in every order.
+//! The end of a wait. It is an instant. Under loom it is a flag that a thread of the model raises,
+//! so that the deadline can pass between any two steps of other threads.
 
 use crate::sync::{now, thread, Instant};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A deadline as the user gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// This long after the deadline is first looked at.
+    /// The deadline is this long after it is first looked at.
     After(Duration),
     At(Instant),
 }
@@ -31,12 +31,12 @@ mod imp {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// The end of a wait. The clock is read only when the deadline is first looked at. Reading it
-    /// takes as long as half a hand-over, and a worker can be running the task by then.
+    /// The end of a wait. The clock is read only when the deadline is first looked at: reading it
+    /// takes as long as half a hand-over, and by then a worker can be running the task.
     #[derive(Debug)]
     pub(crate) struct Deadline(Cell<Option<Until>>);
 
-    /// A limit above 292 years counts as none. No clock of a platform ends within that time.
+    /// A limit above 292 years counts as no limit. No clock of a platform ends within that time.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
 
     impl Deadline {
@@ -44,8 +44,8 @@ mod imp {
             Self(Cell::new(None))
         }
 
-        /// Decides whether there is a deadline at all, once. So callers get the same answer before
-        /// and after the clock is read.
+        /// Decides once, before the clock is read, whether there is a deadline at all. So callers
+        /// get the same answer before and after the clock is read.
         #[inline]
         pub(crate) fn new(until: Until) -> Self {
             Self(Cell::new((until.left() <= LONGEST).then_some(until)))
@@ -112,7 +112,8 @@ mod imp {
             Self::never()
         }
 
-        /// A limit of zero has passed from the start. Any other limit in a model is no limit.
+        /// Returns a deadline that has passed if `limit` is zero. In a model, any other limit is no
+        /// limit.
         pub(crate) fn from_now(limit: Duration) -> Self {
             if limit.is_zero() {
                 return Self(Some(Arc::new(AtomicBool::new(true))));
@@ -124,7 +125,7 @@ mod imp {
             self.0.is_none()
         }
 
-        /// Returns any instant: models do not depend on its value.
+        /// Returns any instant, because models do not depend on its value.
         pub(crate) fn instant(&self) -> Option<Instant> {
             self.0.as_ref().map(|_| now())
         }

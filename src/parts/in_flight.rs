@@ -20,7 +20,7 @@ pub(crate) struct Count(u64);
 pub(crate) const AWAKE: Count = Count(1);
 pub(crate) const NOTIFIED: Count = Count(1 << 20);
 pub(crate) const RETURNING: Count = Count(1 << 40);
-/// The bits of one count. No count reaches 2^20: it is at most one for each slot, plus one for each
+/// The bits of one count. No count reaches 2^20: each slot adds at most one, and so does each
 /// thread that is just notifying a worker.
 const FIELD: u64 = (1 << 20) - 1;
 
@@ -37,8 +37,8 @@ impl Seen {
         self.0 & FIELD != 0
     }
 
-    /// Returns `true` if the counts awake and notified are not both zero. Then a worker is about to
-    /// look at the queue, or a thread is about to find a worker that does.
+    /// Returns `true` unless the counts awake and notified are both zero. Then a worker is about to
+    /// look at the queue, or a thread is about to find a worker that will.
     #[inline]
     pub(crate) fn is_any_searching(self) -> bool {
         self.0 % RETURNING.0 != 0
@@ -75,7 +75,7 @@ impl InFlight {
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn shift(&self, from: Count, to: Count) {
-        // ORDERING: P1, P2: at every moment, the worker counts as one of the two.
+        // ORDERING: P1, P2: the worker counts as one of the two at every moment.
         self.0
             .fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
     }

@@ -1,8 +1,8 @@
 //! The line: submissions that wait for space, in the order of their arrival.
 //!
-//! A submission that waits leaves its task here, and its thread or future sleeps. The thread or
-//! future is the *owner* of the entry. A thread that makes space *serves* the line: it submits the
-//! first task by an ordinary attempt, and leaves the answer for the owner.
+//! A submission that waits leaves its task here, and its thread or future sleeps. That thread or
+//! future is the *owner* of the entry. A thread that makes space *serves* the line: it makes an
+//! ordinary attempt to submit the first task, and leaves the answer for the owner.
 //!
 //! **Invariant.** While a task waits in line and there is space, some thread is about to serve the
 //! line. Three rules keep this true:
@@ -40,7 +40,7 @@ struct List<T, A> {
     answers: HashMap<u64, A>,
     /// `true` while a thread serves the line.
     is_served: bool,
-    /// `true` if space may have come up since the server began its last attempt.
+    /// `true` if space may have been made since the server began its last attempt.
     has_event: bool,
 }
 
@@ -49,7 +49,7 @@ struct Entry<T> {
     ticket: u64,
     /// The task. `None` while the server attempts to submit it.
     wanted: Option<T>,
-    /// How to wake the owner. `None` for a future that has not polled for its answer yet.
+    /// The way to wake the owner. `None` for a future that has not polled for its answer yet.
     wake_up: Option<WakeUp>,
 }
 
@@ -109,8 +109,8 @@ impl<T, A> Line<T, A> {
         ticket
     }
 
-    /// Returns the answer if there is one. Otherwise stores `waker`, if given, in place of the waker
-    /// that was stored before.
+    /// Returns the answer if there is one. Otherwise stores `waker`, if given, in place of the
+    /// previous waker.
     pub(crate) fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<A> {
         // A waker's clone and drop are user code, which must not run under the lock.
         let mut other = waker.cloned().map(WakeUp::Task);
@@ -149,10 +149,10 @@ impl<T, A> Line<T, A> {
         lock(&self.list).is_served
     }
 
-    /// Submits the first task by `attempt` until an attempt finds no space, as the module's doc
-    /// describes. Wakes owners that are threads. If an owner is a future, stops after its answer
-    /// and returns its waker. The caller serves again, and calls the wakers, which are user code,
-    /// after that.
+    /// Submits the first task by `attempt`, again and again until an attempt finds no space, as the
+    /// module's doc says. Wakes the owner of each answered entry that is a thread. If an owner is a
+    /// future, stops and returns its waker. The caller then calls this again, and calls all wakers
+    /// last, because they are user code.
     #[cold]
     pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
         let mut waker = None;
@@ -189,9 +189,9 @@ impl<T, A> Line<T, A> {
         waker
     }
 
-    /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller is to call.
-    /// An entry whose task the server is submitting is left to the server: the event makes it
-    /// attempt once more.
+    /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller must call.
+    /// Skips an entry whose task the server is just submitting. Leaves an event for it, so that the
+    /// server attempts once more.
     #[cold]
     pub(crate) fn turn_away(
         &self,
@@ -244,7 +244,7 @@ impl<T, A> Line<T, A> {
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 impl<T, A> Line<T, A> {
-    /// Holds the lock, as a thread does that was stopped within one of the calls above.
+    /// Holds the lock, as if a thread had been stopped within one of the calls above.
     pub(crate) fn hold(&self) -> impl Drop + '_ {
         lock(&self.list)
     }

@@ -1,9 +1,10 @@
 //! The tasks of a group or scope: how many are pending, where they are queued, and which threads
 //! wait for their end.
 //!
-//! A task is *pending* from its submission until its end or its refusal. The time in which it waits
-//! in line is included. It is *inside* from its submission until its handle, if it has one, has been
-//! told of its end, too: a wait ends after that, but a full group has space for the next task before.
+//! A task is *pending* from its submission until its end or its refusal, also while it waits in
+//! line. It is *inside* for longer: until its handle, if it has one, has been told of its end. A
+//! wait ends only when nothing is inside. A full group has space for the next task once a task is
+//! no longer pending.
 //!
 //! A wait ends if nothing was inside at one moment during it, even if the next task enters right
 //! afterwards. So a task that leaves nothing inside takes that step under the lock, and adds one to
@@ -12,8 +13,8 @@
 //!
 //! A task inside refers to its group without a count of its own: two more steps on a word that
 //! submissions and workers share would double the cost of a member. An [`Owner`] keeps the group
-//! alive. If it is dropped while a task is inside, it leaves its reference in the group, and the task
-//! that leaves nothing inside takes that reference out.
+//! alive. If the owner is dropped while a task is inside, the owner leaves its reference in the
+//! group. The last task inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
@@ -26,9 +27,9 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// One task inside, in the lower half of [`Members::tasks`].
+/// The value of one task inside, in the lower half of [`Members::tasks`].
 const INSIDE: u64 = 1;
-/// One task inside that has ended, in the upper half.
+/// The value of one task inside that has ended, in the upper half.
 const ENDED: u64 = 1 << 32;
 
 fn inside(tasks: u64) -> u64 {
@@ -41,26 +42,27 @@ fn pending(tasks: u64) -> u64 {
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Two counts, [`INSIDE`] and [`ENDED`]. Changed by submissions and workers.
+    /// Two counts: tasks inside ([`INSIDE`]) and those of them that have ended ([`ENDED`]). Written
+    /// by submissions and workers.
     tasks: CachePadded<AtomicU64>,
-    /// How many tasks have ended, by [`Ended`]. Changed by workers alone.
+    /// The number of tasks that have ended, by [`Ended`]. Written only by workers.
     ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
-    /// How often nothing was left inside. Changes only under the lock. It has a cache line of its
-    /// own because waiters spin on it.
+    /// The number of moments at which nothing was inside. Written only under the lock. It has a
+    /// cache line of its own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
     all_ended: Condvar,
-    /// Queue positions at which tasks of the group were accepted. When the list is full, positions
-    /// whose tasks have been popped are dropped from it. Changed by submissions alone.
+    /// The queue positions at which tasks of the group were accepted. When the list is full,
+    /// positions whose tasks have been popped are removed. Written only by submissions.
     queued: CachePadded<Mutex<Vec<u64>>>,
 }
 
-/// How a task has ended.
+/// The way in which a task has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Completed,
@@ -84,16 +86,16 @@ impl Ended {
 struct Rare {
     /// The number of threads that sleep until `zeros` changes.
     sleeping: usize,
-    /// The reference of an owner that was dropped while a task was inside.
+    /// The owner's reference, if the owner was dropped while a task was inside.
     kept: Option<Arc<Members>>,
 }
 
-/// A reference to a group that may enter tasks: a group's or a scope's own.
+/// A reference to a group that lets tasks enter it. A group or a scope has one.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
-/// A task's reference to its group. It is consumed once: by [`Pending::end`], by
-/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
+/// A task's reference to its group. It is consumed once: by [`Pending::end`]; by
+/// [`Pending::has_ended`] and then [`Pending::told`]; or by [`Pending::leave`].
 #[derive(Debug)]
 pub(crate) struct Pending(NonNull<Members>);
 
@@ -101,8 +103,8 @@ pub(crate) struct Pending(NonNull<Members>);
 unsafe impl Send for Pending {}
 
 impl Owner {
-    /// Creates a group that allows `limit` pending tasks. It can note `queued` queue positions
-    /// before it allocates again.
+    /// Creates a group that allows `limit` pending tasks. The group can note `queued` queue
+    /// positions before it allocates.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self(Arc::new(Members {
             tasks: CachePadded::new(AtomicU64::new(0)),
@@ -117,7 +119,7 @@ impl Owner {
         }))
     }
 
-    /// Counts a task that is about to be submitted. Returns `None` if the group is full.
+    /// Counts a task that is about to be submitted as inside. Returns `None` if the group is full.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
@@ -145,8 +147,8 @@ impl Deref for Owner {
 }
 
 impl Drop for Owner {
-    /// Leaves the reference to the last task inside. In a forked child no task ends, and a thread
-    /// that no longer exists may hold the lock.
+    /// Leaves the reference to the last task inside. Does nothing in a forked child: no task ends
+    /// there, and a thread that no longer exists may hold the lock.
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
@@ -161,9 +163,8 @@ impl Drop for Owner {
 impl Pending {
     /// Returns the reference of a task that is inside already.
     ///
-    /// # Safety
-    /// The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this reference,
-    /// and a reference to it that is not consumed is not used after that.
+    /// # Safety|+The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this
+    /// reference. If there is another reference to the task, it is not used after that.
     #[inline]
     pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
         // SAFETY: the address of a value in an `Arc` is not null.
@@ -176,7 +177,7 @@ impl Pending {
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended and has no handle. Waiters may return from here on.
+    /// Counts a task that has ended and has no handle. From now on waiters may return.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
         self.count(outcome);
@@ -199,14 +200,14 @@ impl Pending {
         self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lets a task that has ended leave, once its handle has its outcome. Waiters may return from
-    /// here on.
+    /// Takes out a task that has ended, once its handle has its outcome. From now on waiters may
+    /// return.
     #[inline]
     pub(crate) fn told(self) {
         self.leave_by(INSIDE + ENDED);
     }
 
-    /// Lets a task that is not counted as ended leave.
+    /// Takes out a task that has not been counted as ended.
     #[inline]
     pub(crate) fn leave(self) {
         self.leave_by(INSIDE);
@@ -215,7 +216,7 @@ impl Pending {
     #[inline]
     fn leave_by(self, step: u64) {
         // SAFETY: the group lives until the step below. A reference to the whole group would have
-        // to be valid after it, too; one to an atomic word need not.
+        // to stay valid after that step. A reference to one atomic word need not.
         let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
         let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
         // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
@@ -226,14 +227,14 @@ impl Pending {
         }
     }
 
-    /// Lets the last task leave, and counts that moment. Both steps happen under the lock. Otherwise
-    /// a waiter could read `zeros` between them, find a new task inside, and then return for the
-    /// moment before that task.
+    /// Takes out the last task, and counts that moment. Both steps are taken under the lock.
+    /// Otherwise a waiter could read `zeros` between them, find a new task inside, and then return
+    /// because of the moment before that task.
     #[inline(never)]
     fn leave_last(self, step: u64) {
         let members = self.0.as_ptr().cast_const();
-        // SAFETY: `enter` took the pointer from an `Arc`, and the group lives as the task is
-        // inside. This reference of its own keeps it alive until the lock is free again.
+        // SAFETY: the pointer comes from an `Arc` (`enter`), and the group lives while the task is
+        // inside. The reference made here keeps the group alive until the lock is free again.
         let members = unsafe {
             Arc::increment_strong_count(members);
             Arc::from_raw(members)
@@ -268,14 +269,14 @@ impl Members {
         self.tasks.load(Ordering::SeqCst)
     }
 
-    /// Returns how many tasks have ended in the given way.
+    /// Returns how many tasks have ended in this way.
     pub(crate) fn ended(&self, outcome: Ended) -> u64 {
         // Relaxed: a statistic, which publishes nothing.
         self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is inside, or was inside at one moment of this call. Returns `false`
-    /// if the deadline passes first.
+    /// Waits until nothing is inside, or until nothing was inside at one moment of this call.
+    /// Returns `false` if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
         let rare = lock(&self.rare);
         let before = self.zeros();
@@ -309,14 +310,14 @@ impl Members {
 
     /// Cancels the group for good.
     pub(crate) fn cancel(&self) {
-        // ORDERING: P3: set before the cancel looks for the group's tasks, which may be queued, in
-        // line or running.
+        // ORDERING: P3: set before the cancel looks for the group's tasks, wherever they are:
+        // queued, in line or running.
         self.cancelled.swap(true, Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // ORDERING: P3: read after a task was accepted, or after its worker has noted that it runs
+        // ORDERING: P3: read after a task was accepted, or after a worker has noted that it runs
         // the task.
         self.cancelled.load(Ordering::SeqCst)
     }
@@ -327,7 +328,7 @@ impl Members {
     pub(crate) fn note(&self, position: u64, passed: impl FnOnce() -> u64) {
         let mut queued = lock(&self.queued);
         if queued.len() == queued.capacity() {
-            // The sign of the wrapping difference compares positions that may have wrapped.
+            // Positions may have wrapped, so the sign of the wrapping difference compares them.
             let passed = passed();
             queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
             // Half of the list is free after this, so that the scan above stays rare.
@@ -347,7 +348,7 @@ impl Members {
 
 #[cfg(lazypool_loom)]
 impl Members {
-    /// Returns `true` if a thread sleeps in `wait`. Models ask.
+    /// Returns `true` if a thread sleeps in `wait`. Used by models.
     pub(crate) fn is_waited_for(&self) -> bool {
         lock(&self.rare).sleeping > 0
     }

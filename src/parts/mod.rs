@@ -1,5 +1,5 @@
-//! The mechanisms that a pool is built from. They are generic over the tasks that they carry, and
-//! do not know pools, groups' rules or hooks.
+//! The mechanisms from which a pool is built. They are generic over the tasks that they carry. They
+//! do not know pools, hooks, or what a group is for.
 
 pub(crate) mod backoff;
 pub(crate) mod completion;

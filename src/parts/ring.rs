@@ -1,11 +1,11 @@
 //! A bounded multi-producer multi-consumer ring of slot indices.
 //!
 //! The ring is a power-of-two array of words, its cells. Each cell holds the *lap* of the position
-//! that it serves, a bit that says whether it is full, and the index. So one compare-and-swap moves
-//! a cell from `empty(lap)` to `full(lap, value)` (push), or from there to `empty(lap + 1)` (pop).
-//! The shared positions `head` and `tail` only tell a thread which cell to look at. They are
-//! advanced after the cell has changed, by the first thread that notices. No thread ever waits for
-//! an operation that another thread has begun. This makes the ring lock-free and its answers exact:
+//! that it serves, a bit that says whether it is full, and the index. One compare-and-swap moves a
+//! cell from `empty(lap)` to `full(lap, value)` (a push), or from there to `empty(lap + 1)` (a
+//! pop). The shared positions `head` and `tail` only tell a thread which cell to look at. They move
+//! after the cell has changed: the first thread that notices moves them. No thread ever waits for
+//! an operation that another thread has begun. So the ring is lock-free, and its answers are exact:
 //!
 //! * `push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
 //!   is full.
@@ -13,13 +13,13 @@
 //!   empty.
 //!
 //! An operation reads `head` or `tail`, then the cell, and need not read `head` or `tail` again.
-//! `tail` moves past a position only after the cell there was filled, and `head` only after it was
-//! emptied. So a cell that is not yet filled proves that neither has moved, and a cell that is not
-//! yet emptied proves that `head` has not.
+//! `tail` moves past a position only after the cell there has been filled. `head` moves past a
+//! position only after the cell there has been emptied. So if a cell is not yet filled, neither
+//! `head` nor `tail` has moved past it. If a cell is not yet emptied, `head` has not.
 //!
-//! The sequence stamp per cell is D. Vyukov's (bounded MPMC queue, 1024cores);
-//! stamping and value in one word, with helping, follows the "infinite array
-//! folded" queues of Feldman and Dechev and of Nikolaev (SCQ, 2019).
+//! The stamp in each cell is D. Vyukov's (bounded MPMC queue, 1024cores). Stamp and value in one
+//! word, and helping, follow the "infinite array folded" queues of Feldman and Dechev and of
+//! Nikolaev (SCQ, 2019).
 //!
 //! | from | to | by | ordering |
 //! |---|---|---|---|
@@ -68,7 +68,7 @@ const fn full(lap: u64, value: u16) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Ring {
     cells: Box<[AtomicU64]>,
-    /// log2 of the number of cells.
+    /// The base-2 logarithm of the number of cells.
     shift: u32,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -125,8 +125,8 @@ impl Ring {
             } else if is_before(seen, lap) {
                 return Err(value);
             } else {
-                // Another thread has filled the cell and not yet moved `tail` (a pop may have
-                // emptied the cell since), or `tail` was read too early.
+                // Another thread has filled the cell and has not yet moved `tail`. (A pop may even
+                // have emptied the cell since.) Or `tail` was read too early.
                 self.advance(&self.tail, tail);
             }
         }
@@ -151,15 +151,15 @@ impl Ring {
                     return Some((seen & (FULL - 1)) as usize);
                 }
             } else {
-                // Another thread has taken the entry and not yet moved `head`, or `head` was read
-                // too early.
+                // Another thread has taken the entry and has not yet moved `head`, or `head` was
+                // read too early.
                 self.advance(&self.head, head);
             }
         }
     }
 
-    /// Moves `head` or `tail` from the position `from` to the next one. A failure means that
-    /// another thread has moved it already, since both only grow.
+    /// Moves `head` or `tail` from the position `from` to the next one. On failure another thread
+    /// has moved it already, since both only grow.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn advance(&self, end: &AtomicU64, from: u64) {
         // ORDERING: R1: `head` or `tail` moves after the cell has changed.
@@ -191,14 +191,14 @@ impl Ring {
         // ORDERING: P2: in one order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
-        // is negative only if a pop has moved `head` past an entry whose push has not yet moved
+        // can be negative: a pop may have moved `head` past an entry whose push has not yet moved
         // `tail`.
         let held = self.pushes().wrapping_sub(head) as i64;
         (head, held.max(0) as u64)
     }
 
-    /// Returns `true` if `head` is `pushes`. If [`Ring::pushes`] returns `pushes` before and after
-    /// this call, the ring was empty during it.
+    /// Returns `true` if `head` equals `pushes`. If [`Ring::pushes`] returns `pushes` before and
+    /// after this call, the ring was empty during the call.
     #[inline]
     pub(crate) fn is_drained(&self, pushes: u64) -> bool {
         // ORDERING: P2: read between two readings of `tail`.
@@ -206,8 +206,8 @@ impl Ring {
     }
 
     /// Returns the number of pushes so far, which is `tail`. Two equal readings prove that no push
-    /// happened in between, except one that has filled its cell and not yet moved `tail`.
-    /// [`Ring::is_empty`] sees that one.
+    /// completed in between. A push may have filled its cell and not yet moved `tail`:
+    /// [`Ring::is_empty`] sees such a push.
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {
         // ORDERING: P1, P2: read after a push into the queue; or before and after other words.

@@ -2,13 +2,13 @@
 //!
 //! A thread that never sleeps keeps its CPU for a whole time slice of the OS, which is some
 //! milliseconds. If there are more workers, submitters and receivers than CPUs, each of them waits
-//! that long for the others. So a worker yields between two tasks once it has run for [`LIMIT`]
+//! that long for another one. So a worker yields between two tasks once it has run for [`LIMIT`]
 //! without sleeping.
 //!
 //! Yielding can cost time: on Linux 6.18, a thread that yields goes to the end of the run queue. So
-//! a worker yields less often if other threads then keep the CPU for long. It does not yield at all
-//! while its tasks are so short that they run as fast as they are submitted. Other threads would
-//! only fill the queue then, or the scheduler would move the worker away from its caller.
+//! if other threads then keep the CPU for long, the worker yields less often. If its tasks are so
+//! short that it runs them as fast as they are submitted, the worker does not yield at all: other
+//! threads would only fill the queue, or the scheduler would move the worker away from its caller.
 //! `benches/NOTEBOOK.md` has the measurements.
 //!
 //! While tasks are short, the clock is read more and more rarely, down to once every [`MANY`] + 1
@@ -18,26 +18,27 @@ use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// How long a worker runs before it yields: shorter than a time slice of the OS. In models no
-/// worker yields, because models must not depend on the clock.
+/// The time for which a worker runs before it yields. It is shorter than a time slice of the OS. In
+/// models no worker yields, because models must not depend on the clock.
 const LIMIT: Duration = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     Duration::MAX
 } else {
     Duration::from_micros(200)
 };
-/// The highest number of tasks that run between two looks at the clock. A worker whose tasks are
-/// short enough to reach it does not yield.
+/// The highest number of tasks that run between two looks at the clock. A worker whose tasks are so
+/// short that it reaches this number does not yield.
 const MANY: u32 = 127;
 
-/// The tasks that a worker has run, and for how long, since it last slept or yielded.
+/// The number of tasks that a worker has run since it last slept or yielded, and the time that they
+/// took.
 #[derive(Debug)]
 pub(crate) struct Stretch {
-    /// How many tasks are left to run before the next look at the clock.
+    /// The number of tasks to run before the next look at the clock.
     left: Cell<u32>,
-    /// The value that `left` got at the last look, the time of that look, and the time at which the
-    /// stretch began.
+    /// The value that `left` was set to at the last look, the time of that look, and the time at
+    /// which the stretch began.
     last: Cell<(u32, Option<(Instant, Instant)>)>,
-    /// How long a stretch lasts before the worker yields.
+    /// The length of a stretch after which the worker yields.
     limit: Cell<Duration>,
 }
 
@@ -58,19 +59,19 @@ impl Stretch {
         left == 0
     }
 
-    /// Ends the stretch, because the worker has slept. The next tasks may be of another kind.
+    /// Ends the stretch, because the worker has slept. Its next tasks may be of another kind.
     pub(crate) fn end(&self) {
         self.left.set(0);
         self.last.set((0, None));
     }
 
-    /// Returns `true` if the stretch has reached its limit at the moment `now`. Then the worker
+    /// Returns `true` if the stretch has reached its limit at the time `now`. Then the worker
     /// yields, and a new stretch begins at the next look.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let (tasks, times) = self.last.get();
         let since = |then| now.saturating_duration_since(then);
-        // While tasks are short, twice as many run before the next look as before this one. Once
-        // tasks are longer, the worker looks at the clock after every task.
+        // While tasks are short, each interval between two looks has twice as many tasks as the one
+        // before. Once tasks are longer, the worker looks at the clock after every task.
         let are_short = times.is_some_and(|(looked, _)| since(looked) < LIMIT / 4);
         let tasks = if are_short {
             (2 * tasks + 1).min(MANY)
@@ -84,8 +85,8 @@ impl Stretch {
         is_over
     }
 
-    /// Adjusts the limit after a yield that lasted for `took`. A worker beside threads that do not
-    /// yield themselves gives its CPU to them less often.
+    /// Adjusts the limit after a yield that lasted for `took`. Beside threads that never yield, a
+    /// yield takes long, so the worker then yields less often.
     pub(crate) fn has_yielded(&self, took: Duration) {
         self.limit.set(LIMIT.max(took / 4));
     }

@@ -1,28 +1,28 @@
-//! The word that decides which side gets a started task's outcome.
+//! The word that decides which side gets the outcome of a task that has started.
 
 use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The state of the task whose id is in the word. If the word is zero, there is no task, or its
-/// outcome is being delivered.
+/// The state of the task whose id is in the word. The word is zero if there is no task, or if the
+/// task's outcome is being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum DecisionState {
     /// The task runs, and its caller or handle waits for the outcome.
     Running = 1,
-    /// The worker reads the caller's node, or the thread that leaves writes its deadline. Both take
-    /// a few instructions.
+    /// The worker is reading the caller's node, or a thread that leaves is storing its deadline.
+    /// Both take a few instructions.
     Pinned = 2,
     /// The caller has left, or the handle has cancelled the task.
     Abandoned = 3,
 }
 
 const STATE: u64 = 7;
-/// Set in the ids of tasks from the queue. It is above the bits of a generation.
+/// A flag in the ids of tasks from the queue. No generation of a slot has this bit.
 const QUEUED: u64 = 1 << 63;
 
-/// Returns the id of the task that was handed over as the slot's `generation`-th.
+/// Returns the id of the task that was the slot's `generation`-th to be handed over.
 #[inline]
 pub(crate) fn mailbox_id(generation: u64) -> u64 {
     (generation * (STATE + 1)) & !QUEUED
@@ -41,8 +41,8 @@ pub(crate) fn is_queued(task_id: u64) -> bool {
     task_id & QUEUED != 0
 }
 
-/// The decision about the running task, a part of a worker's slot: the word, and the deadline at
-/// which the task's caller left.
+/// The decision about the running task. It is a part of a worker's slot. It has the word, and the
+/// deadline at which the task's caller left.
 #[derive(Debug)]
 pub(crate) struct Decision {
     word: AtomicU64,
@@ -77,16 +77,16 @@ impl Decision {
         left_at.filter(|left_at| *left_at != 0)
     }
 
-    /// Starts the decision: the worker is about to run the task.
+    /// Starts the decision, as the worker is about to run the task.
     pub(crate) fn start(&self, task_id: u64) {
-        // ORDERING: C1: comes after the worker has copied what it needs of the node. It is a swap,
+        // ORDERING: C1: comes after the worker has copied what it needs of the node. This is a swap
         // because loom reports a store that races a compare-and-swap as a data race.
         self.word
             .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
     }
 
-    /// Claims the outcome for the worker, whose task has ended. The worker then writes it into the
-    /// caller's node. Returns `false` if the caller has left.
+    /// Claims the outcome for the worker whose task has ended. The worker then writes the outcome
+    /// into the caller's node. Returns `false` if the caller has left.
     #[must_use]
     pub(crate) fn complete(&self, task_id: u64) -> bool {
         self.step(task_id, 0)
@@ -96,7 +96,7 @@ impl Decision {
     fn step(&self, task_id: u64, to: u64) -> bool {
         let running = word(task_id, DecisionState::Running);
         // ORDERING: C1, C2: comes after the worker has read what it needs of the node. Acquires all
-        // that the caller did before it left. `done` publishes the outcome.
+        // that the caller did before it left. The outcome is published by `done`, not here.
         (self.word)
             .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -118,7 +118,8 @@ impl Decision {
         }
     }
 
-    /// Pins the word of a running task, for its worker or for the thread that leaves the task.
+    /// Pins the word of a running task. The worker pins it to read the deadline, and a thread pins
+    /// it to leave the task.
     fn pin(&self, task_id: u64) -> bool {
         self.step(task_id, word(task_id, DecisionState::Pinned))
     }
@@ -144,10 +145,10 @@ impl Decision {
         deadline
     }
 
-    /// Leaves a running task. Its caller stores its `deadline` for the task to read. A handle that
-    /// cancels stores zero, and so does the worker on behalf of the handle. Returns `false` if the
-    /// task has not started, is just reading its deadline, has been left before, or if its outcome
-    /// is being delivered.
+    /// Leaves a running task, and stores `deadline` for the task to read. A caller stores its own
+    /// deadline. A handle that cancels the task stores zero, and so does the worker on behalf of a
+    /// handle. Returns `false` if the task has not started, is just reading its deadline, has been
+    /// left before, or if its outcome is being delivered.
     #[must_use]
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
         let leaves = self.pin(task_id);

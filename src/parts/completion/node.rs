@@ -9,18 +9,18 @@ use std::mem::{align_of, size_of};
 use std::task::Waker;
 
 std::thread_local! {
-    /// The next wait yields early: see [`BoundedSpin::new`]. It has no destructor, so it can be
-    /// read at any time.
+    /// `true` if the next wait is to yield early: see [`BoundedSpin::new`]. It has no destructor,
+    /// so it can be read at any time.
     static YIELD_EARLY: Cell<bool> = const { Cell::new(false) };
-    /// The next wait parks at once: see [`WaitNode::park_next_time`].
+    /// `true` if the next wait is to park at once: see [`WaitNode::park_next_time`].
     static PARK_NEXT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The caller or handle waits, and no wake-up is stored.
 const WAITING: u32 = 0;
-/// A wake-up is stored. The caller or handle may take it back, and the worker may take it.
+/// A wake-up is stored. The caller or handle may take it back, or the worker may take it.
 const PARKED: u32 = 1;
-/// The worker takes the wake-up. The outcome is there.
+/// The outcome is there, and the worker is taking the wake-up.
 const TAKING: u32 = 2;
 /// The outcome is there, and the worker does not touch the node again.
 const DONE: u32 = 3;
@@ -32,8 +32,8 @@ const LINE: usize = align_of::<CachePadded<u8>>();
 
 /// A flag in `worker_slot`: the handle has cancelled its task. Set only in a node on the heap.
 const CANCELLED: u32 = 1 << 31;
-/// A flag in `worker_slot`: the handle leaves. A hint for the worker, on a line that is the worker's
-/// own; a look at `done` would take that line away from a thread that waits.
+/// A flag in `worker_slot`: the handle leaves. The worker takes this flag as a hint. It does not
+/// look at `done` instead, because that would take the cache line away from a waiting thread.
 const LEAVES: u32 = 1 << 30;
 
 /// How a wait has ended.
@@ -42,13 +42,14 @@ const LEAVES: u32 = 1 << 30;
 pub(crate) enum Waited {
     /// The outcome is there.
     Done,
-    /// The outcome came right after this thread had yielded. The worker probably shares its core.
+    /// The outcome came right after this thread had yielded. So the worker probably shares its
+    /// core.
     DoneOnceOffered,
     /// The deadline passed before the outcome came.
     Expired,
 }
 
-/// How a caller is woken.
+/// The way to wake a waiter.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
     Thread(thread::Thread),
@@ -68,16 +69,17 @@ pub(crate) enum WakeUp {
 #[repr(C)]
 pub(crate) struct WaitNode {
     done: AtomicU32,
-    /// Not `CachePadded`: the allocator takes longer for memory of a large alignment. The caller
-    /// looks at `done` again and again, while the worker uses the rest.
+    /// Keeps `done`, which the caller polls, on another cache line than the fields that the worker
+    /// uses. `CachePadded` would do that, too, but the allocator takes longer for memory of a large
+    /// alignment.
     _apart: [u8; LINE - size_of::<u32>()],
-    /// The slot number, plus one, of the worker that took the task from the queue; on the heap, of
-    /// the worker that runs the task. Zero until then.
+    /// A worker's slot number, plus one, or zero. On the stack, it is the worker that took the task
+    /// from the queue. On the heap, it is the worker that runs the task.
     worker_slot: AtomicU32,
     /// Owned by the caller or handle in `WAITING`, and by the worker in `TAKING`.
     wake_up: UnsafeCell<Option<WakeUp>>,
     pub(crate) label: Option<&'static str>,
-    /// The deadline in nanoseconds. Zero until the caller has stored it.
+    /// The caller's deadline in nanoseconds. Zero until the caller has stored it.
     deadline: AtomicU64,
     pub(crate) alive: Alive,
 }
@@ -102,15 +104,15 @@ impl WaitNode {
         }
     }
 
-    /// Stores the caller's deadline in nanoseconds, not zero. A task that asks for its deadline
-    /// waits for this.
+    /// Stores the caller's deadline in nanoseconds. It must not be zero. A task that asks for its
+    /// deadline waits for this call.
     pub(crate) fn set_deadline(&self, nanos: u64) {
         // Relaxed: the reader needs no other data with it.
         self.deadline.store(nanos, Ordering::Relaxed);
     }
 
-    /// Returns the deadline. Waits for the caller to store it: the caller may still be reading the
-    /// clock.
+    /// Returns the deadline. Waits until the caller, which may still be reading the clock, has
+    /// stored it.
     pub(super) fn await_deadline(&self) -> u64 {
         self.alive.touch();
         let mut backoff = Backoff::default();
@@ -123,8 +125,8 @@ impl WaitNode {
         }
     }
 
-    /// Publishes the worker's slot number to the caller of a queued task, which then knows whose
-    /// decision to read.
+    /// Publishes the worker's slot number to the caller of a queued task. The caller then knows
+    /// which worker's decision to read.
     ///
     /// # Safety
     /// `this` is the node of a caller that waits for this call before it leaves. It is the only
@@ -135,11 +137,12 @@ impl WaitNode {
             (*this).alive.touch();
             &(*this).worker_slot
         };
-        // ORDERING: C3: told after the decision has been started.
+        // ORDERING: C3: published after the decision has been started.
         told.store(slot as u32 + 1, Ordering::Release);
     }
 
-    /// Returns the slot of the worker that has taken the caller's task from the queue, if one has.
+    /// Returns the slot of the worker that has taken the caller's task from the queue. Returns
+    /// `None` while no worker has.
     pub(crate) fn worker_slot(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started.
         let told = self.worker_slot.load(Ordering::Acquire);
@@ -147,19 +150,21 @@ impl WaitNode {
     }
 
     /// Publishes the worker's slot number to a handle, after the worker has started the decision.
-    /// Returns `true` if the handle has cancelled the task before. A later cancel finds the slot
+    /// Returns `true` if the handle has cancelled the task already. A later cancel finds the slot
     /// number.
     pub(crate) fn tell_slot(&self, slot: usize) -> bool {
-        // ORDERING: C3: told after the decision has been started; acquires what the handle did.
+        // ORDERING: C3: published after the decision has been started. Acquires what the handle did
+        // before it cancelled the task.
         let told = (self.worker_slot).fetch_add(slot as u32 + 1, Ordering::AcqRel);
         told & CANCELLED != 0
     }
 
-    /// Marks the handle's task as cancelled. Returns the slot that runs it, if a worker has started
-    /// it. Otherwise the worker that starts it finds the mark, and leaves the decision on behalf of
-    /// the handle.
+    /// Marks the handle's task as cancelled. If a worker has started the task, returns that
+    /// worker's slot. Otherwise the worker that starts the task finds the mark, and leaves the
+    /// decision on behalf of the handle.
     pub(crate) fn cancel(&self) -> Option<usize> {
-        // ORDERING: C3: acquires that the decision has been started; releases what the handle did.
+        // ORDERING: C3: acquires that the decision has been started. Releases what the handle did
+        // before.
         let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
         ((told % LEAVES) as usize).checked_sub(1)
     }
@@ -169,8 +174,8 @@ impl WaitNode {
         self.done.load(Ordering::Acquire) == DONE
     }
 
-    /// Makes the next wait of this thread park at once. The kernel wakes a thread on an idle CPU if
-    /// there is one. A thread that yields stays where it is, on the CPU of the worker.
+    /// Makes the next wait of this thread park at once. A kernel wakes a parked thread on an idle
+    /// CPU if there is one. A thread that only yields stays on the CPU of the worker.
     pub(crate) fn park_next_time() {
         PARK_NEXT.set(true);
     }
@@ -239,22 +244,22 @@ impl WaitNode {
             .is_ok()
     }
 
-    /// Tells the caller or handle that its outcome is there. Returns the waker that this thread must
-    /// wake, and `true` if the handle is gone. Then this thread must free the node. Otherwise it must
-    /// not touch the node again.
+    /// Tells the caller or handle that its outcome is there. Returns the waker that the calling
+    /// thread must wake; and `true` if the handle is gone, so that the calling thread must free the
+    /// node. Otherwise the calling thread must not touch the node again.
     ///
     /// # Safety
     /// `this` is the node of a caller that still waits, or of a handle. Its outcome is written.
     /// This is the only call for the node.
     pub(crate) unsafe fn release(this: *const Self) -> (Option<Waker>, bool) {
-        // SAFETY: a caller leaves its node, and a handle frees it, only after `DONE`: either has
-        // lost the decision, or the task was taken out and not started. So the node is alive until
-        // the step below that sets `DONE`, or that finds `GONE`.
+        // SAFETY: a caller leaves its node, and a handle frees its node, only after `DONE`: either
+        // that side has lost the decision, or the task was taken out and never started. So the node
+        // is alive until the step below that sets `DONE`, or that finds `GONE`.
         let node = unsafe { &*this };
         node.alive.touch();
         let done: *const AtomicU32 = &node.done;
-        // ORDERING: C4, C5: a failure acquires what the handle did before it left.
-        // SAFETY: the node is alive, as above, at each step.
+        // ORDERING: C4, C5: on failure, acquires what the handle did before it left.|+SAFETY: the
+        // node is alive at each step, as above.
         let step = |from, to, order| unsafe {
             (*done).compare_exchange(from, to, order, Ordering::Acquire)
         };
@@ -287,7 +292,7 @@ impl WaitNode {
 
     // ---- the handle's side of a node on the heap: one thread at a time, except `has_outcome` ----
 
-    /// Returns `true` if the outcome may be taken. The worker may still hold the wake-up.
+    /// Returns `true` if the outcome may be taken. The worker may still be taking the wake-up.
     pub(crate) fn has_outcome(&self) -> bool {
         // ORDERING: C4: acquires the outcome.
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
@@ -302,7 +307,8 @@ impl WaitNode {
 
     /// Takes the wake-up back.
     pub(super) fn retract(&self) -> Option<WakeUp> {
-        // Relaxed: only this thread sets `PARKED`. A load costs less than a step that fails.
+        // Relaxed: only this thread sets `PARKED`. A load first, because it costs less than a
+        // failed step.
         if self.done.load(Ordering::Relaxed) != PARKED {
             return None;
         }
@@ -314,8 +320,8 @@ impl WaitNode {
         unsafe { self.replace(None) }
     }
 
-    /// Stores the waker in place of the stored wake-up. Returns `true`, and stores nothing, if the
-    /// outcome is there.
+    /// Stores `waker` in place of the stored wake-up. If the outcome is there, stores nothing and
+    /// returns `true`.
     pub(super) fn register(&self, waker: &Waker) -> bool {
         let before = self.retract();
         if self.has_outcome() {
@@ -331,20 +337,21 @@ impl WaitNode {
         if self.set_parked() {
             return false;
         }
-        // SAFETY: as above. The worker has set `DONE` without looking at the wake-up, because
-        // `PARKED` was not set.
+        // SAFETY: as above. The worker has set `DONE` and not touched the wake-up, because `PARKED`
+        // was not set.
         let _unused = unsafe { self.replace(None) };
         true
     }
 
-    /// Leaves the node for good. Returns the stored wake-up, and whether the calling thread is to
+    /// Leaves the node for good. Returns the stored wake-up; and `true` if the calling thread must
     /// free the node.
     ///
     /// # Safety
     /// `this` is the node of a handle, and this is its last use.
     pub(super) unsafe fn leave(this: *const Self) -> (Option<WakeUp>, bool) {
         // SAFETY: the worker frees the node only once it finds `GONE`, which is set below. It may
-        // free it before this function returns, so no reference to the node is left by then.
+        // free the node before this function returns. By then this function uses no reference to
+        // the node.
         let node = unsafe { &*this };
         let (wake_up, done) = (node.retract(), &raw const node.done);
         let is_done = node.is_done();

@@ -1,12 +1,12 @@
 //! The memory that a task shares with the thread or future that waits for its end. It is on the
-//! caller's stack, or on the heap together with a handle.
+//! caller's stack; or on the heap, if the task has a handle.
 //!
-//! Besides the [`WaitNode`] it holds the outcome. The task owns the outcome until the task ends,
-//! writes it, and releases the waiter. From then on the waiter owns it.
+//! It holds the [`WaitNode`] and the outcome. The task owns the outcome until the task ends, writes
+//! the outcome, and releases the waiter. From then on the waiter owns it.
 //!
-//! On the heap it also holds the closure, which the task's side takes or drops. The side that
-//! leaves last frees the memory. A handle is last if it finds `DONE`; a task's side is last if it
-//! finds `GONE`.
+//! On the heap it also holds the closure, which the task's side takes out or drops. The side that
+//! leaves last frees the memory. A handle that finds `DONE` is the last side. A task's side that
+//! finds `GONE` is the last side.
 
 use super::node::{WaitNode, Waited, WakeUp};
 use crate::parts::deadline::Deadline;
@@ -15,7 +15,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// The shared memory; `X` is what else the task needs. The node comes first, so that a small
+/// The shared memory. `X` is all else that the task needs. The node comes first, so that a small
 /// outcome is on the cache lines of the node, which the worker writes anyway.
 #[repr(C)]
 pub(crate) struct Shared<O, X: ?Sized> {
@@ -71,19 +71,19 @@ type Closure<F> = UnsafeCell<Option<F>>;
 pub(crate) struct TaskSide<F, O>(NonNull<Shared<O, Closure<F>>>);
 
 /// The handle's side, which does not know the type of the closure. Its drop leaves the shared
-/// memory. An outcome that is there is dropped with the memory, by the side that leaves last.
+/// memory. An outcome that was not taken is dropped with the memory, by the side that leaves last.
 #[derive(Debug)]
 pub(crate) struct HandleSide<O>(NonNull<Shared<O, dyn Any>>);
 
-// SAFETY: the handle's side gives access to the outcome only, which is `Send`. It may also drop the
-// memory. Then it drops the stored wake-up, which is `Send`, and the place of the closure, which
-// the task's side has emptied before.
+// SAFETY: the handle's side gives access to the outcome only, and the outcome is `Send`. The
+// handle's side may also free the memory. Then it drops the stored wake-up, which is `Send`, and
+// the place of the closure, which the task's side has emptied.
 unsafe impl<O: Send> Send for HandleSide<O> {}
 // SAFETY: a shared reference gives access to the node's atomics, not to the outcome.
 unsafe impl<O: Send> Sync for HandleSide<O> {}
 
-/// Creates both sides of a new task. Another thread may drop the closure and the outcome. So the
-/// task's side may be sent only if both are `Send`.
+/// Creates both sides of a new task. The task's side may be sent only if the closure and the
+/// outcome are `Send`, because another thread may drop them.
 pub(crate) fn pair<F: 'static, O: 'static>(
     label: Option<&'static str>,
     f: F,
@@ -130,7 +130,8 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         }
     }
 
-    /// Returns the closure of a task that was not accepted. The handle's side has stored no waker.
+    /// Returns the closure of a task that was not accepted. The handle's side must not have stored
+    /// a waker.
     pub(crate) fn give_back(mut self) -> F {
         let closure = self.take();
         // There is no outcome either, so this only lets go of the node.
@@ -149,8 +150,8 @@ impl<O> HandleSide<O> {
         &self.shared().node
     }
 
-    /// Returns `true` if the outcome is there. Otherwise stores `waker` as the only waker to wake
-    /// when it comes.
+    /// Returns `true` if the outcome is there. Otherwise stores `waker`, which replaces an earlier
+    /// waker and is woken once the outcome comes.
     pub(crate) fn poll(&mut self, waker: &Waker) -> bool {
         self.node().register(waker)
     }
@@ -158,8 +159,8 @@ impl<O> HandleSide<O> {
     /// Waits until the outcome is there. Returns `false` if the deadline passes first.
     pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
         drop(self.retract());
-        // The task's end may have taken the waker of an earlier poll. Then it wakes that waker and
-        // does not unpark this thread, so this thread must not park.
+        // The task's end may have taken the waker of an earlier poll. Then the worker wakes that
+        // waker, and does not unpark this thread. So this thread must not park.
         let node = self.node();
         let is_done = node.has_outcome() || node.wait(deadline, parallel) != Waited::Expired;
         if !is_done {
@@ -194,7 +195,7 @@ impl<O> Drop for HandleSide<O> {
     }
 }
 
-/// A waiter whose outcome has been written, and that is to be released.
+/// A waiter whose outcome has been written. The holder of this value must release the waiter.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Answered {
@@ -204,7 +205,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// Releases the waiter. Returns the rest of the work, which is user code.
+    /// Releases the waiter. Returns the work that is left, which is user code.
     pub(crate) fn release(self) -> Remains {
         // SAFETY: by the contract of `Shared::answer`, which made this value; it is consumed here.
         let (waker, is_last) = unsafe { WaitNode::release(self.node) };

@@ -7,12 +7,12 @@ use std::mem::MaybeUninit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum CellState {
-    /// No task has been pushed at this position yet. A cell whose stamp is of an earlier lap is
-    /// empty, too.
+    /// No task has been pushed at this position yet. A cell whose stamp belongs to an earlier lap
+    /// is empty, too.
     Empty = 0,
     /// The cell has a task.
     Full = 1,
-    /// One thread owns the cell: it writes the next state, or moves `head`.
+    /// One thread owns the cell. It will write the next state, or move `head`.
     Held = 2,
     /// The task was taken out of the middle of the queue. The cell keeps its place until it is the
     /// oldest.
@@ -22,9 +22,9 @@ pub(crate) enum CellState {
 use CellState::{Dead, Empty, Full, Held};
 
 impl CellState {
-    /// Returns the states to which a step may lead from this one. A cell becomes `Empty`, for the
-    /// position one lap later, when `head` moves past it. The protocol page says which thread takes
-    /// each step, and is tested to list the same steps.
+    /// Returns the states to which a step may lead from this state. (When `head` moves past a cell,
+    /// the cell becomes `Empty` for the position one lap later.) The protocol page says which
+    /// thread takes each step. A test compares that page with this list.
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Empty => &[Full],
@@ -39,7 +39,7 @@ impl CellState {
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
-/// Checks a step of a cell: asserts that it is legal.
+/// Asserts that a step of a cell is legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
 pub(super) fn taken(from: CellState, to: CellState) {
@@ -49,9 +49,9 @@ pub(super) fn taken(from: CellState, to: CellState) {
     );
 }
 
-/// A cell: one cache line with a task of 56 bytes. On machines whose lines have 128 bytes, two
-/// neighbors share a line. That costs them less than a queue of twice the memory would cost every
-/// pool.
+/// A cell: one cache line with a task of 56 bytes. On machines whose cache lines have 128 bytes,
+/// two neighbors share a line. Cells of 128 bytes would avoid that, but twice the memory would cost
+/// every pool more.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(super) struct Cell<T> {
@@ -63,7 +63,7 @@ pub(super) struct Cell<T> {
 #[derive(Debug)]
 pub(super) struct CellAt<'a, T> {
     pub(super) cell: &'a Cell<T>,
-    /// The position without the bits that choose the cell.
+    /// The position without the bits that select the cell.
     pub(super) lap: u64,
 }
 
@@ -81,8 +81,8 @@ impl<T> CellAt<'_, T> {
         self.cell.stamp.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if the stamp `seen` says that the cell was filled at this position and not
-    /// passed by `head` since.
+    /// Returns `true` if the stamp `seen` says that the cell was filled at this position, and that
+    /// `head` has not passed the cell since.
     #[inline]
     pub(super) fn is_filled(&self, seen: u64) -> bool {
         seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
@@ -100,8 +100,8 @@ impl<T> CellAt<'_, T> {
         taken(from, to);
     }
 
-    /// Reads the cell's stamp as [`CellAt::see`] does, for a submission that refuses or sleeps if
-    /// there is no space.
+    /// Reads the cell's stamp, as [`CellAt::see`] does, for a submission that is refused or waits
+    /// if there is no space.
     #[inline]
     pub(super) fn see_space(&self) -> u64 {
         // ORDERING: P5: read after this thread has joined the line.
@@ -184,18 +184,18 @@ impl<T> CellAt<'_, T> {
     }
 }
 
-/// The memory of a queue's cells, which are all `Empty` in lap 0 at first.
+/// The memory of a queue's cells. At first all cells are `Empty` in lap 0.
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 mod memory {
     use super::{Cell, UnsafeCell, STEP};
     use std::ptr::NonNull;
 
-    /// The cells, in zeroed pages that the OS provides on first touch. So a long queue costs
-    /// nothing before it is used. The allocator takes such pages only for memory without a large
-    /// alignment, so the first cell is aligned by hand.
+    /// The cells are in zeroed pages that the OS provides on first touch, so a long queue costs
+    /// nothing before it is used. The allocator uses such pages only for memory of a small
+    /// alignment. So the first cell is aligned by hand.
     #[derive(Debug)]
     pub(crate) struct Cells<T> {
-        /// The memory: the cells and one more cache line. Only `first` is used to touch it.
+        /// The memory: the cells, and one more cache line. It is accessed only through `first`.
         _words: UnsafeCell<Vec<u64>>,
         first: NonNull<Cell<T>>,
         mask: u64,
@@ -219,7 +219,7 @@ mod memory {
             }
         }
 
-        /// Returns the bits of a position that choose the cell.
+        /// Returns the bits of a position that select the cell.
         #[inline]
         pub(crate) fn mask(&self) -> u64 {
             self.mask

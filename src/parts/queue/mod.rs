@@ -58,9 +58,9 @@ pub(crate) struct Queue<T> {
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A value that `head` had when a push read it; `head` may be further by now. All cells before
-    /// it have been read. A push that finds space by this value touches neither the cache line of
-    /// `head`, which pops write, nor a stamp. Only pushes touch the line of this field.
+    /// A value of `head` that a push has read. `head` may have moved on since. All cells before
+    /// this position have been read. A push that finds space by this value touches neither a stamp
+    /// nor the cache line of `head`, which pops write. Only pushes touch this field.
     head_seen: CachePadded<AtomicU64>,
     /// The first value of `tail`, without flags.
     origin: u64,
@@ -71,7 +71,7 @@ unsafe impl<T: Send> Send for Queue<T> {}
 // SAFETY: only the thread that owns a cell by the module's steps touches the task in it.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
-/// Why a push did not take the task.
+/// The reason why a push did not take the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum NotPushed {
@@ -99,7 +99,8 @@ impl<T> Queue<T> {
         Self::starting_at(0, capacity)
     }
 
-    /// Creates a queue whose first position is `origin`, the first of a lap, for tests of the wrap.
+    /// Creates a queue whose first position is `origin`, the first of a lap. Tests start near the
+    /// wrap.
     pub(crate) fn starting_at(origin: u64, capacity: usize) -> Self {
         assert!(capacity > 0);
         let cells = Cells::new(capacity.next_power_of_two());
@@ -155,8 +156,8 @@ impl<T> Queue<T> {
         self.head_seen.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`. If `head` was read after `tail`,
-    /// it may lie beyond `tail`: then the difference is negative.
+    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`. If `head` was read after
+    /// `tail`, it may be ahead of `tail`. Then the difference is negative.
     #[inline]
     fn is_full_by(&self, tail: u64, head: u64) -> bool {
         tail.wrapping_sub(head) as i64 >= self.capacity as i64
@@ -175,7 +176,8 @@ impl<T> Queue<T> {
         has_room.then_some(tail)
     }
 
-    /// Adds the task at `tail`. Returns `false` if another push was faster or a flag has been set.
+    /// Adds the task at `tail`. Returns `false` if another push was first, or if a flag has been
+    /// set.
     ///
     /// # Safety
     /// `tail` was returned by this queue's [`Queue::room`]: there was space, by a `head` that this
@@ -185,7 +187,7 @@ impl<T> Queue<T> {
     pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker, and
-        // reads the flag of its group; fails if the last worker has set `ASLEEP`. Success proves
+        // reads the flag of its group. Fails if the last worker has set `ASLEEP`. Success proves
         // that there is space: `tail` has not moved since it was compared with `head`, which only
         // grows, and has no flag.
         let next = tail.wrapping_add(STEP);
@@ -235,7 +237,7 @@ impl<T> Queue<T> {
     pub(crate) fn has_ample_room(&self) -> bool {
         let places = (self.capacity / STEP / 4).clamp(1, 16);
         let tail = self.load_tail() & !FLAGS;
-        // Look first at the cell of the last task that must be popped to make this space. A read of
+        // First look at the cell of the last task that must be popped to make this space. A read of
         // `head` would take its cache line away from the pops.
         let last = tail.wrapping_add((places - 1) * STEP);
         let task = self.at(last.wrapping_sub(self.capacity));
@@ -258,7 +260,7 @@ impl<T> Queue<T> {
 
     // ---- popping ----------------------------------------------------------------
 
-    /// Takes the task at `head`, unless another thread is faster.
+    /// Takes the task at `head`, unless another thread takes it first.
     #[inline(always)]
     fn try_pop_at(&self, head: u64, at: &CellAt<'_, T>, place: &mut Option<T>) -> bool {
         let taken = at.hold();
@@ -275,7 +277,7 @@ impl<T> Queue<T> {
     }
 
     /// Pops as [`Queue::try_pop`] does, for a worker that has a caller to release. Returns `None`
-    /// if no task can be taken at once, so that the worker goes on.
+    /// if no task can be taken at once, so that the worker need not wait.
     #[inline]
     #[must_use]
     pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
@@ -295,7 +297,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves the oldest task into `place`. Returns `InProgress` instead of waiting.
+    /// Moves the oldest task into `place`. Returns `InProgress` where it would have to wait.
     #[inline(never)]
     pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
         let (mut skips, mut looks) = (SKIPS, LOOKS);
@@ -314,7 +316,8 @@ impl<T> Queue<T> {
                 }
                 skips -= 1;
             } else if seen == at.stamp(CellState::Held) {
-                // Another thread holds the cell. A pop is done a few instructions later.
+                // Another thread holds the cell. If that thread is popping, it is done in a few
+                // instructions.
                 if looks == 0 {
                     return Popped::InProgress;
                 }
@@ -325,7 +328,8 @@ impl<T> Queue<T> {
                 return if self.load_tail() & !FLAGS == head {
                     Popped::Empty
                 } else {
-                    // A push has moved `tail` and not written the stamp; or `head` has moved since.
+                    // A push has moved `tail` and has not written the stamp, or `head` has moved
+                    // since.
                     Popped::InProgress
                 };
             }
@@ -402,15 +406,15 @@ impl<T> Queue<T> {
         self.load_tail() & !FLAGS == head
     }
 
-    /// Returns `true` if all places are taken while [`Queue::load_head`] returns `head`. The oldest
-    /// may be dead: see [`Queue::is_oldest_there`].
+    /// Returns `true` if all places are taken, as long as [`Queue::load_head`] returns `head`. The
+    /// oldest cell may be dead: see [`Queue::is_oldest_there`].
     #[inline]
     pub(crate) fn is_full(&self, head: u64) -> bool {
         self.is_full_by(self.load_tail() & !FLAGS, head)
     }
 
-    /// Returns `true` if the cell at `head` is neither dead nor held. It has not been dead since it
-    /// was filled, if [`Queue::load_head`] still returns `head` after this call. A held cell may
+    /// Returns `true` if the cell at `head` is neither dead nor held. If [`Queue::load_head`] still
+    /// returns `head` afterwards, the cell has not been dead since it was filled. A held cell may
     /// become dead.
     #[inline]
     pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
@@ -441,7 +445,7 @@ impl<T> Queue<T> {
         ((position & self.cells.mask()) / STEP) as usize
     }
 
-    /// Returns how many tasks were ever pushed.
+    /// Returns how many tasks have ever been pushed.
     pub(crate) fn pushed(&self) -> u64 {
         (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP
     }
@@ -457,7 +461,7 @@ impl<T> Queue<T> {
         (at.cell.stamp).store(at.stamp(CellState::Full), Ordering::SeqCst);
     }
 
-    /// Skips the dead cells at the head. Returns how many of the others are dead, or held by a
+    /// Skips the dead cells at `head`. Returns how many other cells are dead, or are held by a
     /// thread that may leave them dead. For shuttle's judge.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn dead_places(&self) -> u64 {

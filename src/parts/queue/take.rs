@@ -11,14 +11,13 @@ impl<T> Queue<T> {
     #[must_use]
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
-        // Waits while another thread holds the cell: a shutdown that does not want the task puts it
-        // back.
-        // SAFETY: this thread holds the cell, which was `Full`.
+        // This waits while another thread holds the cell: that thread may be a shutdown that puts
+        // the task back.|+SAFETY: this thread holds the cell, which was `Full`.
         self.hold_full(position).then(|| unsafe { at.take() })
     }
 
-    /// Moves the oldest task that is `wanted` into `place`. Returns `InProgress` while other tasks
-    /// are queued, because other threads are about to take those out.
+    /// Moves the oldest task that is `wanted` into `place`. If only other tasks are queued, returns
+    /// `InProgress`, because other threads are about to take those out.
     pub(crate) fn pop_wanted(&self, place: &mut Option<T>, wanted: impl Fn(&T) -> bool) -> Popped {
         let mut from = self.first();
         *place = self.take_wanted(&mut from, wanted);
@@ -29,8 +28,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns the position of the oldest cell, after it has skipped dead ones. A look through the
-    /// queue begins there.
+    /// Skips the dead cells at `head`, and returns the position of the oldest cell that is left. A
+    /// look through the queue begins there.
     pub(crate) fn first(&self) -> u64 {
         loop {
             let head = self.load_head();
@@ -40,16 +39,17 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out the first `wanted` task at `from` or behind it, and moves `from` past it. Returns
-    /// `None` once no such task is left.
+    /// Takes out the first `wanted` task at `from` or behind it, and moves `from` past that task.
+    /// Returns `None` once no such task is left.
     #[must_use]
     pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let head = self.load_head();
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P3, P4: read after the flag was set because of which this thread takes tasks
-        // out: `CLOSED`, or a group's. A push that moves `tail` later fails, or sees the flag.
+        // ORDERING: P3, P4: this thread takes tasks out because a flag was set, `CLOSED` or a
+        // group's, and reads `tail` after that. A push that moves `tail` later fails, or sees the
+        // flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;

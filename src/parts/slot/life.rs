@@ -7,16 +7,16 @@ use crate::sync::thread;
 impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
 
-    /// Benches the worker of a popped entry of the ready ring: clears `LISTED`. Returns `true` if
-    /// the worker is idle, and so is on the bench from now on. The caller is the cleaner, which has
-    /// counted it as benched before.
+    /// Puts the worker of a popped entry of the ready ring on the bench, by clearing `LISTED`.
+    /// Returns `true` if the worker is idle, and so is on the bench from now on. The caller is the
+    /// cleaner, which has counted the worker as benched before.
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
         self.update(|word| Some(word.without(LISTED)))
             .is_some_and(Word::is_idle)
     }
 
-    /// Tells an idle worker to end. A `benched` worker is told only if it is still on the bench.
+    /// Tells an idle worker to end. If `benched`, tells it only if it is still on the bench.
     #[must_use]
     pub(crate) fn retire(&self, benched: bool) -> Option<Claim> {
         let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
@@ -25,8 +25,8 @@ impl<T, R> Slot<T, R> {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Takes the slot for a spawner, which has popped its entry of the free ring. If the worker has
-    /// a start hook, it counts as starting until [`Slot::has_started`].
+    /// Takes the slot for a spawner. If the worker has a start hook, the slot counts as starting
+    /// until [`Slot::has_started`].
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
@@ -54,9 +54,9 @@ impl<T, R> Slot<T, R> {
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Ends the worker's start. Returns `true` if the worker has no order except to look at the
-    /// queue; `count` is then called before another thread can see the end of the start. Returns
-    /// `None` if a caller is just taking its task back: try again.
+    /// Ends the worker's start. Returns `true` if the worker has no order, or has the order to look
+    /// at the queue. Then it calls `count` before another thread can see the end of the start.
+    /// Returns `None` if a caller is just taking its task back: the worker must try again.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.
@@ -69,8 +69,9 @@ impl<T, R> Slot<T, R> {
         if searches {
             count();
         }
-        // While the worker searches, other threads may only clear `LISTED`. In any other state a
-        // change of the word may be a new order, so the word must be the one that was read.
+        // While the worker searches, other threads may only clear `LISTED`, so the word may have
+        // changed. In any other state a change of the word may be a new order, so the word must be
+        // the one that was read.
         self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
         Some(searches)
     }

@@ -1,9 +1,8 @@
 //! A slot: a single-slot channel to one worker thread.
 //!
-//! The slot's *word* is the truth about it; the rings give hints only. The word holds a
-//! [state](State), three flags and a generation. It changes only by read-modify-write operations,
-//! and its state only by the steps of [`State::next`]. The protocol page lists for each step the
-//! thread that takes it.
+//! The slot's *word* is authoritative; the rings only give hints. The word holds a [state](State),
+//! three flags and a generation. It changes only by read-modify-write operations, and its state
+//! only by the steps of [`State::next`]. The protocol page lists the thread that takes each step.
 //!
 //! **Invariant**: an `Idle` slot has an entry in the ready ring, or a thread has just popped that
 //! entry, or the slot is on the bench. So a thread that finds the ready ring and the bench empty
@@ -12,10 +11,11 @@
 //! clears `LISTED` by a compare-and-swap. A worker that finds `LISTED` clear as it goes idle sets
 //! it and pushes a new entry first.
 //!
-//! **The mailbox** belongs to the thread that holds a `Held` slot, and to the worker from `Busy`
-//! on. Every step into `Offered` or `Busy` releases what was written there, and every step out of
-//! them acquires it. A step by a thread that does not own the slot would give the mailbox two
-//! owners. So such steps are `unsafe`, and their contracts name the threads that may take them.
+//! **The mailbox** belongs to the thread that holds a `Held` slot. From `Busy` on, it belongs to
+//! the worker. Every step into `Offered` or `Busy` releases what was written there, and every step
+//! out of these states acquires it. If a thread took a step without owning the slot, the mailbox
+//! would have two owners. So such steps are `unsafe`, and their contracts name the threads that may
+//! take them.
 
 mod life;
 mod word;
@@ -26,11 +26,12 @@ use std::mem::MaybeUninit;
 use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
-/// The right to give a worker its next order. The thread that has it holds the worker's slot.
+/// The right to give a worker its next order. The thread that has this right holds the worker's
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Claim {
-    /// The worker sleeps, and must be unparked once it has its order.
+    /// `true` if the worker is parked, and must be unparked once it has its order.
     pub(crate) parked: bool,
 }
 
@@ -54,7 +55,7 @@ pub(crate) enum Order<T> {
     Retire,
 }
 
-/// The part of a slot that a hand-over writes, the status word and the mailbox, on one cache line.
+/// The part of a slot that a hand-over writes: the status word and the mailbox, on one cache line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Hot<T> {
@@ -62,8 +63,8 @@ struct Hot<T> {
     mailbox: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// A channel for tasks `T` to a worker. The worker's own record `R` follows on cache lines of its
-/// own. No two slots share a cache line, even on machines whose lines have 128 bytes.
+/// A channel for tasks `T` to a worker. The worker's record `R` is on cache lines of its own. No
+/// two slots share a cache line, even on machines whose cache lines have 128 bytes.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot<T, R> {
@@ -115,8 +116,9 @@ impl<T, R> Slot<T, R> {
             .map_err(Word)
     }
 
-    /// Takes a step of the word's only owner, and adds `more`. Returns the word before. An addition
-    /// rather than a store, because other threads may clear `LISTED` at the same time.
+    /// Takes a step of the word's only owner, and adds `more` to the word. Returns the word before
+    /// the step. This is an addition and not a store, because other threads may clear `LISTED` at
+    /// the same time.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
@@ -140,8 +142,8 @@ impl<T, R> Slot<T, R> {
         self.shift(from, to, 0);
     }
 
-    /// Changes the word to `to(word)`, and returns the word before. Returns `None` once `to`
-    /// returns `None`.
+    /// Changes the word to `to(word)`, and returns the word before the change. Returns `None` if
+    /// `to` returns `None`.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn update(&self, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
@@ -157,10 +159,10 @@ impl<T, R> Slot<T, R> {
     // ---- claiming an idle worker -------------------------------------------
 
     /// Claims the worker if it is idle and not on the bench, and leaves its entry in the ready
-    /// ring. Claims a worker that sleeps only if `even_parked`. `last` is the generation after
-    /// which the worker is likely to have gone idle without a task since; zero means unknown. With
-    /// `last`, the first access is the compare-and-swap, so that the CPU fetches the cache line
-    /// once, for writing, and not first for reading.
+    /// ring. Claims a parked worker only if `even_parked`. `last` is the generation of the worker's
+    /// last task; zero means unknown. If `last` is right, the first access is a successful
+    /// compare-and-swap, so that the CPU fetches the cache line once, for writing, and not first
+    /// for reading.
     #[inline]
     #[must_use]
     pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
@@ -237,11 +239,11 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     unsafe fn order(&self, claim: Claim, to: State, more: u64) -> Word {
-        // The handle is cloned before the step. After the step the worker may end, and another
-        // thread may take the slot.
+        // The thread handle is cloned before the step. After the step the worker may end, and
+        // another thread may take the slot.
         let sleeper = if claim.parked {
             // SAFETY: only a spawner that holds the slot writes the handle. The claim has acquired
-            // the spawner's next step.
+            // the spawner's later step.
             self.thread.with(|t| unsafe { (*t).clone() })
         } else {
             None
@@ -287,8 +289,8 @@ impl<T, R> Slot<T, R> {
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
         let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
-        // Fails while the slot is not listed. A thread that pops the entry may clear the flag again
-        // before the update, so this repeats.
+        // The update fails while the slot is not listed. A thread that pops the entry may clear the
+        // flag again before the update, so this is a loop.
         while self.update(idle_if_listed).is_none() {
             // ORDERING: P1, P2, P5: the flag is set before the entry is pushed, the entry is pushed
             // before the worker is `Idle`, and that before it looks at the queue and the line.
@@ -300,7 +302,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Moves the calling worker's own slot from `Idle` to `Searching`. Returns `false` if another
-    /// thread has claimed the worker first: that thread's order is about to come.
+    /// thread has claimed the worker first: then that thread's order will come.
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
@@ -313,8 +315,8 @@ impl<T, R> Slot<T, R> {
 
     // ---- worker: waiting for an order -----------------------------------------
 
-    /// Returns `true` while a thread holds the slot. A new worker's spawner holds it until the
-    /// worker has been registered.
+    /// Returns `true` while a thread holds the slot. The spawner of a new worker holds the slot
+    /// until it has registered the worker.
     pub(crate) fn is_held(&self) -> bool {
         self.see().state() == State::Held
     }
@@ -322,8 +324,8 @@ impl<T, R> Slot<T, R> {
     /// Returns the worker's order if there is one. Taking an offered task starts it.
     ///
     /// # Safety
-    /// The caller is the slot's worker and has no task: it is new, or has been idle since its last
-    /// task.
+    /// The caller is the slot's worker and has no task: it is new, or it has been idle since its
+    /// last task.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let mut word = self.see();
@@ -349,8 +351,8 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Sets `PARKED` for the worker if it is still idle. Returns `true` if the worker may park: the
-    /// thread that gives it an order then unparks it. If this returns `false`, an order is there,
-    /// or another thread is about to give one.
+    /// thread that gives it an order will then unpark it. Returns `false` if an order is there, or
+    /// if another thread is about to give one.
     #[must_use]
     pub(crate) fn may_park(&self) -> bool {
         let word = self.see();

@@ -1,6 +1,6 @@
 //! The status word of a slot: its states, its flags, and which steps are legal.
 
-/// The state of a slot. It says what the worker does, and which thread may take the next step.
+/// The state of a slot. It says what the worker does, and so which thread may take the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -10,7 +10,7 @@ pub(crate) enum State {
     Held = 1,
     /// A task is in the mailbox and has not started. Its caller may still take it back.
     Offered = 2,
-    /// A task is in the mailbox for good, or runs.
+    /// A task is in the mailbox and can no longer be taken back, or it runs.
     Busy = 3,
     /// The worker is awake without a task, and looks at the queue.
     Searching = 4,
@@ -23,8 +23,8 @@ pub(crate) enum State {
 use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
 
 impl State {
-    /// Returns the states to which a step may lead from this one. The protocol page says which
-    /// thread takes each step, and is tested to list the same steps.
+    /// Returns the states to which a step may lead from this state. The protocol page says which
+    /// thread takes each step. A test compares that page with this list.
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
@@ -39,18 +39,19 @@ impl State {
 }
 
 const STATE: u64 = 7;
-/// Set if the ready ring has an entry of the slot. Also set while the worker is about to push that
-/// entry, and while a thread that has popped it has not yet cleared the flag.
+/// Set while the ready ring has an entry of the slot. Also set while the worker is about to push
+/// that entry, and while a thread that has popped the entry has not yet cleared the flag.
 pub(super) const LISTED: u64 = 1 << 3;
-/// Set while the worker is in its start hook, or about to run it. The worker obeys no order yet.
+/// Set while the worker is in its start hook or about to run it. Meanwhile the worker obeys no
+/// order.
 pub(super) const STARTING: u64 = 1 << 4;
-/// Set if the worker sleeps. The thread that gives it an order unparks it.
+/// Set while the worker is parked. The thread that gives it an order unparks it.
 pub(super) const PARKED: u64 = 1 << 5;
-/// The unit of the generation, which counts the tasks handed over, in the upper 58 bits, and wraps.
+/// One unit of the generation, which is in the upper 58 bits. The generation counts the tasks that
+/// were handed over. It wraps.
 pub(super) const GENERATION: u64 = 1 << 6;
 
-/// A reading of the status word. If two readings are equal, the slot has had no other task in
-/// between.
+/// A reading of the status word. If two readings are equal, the slot had no other task in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(pub(super) u64);
 
@@ -90,13 +91,13 @@ impl Word {
         self.is_starting() && self.0 & STATE == Searching as u64
     }
 
-    /// Returns `true` if the worker is idle and on the bench, which means out of the ready ring.
+    /// Returns `true` if the worker is idle and on the bench, so not in the ready ring.
     pub(crate) const fn is_benched(self) -> bool {
         self.0 & (STATE | LISTED) == Idle as u64
     }
 
-    /// Returns `true` if the worker is idle and not on the bench. A worker that sleeps counts only
-    /// if `even_parked`.
+    /// Returns `true` if the worker is idle and not on the bench. A parked worker counts only if
+    /// `even_parked`.
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
         seen == Idle as u64 | LISTED
@@ -110,8 +111,8 @@ impl Word {
         self.0 & LISTED != 0
     }
 
-    /// Returns `true` if the flags are legal in this state: only an idle worker sleeps, and no
-    /// worker in its start hook is idle.
+    /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and
+    /// no worker in its start hook is idle.
     pub(super) const fn is_sound(self) -> bool {
         if self.is_idle() {
             !self.is_starting()
@@ -120,7 +121,7 @@ impl Word {
         }
     }
 
-    /// Returns the word with another state, and without `PARKED`.
+    /// Returns the word with the state `state`, and without `PARKED`.
     pub(super) const fn to(self, state: State) -> Self {
         Self(self.0 & !(STATE | PARKED) | state as u64)
     }
@@ -129,8 +130,8 @@ impl Word {
         Self(self.0 & !flag)
     }
 
-    /// Returns the word of a worker that is awake and has gone idle after its `generation`-th task,
-    /// with its entry still in the ready ring.
+    /// Returns the word of an awake worker that has gone idle after its `generation`-th task, and
+    /// whose entry is still in the ready ring.
     pub(super) const fn idle_after(generation: u64) -> Self {
         Self(generation.wrapping_mul(GENERATION) | LISTED | Idle as u64)
     }
@@ -142,7 +143,7 @@ impl std::fmt::Debug for Word {
     }
 }
 
-/// Checks a change of the word, which is a step or a change of flags alone: asserts that it is legal.
+/// Asserts that a change of the word is legal. The change is a step, or a change of flags alone.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
 pub(super) fn changed(from: Word, to: Word) {
