@@ -99,8 +99,7 @@ impl<T> Queue<T> {
         Self::starting_at(0, capacity)
     }
 
-    /// Creates a queue whose first position is `origin`, the first of a lap. Tests start near the
-    /// wrap.
+    /// Creates a queue whose first position is `origin`, which begins a lap. For tests.
     pub(crate) fn starting_at(origin: u64, capacity: usize) -> Self {
         assert!(capacity > 0);
         let cells = Cells::new(capacity.next_power_of_two());
@@ -176,8 +175,7 @@ impl<T> Queue<T> {
         has_room.then_some(tail)
     }
 
-    /// Adds the task at `tail`. Returns `false` if another push was first, or if a flag has been
-    /// set.
+    /// Adds the task at `tail`. Returns `false` if another push was first or a flag has been set.
     ///
     /// # Safety
     /// `tail` was returned by this queue's [`Queue::room`]: there was space, by a `head` that this
@@ -316,8 +314,7 @@ impl<T> Queue<T> {
                 }
                 skips -= 1;
             } else if seen == at.stamp(CellState::Held) {
-                // Another thread holds the cell. If that thread is popping, it is done in a few
-                // instructions.
+                // Another thread holds the cell. A pop is done in a few instructions.
                 if looks == 0 {
                     return Popped::InProgress;
                 }
@@ -328,8 +325,7 @@ impl<T> Queue<T> {
                 return if self.load_tail() & !FLAGS == head {
                     Popped::Empty
                 } else {
-                    // A push has moved `tail` and has not written the stamp, or `head` has moved
-                    // since.
+                    // A push has moved `tail` and not yet written the stamp, or `head` has moved.
                     Popped::InProgress
                 };
             }
