@@ -16,8 +16,8 @@ use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// Before a task is pushed for an idle worker, the queue must have space for this many tasks, and
-/// for `max_workers` tasks.
+/// The free places that the queue must have before a task is pushed for an idle worker; in a short
+/// queue, half of the places (at least 4) are enough. There must be `max_workers` free places, too.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
@@ -394,12 +394,14 @@ impl Core {
         Location::Mailbox { slot, generation }
     }
 
-    /// Returns `true` if a task is to be queued although a worker is idle, which is then notified.
-    /// In a burst, the first worker to wake up takes the tasks. Until then each of them occupies a
-    /// place that other submissions may need, so the queue must have more than enough space.
+    /// Returns `true` if a task is to be queued although a worker is idle. The idle worker is then
+    /// notified. In a burst, the first worker to wake up takes all queued tasks: a task that was
+    /// handed to a worker would wait until the OS gives that worker a core. Until then each task
+    /// occupies a place that other submissions may need, so the queue must have space to spare.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
-        let spare = SPARE.max(self.settings.max_workers as u64);
+        let half = (self.settings.queue_capacity as u64 / 2).max(4);
+        let spare = SPARE.min(half).max(self.settings.max_workers as u64);
         queue.has_room_for(spare) && self.may_queue()
     }
 }
