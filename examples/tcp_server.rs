@@ -1,12 +1,9 @@
-//! A line-protocol sensor server on the standard library's sockets. A pool serves it, or its usual
-//! rival: a thread per connection, behind a semaphore.
+//! A line-protocol sensor server on the standard library's sockets.
 //!
 //! ```text
 //! cargo run --release --example tcp_server
-//!     a pool serves 127.0.0.1:7878 until SIGTERM; try it with `nc localhost 7878`
-//! cargo run --release --example tcp_server -- serve threads 127.0.0.1:7878
-//!     the rival; `pool` in place of `threads` is the former. Settings may follow:
-//!     initial=2 max=16 queue=32 idle_ms=250
+//!     serves 127.0.0.1:7878 until SIGTERM; try it with `nc localhost 7878`
+//! cargo run --release --example tcp_server -- 127.0.0.1:7878 initial=2 max=16 queue=32 idle_ms=250
 //! ```
 //!
 //! It answers each line of standard input with the number of threads that are alive, and of those
@@ -23,8 +20,8 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,9 +31,8 @@ fn main() -> Outcome<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        [] => serve("pool", "127.0.0.1:7878", Limits::DEFAULT),
-        ["serve", kind, address, limits @ ..] => serve(kind, address, Limits::parse(limits)?),
-        _ => Err("usage: tcp_server [serve pool|threads ADDRESS [KEY=VALUE]...]".into()),
+        [] => serve("127.0.0.1:7878", Limits::DEFAULT),
+        [address, limits @ ..] => serve(address, Limits::parse(limits)?),
     }
 }
 
@@ -111,8 +107,6 @@ impl Server {
             },
             ["WAIT", ms] => {
                 let until = Instant::now() + Duration::from_millis(ms.parse().unwrap_or(0));
-                // Only a pool's worker sees a cancel. On a thread of `Threads` this is never
-                // `true`.
                 while Instant::now() < until && !task::is_cancelled() {
                     thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
                 }
@@ -212,147 +206,44 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that serve the connections.
-enum Crew {
-    Pool(Pool),
-    Threads(Arc<Threads>),
+/// Returns the pool whose workers serve the connections.
+fn pool(limits: Limits) -> Outcome<Pool> {
+    Ok(Pool::builder()
+        .min_workers(limits.initial)
+        .max_workers(limits.max)
+        .queue_capacity(limits.queue)
+        .idle_timeout(limits.idle)
+        // `stop` waits for the workers, so the drop need not.
+        .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
+        .thread_name("sensors")
+        .build()?)
 }
 
-impl Crew {
-    fn new(kind: &str, limits: Limits) -> Outcome<Self> {
-        Ok(match kind {
-            "pool" => Self::Pool(
-                Pool::builder()
-                    .min_workers(limits.initial)
-                    .max_workers(limits.max)
-                    .queue_capacity(limits.queue)
-                    .idle_timeout(limits.idle)
-                    // `stop` waits for the workers, so the drop need not.
-                    .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
-                    .thread_name("sensors")
-                    .build()?,
-            ),
-            "threads" => Self::Threads(Arc::new(Threads {
-                free: Mutex::new(limits.max),
-                freed: Condvar::new(),
-                max: limits.max,
-                started: AtomicU64::new(0),
-            })),
-            _ => return Err("neither `pool` nor `threads`".into()),
-        })
+/// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be cancelled,
+/// and 3 if some have not ended.
+fn stop(pool: &Pool) -> u8 {
+    let grace = Duration::from_secs(2);
+    if pool.shutdown(Shutdown::Discard, grace).is_clean() {
+        return 0;
     }
-
-    /// Gives the connection to a thread that serves it. Drops it if that is not possible.
-    fn take(&self, connection: Connection, server: &Arc<Server>) {
-        let context = Arc::clone(server);
-        match self {
-            Self::Pool(pool) => {
-                // A refusal returns the closure with the connection in it, which is dropped here.
-                let _ = pool.serve(move || connection.serve(&context));
-            }
-            Self::Threads(threads) => {
-                let Some(permit) = threads.acquire(server) else {
-                    return;
-                };
-                let serve = move || {
-                    connection.serve(&context);
-                    drop(permit);
-                };
-                if thread::Builder::new().spawn(serve).is_ok() {
-                    threads.started.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
+    let report = pool.shutdown(Shutdown::Cancel, grace);
+    for straggler in &report.stragglers {
+        eprintln!("tcp_server: worker {} does not end", straggler.slot);
     }
-
-    /// Returns the number of threads alive now, and of those started so far.
-    fn threads(&self) -> (usize, u64) {
-        match self {
-            Self::Pool(pool) => (pool.stats().workers, pool.stats().spawned),
-            Self::Threads(threads) => (
-                threads.max - *lock(&threads.free),
-                threads.started.load(Ordering::Relaxed),
-            ),
-        }
-    }
-
-    /// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be
-    /// cancelled, and 3 if some have not ended.
-    fn stop(&self) -> u8 {
-        let grace = Duration::from_secs(2);
-        match self {
-            Self::Pool(pool) => {
-                if pool.shutdown(Shutdown::Discard, grace).is_clean() {
-                    return 0;
-                }
-                let report = pool.shutdown(Shutdown::Cancel, grace);
-                for straggler in &report.stragglers {
-                    eprintln!("tcp_server: worker {} does not end", straggler.slot);
-                }
-                if report.is_clean() {
-                    2
-                } else {
-                    3
-                }
-            }
-            Self::Threads(threads) => {
-                let all_free = |free: &mut usize| *free < threads.max;
-                let free = lock(&threads.free);
-                match threads.freed.wait_timeout_while(free, grace, all_free) {
-                    Ok((_, wait)) if wait.timed_out() => 3,
-                    _ => 0,
-                }
-            }
-        }
-    }
-}
-
-/// A thread per connection, and a semaphore that limits their number.
-struct Threads {
-    free: Mutex<usize>,
-    freed: Condvar,
-    max: usize,
-    started: AtomicU64,
-}
-
-struct Permit(Arc<Threads>);
-
-impl Threads {
-    /// Waits for a permit. Meanwhile the server accepts no connection, so clients wait for a
-    /// greeting.
-    fn acquire(self: &Arc<Self>, server: &Server) -> Option<Permit> {
-        let mut free = lock(&self.free);
-        loop {
-            if server.stopping.load(Ordering::Relaxed) {
-                return None;
-            }
-            if *free > 0 {
-                *free -= 1;
-                return Some(Permit(Arc::clone(self)));
-            }
-            free = match self.freed.wait_timeout(free, TICK) {
-                Ok((free, _)) => free,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        *lock(&self.0.free) += 1;
-        // The thread that accepts and `stop` may both be waiting, so wake both.
-        self.0.freed.notify_all();
+    if report.is_clean() {
+        2
+    } else {
+        3
     }
 }
 
 /// Runs a server until SIGTERM.
-fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
+fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
-    let crew = Arc::new(Crew::new(kind, limits)?);
+    let pool = Arc::new(pool(limits)?);
     let server = Arc::new(Server {
         sensors: Mutex::default(),
         stopping: AtomicBool::new(false),
@@ -361,12 +252,12 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
     let address = listener.local_addr()?;
     println!("listening on {address}");
 
-    let watched = Arc::clone(&crew);
+    let watched = Arc::clone(&pool);
     thread::spawn(move || answer_questions(&watched));
 
     let stopped = Arc::new(AtomicBool::new(false));
     let stopper = {
-        let (crew, server, stopped) = (crew.clone(), server.clone(), stopped.clone());
+        let (pool, server, stopped) = (pool.clone(), server.clone(), stopped.clone());
         thread::spawn(move || {
             while !asked.load(Ordering::Relaxed) {
                 thread::sleep(TICK);
@@ -375,7 +266,7 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
             // by the closed pool, and dropped, which tells their clients.
             server.stopping.store(true, Ordering::Relaxed);
             let told = Instant::now();
-            let code = crew.stop();
+            let code = stop(&pool);
             // Wait, so that a client that was just between two connections is told, too.
             thread::sleep(LINGER.saturating_sub(told.elapsed()));
             stopped.store(true, Ordering::Release);
@@ -387,7 +278,11 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
 
     while !stopped.load(Ordering::Acquire) {
         match listener.accept() {
-            Ok((stream, _)) => crew.take(Connection::new(stream), &server),
+            Ok((stream, _)) => {
+                let (connection, server) = (Connection::new(stream), Arc::clone(&server));
+                // A refusal returns the closure with the connection in it, which is dropped here.
+                let _ = pool.serve(move || connection.serve(&server));
+            }
             Err(e) => {
                 // Most likely no descriptor is left. There will be one when a connection ends.
                 eprintln!("tcp_server: accept: {e}");
@@ -406,9 +301,9 @@ fn serve(kind: &str, address: &str, limits: Limits) -> Outcome<ExitCode> {
 }
 
 /// Prints the figures for each line of standard input.
-fn answer_questions(crew: &Crew) {
+fn answer_questions(pool: &Pool) {
     for _ in io::stdin().lines().map_while(Result::ok) {
-        let (alive, started) = crew.threads();
-        println!("{alive} {started}");
+        let stats = pool.stats();
+        println!("{} {}", stats.workers, stats.spawned);
     }
 }

@@ -16,8 +16,9 @@ use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// The least space that the queue must have before a task is pushed for an idle worker. If
-/// `max_workers` is larger, the queue must have space for `max_workers` tasks.
+/// The number of free places that the queue must have before a task is pushed for an idle worker. In
+/// a short queue, half of its places are enough, but at least 4. In any queue, `max_workers` places
+/// must be free, too.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
@@ -399,12 +400,13 @@ impl Core {
     }
 
     /// Returns `true` if a task is to be queued although a worker is idle. The idle worker is then
-    /// notified. In a burst, the first worker to wake up takes all queued tasks. Until then each of
-    /// them occupies a place that other submissions may need, so the queue must have more than
-    /// enough space.
+    /// notified. In a burst, the first worker to wake up takes all queued tasks: a task that was
+    /// handed to a worker would wait until the OS gives that worker a core. Until then each task
+    /// occupies a place that other submissions may need, so the queue must have space to spare.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
-        let spare = SPARE.max(self.settings.max_workers as u64);
+        let half = (self.settings.queue_capacity as u64 / 2).max(4);
+        let spare = SPARE.min(half).max(self.settings.max_workers as u64);
         queue.has_room_for(spare) && self.may_queue()
     }
 }

@@ -21,8 +21,6 @@ mod setting;
 mod task;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod trait_tests;
 mod unfinished;
 mod unrun;
 

@@ -4,7 +4,7 @@
 //! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
 //! core can make progress meanwhile, then yields a few times, then parks. It pauses between two
 //! looks, because each look takes the cache line away from the thread that is about to write it.
-//! The pause lasts about as long as a cache line takes from one core to another and back.
+//! The pause lasts at most about as long as a cache line takes from one core to another and back.
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
@@ -15,10 +15,10 @@ use std::time::Duration;
 /// In models it makes no difference how long a thread spins.
 const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
-/// How many `spin_loop`s separate two looks. One takes 10 to 140 cycles, depending on the
-/// processor. Where it takes 40 ns, four of them last as long as a round trip of a cache line.
-/// `benches/NOTEBOOK.md` has the measurements.
-const PAUSES: u32 = 4;
+/// The number of `spin_loop`s between two looks. One takes 10 to 140 cycles, depending on the
+/// processor. The pause must not last longer than the fastest round trip of a cache line. Otherwise
+/// the thread sees its outcome late. `benches/NOTEBOOK.md` has the measurements.
+const PAUSES: u32 = 2;
 /// The number of looks in a plain spin.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 / PAUSES };
 /// The number of looks in a long spin. A long spin lasts longer than waking a thread takes.

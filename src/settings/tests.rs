@@ -47,20 +47,18 @@ const JSON: &str = r#"{
     "thread_name": "crunch", "stack_size": 1048576, "track_ages": true
 }"#;
 
+/// Returns the settings that the same settings in TOML, YAML and JSON stand for.
+fn parse(toml: &str, yaml: &str, json: &str) -> [PoolSettings; 3] {
+    [
+        toml::from_str(toml).unwrap(),
+        yaml_serde::from_str(yaml).unwrap(),
+        serde_json::from_str(json).unwrap(),
+    ]
+}
+
 #[test]
 fn the_three_formats_say_the_same() {
-    assert_eq!(
-        toml::from_str::<PoolSettings>(TOML).unwrap(),
-        every_setting()
-    );
-    assert_eq!(
-        yaml_serde::from_str::<PoolSettings>(YAML).unwrap(),
-        every_setting()
-    );
-    assert_eq!(
-        serde_json::from_str::<PoolSettings>(JSON).unwrap(),
-        every_setting()
-    );
+    assert_eq!(parse(TOML, YAML, JSON), [(); 3].map(|()| every_setting()));
 }
 
 #[test]
@@ -95,19 +93,11 @@ fn every_setting_reaches_the_builder() {
 
 #[test]
 fn settings_survive_a_round_trip_through_each_format() {
-    for settings in [every_setting(), PoolSettings::default()] {
-        let text = toml::to_string(&settings).unwrap();
-        assert_eq!(toml::from_str::<PoolSettings>(&text).unwrap(), settings);
-        let text = yaml_serde::to_string(&settings).unwrap();
-        assert_eq!(
-            yaml_serde::from_str::<PoolSettings>(&text).unwrap(),
-            settings
-        );
-        let text = serde_json::to_string(&settings).unwrap();
-        assert_eq!(
-            serde_json::from_str::<PoolSettings>(&text).unwrap(),
-            settings
-        );
+    for settings in [every_setting, PoolSettings::default] {
+        let toml = toml::to_string(&settings()).unwrap();
+        let yaml = yaml_serde::to_string(&settings()).unwrap();
+        let json = serde_json::to_string(&settings()).unwrap();
+        assert_eq!(parse(&toml, &yaml, &json), [(); 3].map(|()| settings()));
     }
 }
 
@@ -127,177 +117,63 @@ fn errors(key: &str, value: &str) -> [String; 3] {
     ]
 }
 
-/// Asserts the error of each key with a bad value: key, value, part of the text.
-fn assert_errors(bad: &[(&str, &str, &str)]) {
-    for (key, value, expected) in bad {
-        for error in errors(key, value) {
-            assert!(error.contains(expected), "{key} = {value}: {error}");
+/// Bad values, each with a part of its error in all three formats.
+const BAD: &str = r#"
+max_workers = 0 => max_workers is 0; allowed: 1 or more
+max_workers = 65537 => max_workers is 65537; allowed: 1..=65536
+max_workers = -1 => max_workers: invalid
+max_workers = 2.5 => max_workers: invalid type: floating point `2.5`
+max_workers = "8" => max_workers: invalid type: string "8"
+min_workers = 65536 => min_workers is 65536; allowed: 0..=
+min_workers = true => min_workers: invalid type: boolean `true`
+queue_capacity = 16777217 => queue_capacity is 16777217; allowed: 0..=16777216
+queue_capacity = [] => queue_capacity: invalid type: sequence
+stack_size = "2M" => stack_size: invalid type: string "2M"
+stack_size = 16383 => stack_size is 16383; allowed: 16384 or more
+when_full = "wait" => when_full: "wait" is not allowed; allowed: refuse, block, or block:<duration>
+when_full = "Block" => when_full: "Block" is not allowed
+when_full = "block:10" => when_full: "block:10" is not allowed (a number needs a unit
+when_full = "block:" => when_full: "block:" is not allowed (it is empty)
+when_full = "block:0s" => when_full: "block:0s" is not allowed (a wait of zero is no wait: "refuse")
+when_full = "block:forever" => "block:forever" is not allowed (it has no number; for no limit write "never")
+shutdown_on_drop = "abort" => shutdown_on_drop: "abort" is not allowed; allowed: drain, discard, cancel
+thread_name = "a\u0000b" => thread_name is empty or contains a NUL byte; allowed: any other text
+thread_name = "" => thread_name is empty or contains a NUL byte; allowed: any other text
+idle_timeout = "10" => idle_timeout: "10" is not a duration such as "250ms": a number needs a unit
+idle_timeout = "-1s" => idle_timeout: "-1s" is not a duration
+idle_timeout = "" => idle_timeout: "" is not a duration
+idle_timeout = "Never" => idle_timeout: "Never" is not a duration
+idle_timeout = "forever" => "forever" is not a duration such as "250ms": it has no number; for no limit write "never"
+shutdown_timeout = "5 parsecs" => shutdown_timeout: "5 parsecs" is not a duration
+"#;
+
+/// Numbers where a text is expected, each with a part of its error. YAML takes them for texts.
+const NUMBERS: &str = r#"
+when_full = 1 => when_full: invalid type: integer `1`, expected refuse, block, or block:<duration>
+idle_timeout = 10 => idle_timeout: invalid type: integer `10`, expected a duration such as "250ms"
+thread_name = 7 => thread_name: invalid type: integer `7`
+"#;
+
+#[test]
+fn a_bad_value_is_an_error_that_names_its_key() {
+    let rows = |text: &'static str| {
+        text.trim().lines().map(|row| {
+            let (setting, expected) = row.split_once(" => ").unwrap();
+            let (key, value) = setting.split_once(" = ").unwrap();
+            (key, errors(key, value), expected)
+        })
+    };
+    for (key, errors, expected) in rows(BAD) {
+        for error in errors {
+            assert!(error.contains(expected), "{expected}: {error}");
             assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
         }
     }
-}
-
-#[test]
-fn a_bad_number_is_an_error_that_names_its_key() {
-    assert_errors(&[
-        ("max_workers", "0", "max_workers is 0; allowed: 1 or more"),
-        (
-            "max_workers",
-            "65537",
-            "max_workers is 65537; allowed: 1..=65536",
-        ),
-        ("max_workers", "-1", "max_workers: invalid "),
-        (
-            "max_workers",
-            "2.5",
-            "max_workers: invalid type: floating point `2.5`",
-        ),
-        (
-            "max_workers",
-            "\"8\"",
-            "max_workers: invalid type: string \"8\"",
-        ),
-        (
-            "min_workers",
-            "65536",
-            "min_workers is 65536; allowed: 0..=",
-        ),
-        (
-            "min_workers",
-            "true",
-            "min_workers: invalid type: boolean `true`",
-        ),
-        (
-            "queue_capacity",
-            "16777217",
-            "queue_capacity is 16777217; allowed: 0..=16777216",
-        ),
-        (
-            "queue_capacity",
-            "[]",
-            "queue_capacity: invalid type: sequence",
-        ),
-        (
-            "stack_size",
-            "\"2M\"",
-            "stack_size: invalid type: string \"2M\"",
-        ),
-        (
-            "stack_size",
-            "16383",
-            "stack_size is 16383; allowed: 16384 or more",
-        ),
-    ]);
-}
-
-#[test]
-fn a_bad_word_is_an_error_that_names_its_key() {
-    assert_errors(&[
-        (
-            "when_full",
-            "\"wait\"",
-            "when_full: \"wait\" is not allowed; allowed: refuse, block, or block:<duration>",
-        ),
-        (
-            "when_full",
-            "\"Block\"",
-            "when_full: \"Block\" is not allowed",
-        ),
-        (
-            "when_full",
-            "\"block:10\"",
-            "when_full: \"block:10\" is not allowed (a number needs a unit",
-        ),
-        (
-            "when_full",
-            "\"block:\"",
-            "when_full: \"block:\" is not allowed (it is empty)",
-        ),
-        (
-            "shutdown_on_drop",
-            "\"abort\"",
-            "shutdown_on_drop: \"abort\" is not allowed; allowed: drain, discard, cancel",
-        ),
-        (
-            "thread_name",
-            "\"a\\u0000b\"",
-            "thread_name is empty or contains a NUL byte; allowed: any other text",
-        ),
-        (
-            "thread_name",
-            "\"\"",
-            "thread_name is empty or contains a NUL byte; allowed: any other text",
-        ),
-        (
-            "when_full",
-            "\"block:0s\"",
-            "when_full: \"block:0s\" is not allowed (a wait of zero is no wait: \"refuse\")",
-        ),
-        (
-            "when_full",
-            "\"block:forever\"",
-            "when_full: \"block:forever\" is not allowed (it has no number; for no limit write \"never\")",
-        ),
-    ]);
-}
-
-#[test]
-fn a_bad_duration_is_an_error_that_names_its_key() {
-    assert_errors(&[
-        (
-            "idle_timeout",
-            "\"10\"",
-            "idle_timeout: \"10\" is not a duration such as \"250ms\": a number needs a unit",
-        ),
-        (
-            "idle_timeout",
-            "\"-1s\"",
-            "idle_timeout: \"-1s\" is not a duration",
-        ),
-        (
-            "idle_timeout",
-            "\"\"",
-            "idle_timeout: \"\" is not a duration",
-        ),
-        (
-            "idle_timeout",
-            "\"Never\"",
-            "idle_timeout: \"Never\" is not a duration",
-        ),
-        (
-            "idle_timeout",
-            "\"forever\"",
-            "idle_timeout: \"forever\" is not a duration such as \"250ms\": it has no number; for no \
-             limit write \"never\"",
-        ),
-        (
-            "shutdown_timeout",
-            "\"5 parsecs\"",
-            "shutdown_timeout: \"5 parsecs\" is not a duration",
-        ),
-    ]);
-}
-
-#[test]
-fn a_number_is_no_text_where_texts_are_quoted() {
-    let bad = [
-        (
-            "when_full",
-            "1",
-            "when_full: invalid type: integer `1`, expected refuse, block, or block:<duration>",
-        ),
-        (
-            "idle_timeout",
-            "10",
-            "idle_timeout: invalid type: integer `10`, expected a duration such as \"250ms\"",
-        ),
-        ("thread_name", "7", "thread_name: invalid type: integer `7`"),
-    ];
-    for (key, value, expected) in bad {
-        let [toml, _, json] = errors(key, value);
+    for (_, [toml, _, json], expected) in rows(NUMBERS) {
         assert!(toml.contains(expected), "{toml}");
         assert!(json.contains(expected), "{json}");
     }
+    assert_eq!((rows(BAD).count(), rows(NUMBERS).count()), (26, 3));
 }
 
 #[test]
@@ -350,15 +226,11 @@ fn a_limit_to_blocking_stands_behind_the_word() {
     let longer = WhenFull::BlockFor(Duration::from_secs(90));
     for (word, expected) in [("block:250ms", limit), ("block:1m 30s", longer)] {
         let json = format!("{{\"when_full\": \"{word}\"}}");
-        let settings: PoolSettings = serde_json::from_str(&json).unwrap();
-        assert_eq!(settings.when_full, expected);
-        let yaml = format!("when_full: {word}");
-        assert_eq!(
-            yaml_serde::from_str::<PoolSettings>(&yaml).unwrap(),
-            settings
-        );
-        let toml = toml::to_string(&settings).unwrap();
-        assert!(toml.contains(&format!("when_full = \"{word}\"")), "{toml}");
-        assert_eq!(toml::from_str::<PoolSettings>(&toml).unwrap(), settings);
+        let toml = format!("when_full = \"{word}\"");
+        for settings in parse(&toml, &format!("when_full: {word}"), &json) {
+            assert_eq!(settings.when_full, expected);
+            let toml_again = toml::to_string(&settings).unwrap();
+            assert!(toml_again.contains(&toml), "{toml_again}");
+        }
     }
 }
